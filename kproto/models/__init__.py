@@ -1,7 +1,8 @@
 """Models of other clients: their group members and consumers as machines without I/O.
 
-Each model follows one release of its original, function by function, and cites the original's files. It loses
-and repeats records wherever the original does. To read records in production, use the package `consumer`.
+Each model follows one release of its original, function by function, and cites the original's files. A model
+loses and repeats records wherever the original does. To read records in production, use the package
+`consumer`.
 
     world.join("c", kproto.models.sarama, topics=["flights"], group_id="readers")
 
@@ -27,5 +28,6 @@ if TYPE_CHECKING:
     from .java import java_2_6 as java_2_6
 
 
-if not TYPE_CHECKING:  # a type checker would accept any attribute
+# Hidden from type checkers: with `__getattr__` in sight they would accept every attribute.
+if not TYPE_CHECKING:
     __getattr__ = lazy_modules(__name__, ["contract", *MODELS.values()])

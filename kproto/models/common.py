@@ -1,7 +1,7 @@
-"""What all models share: building requests, reading responses, and cluster metadata.
+"""Helpers that all models share: building requests, reading responses, and cluster metadata.
 
-Nothing here makes decisions. When to send a request, to which broker, and how to handle an error is up to
-each model.
+This module makes no decisions. Each model decides when to send a request, to which broker, and how to handle
+an error.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def negotiate_version(versions: Mapping[int, int], offered: Offered, api_key: in
 
 
 class PartitionLeader(NamedTuple):
-    """The leader of a partition; node -1 means none."""
+    """The leader of a partition. Node -1 means that the partition has no leader."""
 
     node: int
     epoch: int
@@ -76,7 +76,7 @@ class PartitionLeader(NamedTuple):
 
 @dataclass(slots=True)
 class ClusterMetadata:
-    """What a client knows about the cluster; `update` applies a Metadata response."""
+    """A client's metadata of the cluster. `update` applies a Metadata response."""
 
     brokers: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
     racks: dict[int, str] = field(default_factory=dict[int, str])
@@ -92,7 +92,7 @@ class ClusterMetadata:
     controller: int = -1
 
     def update(self, response: MetadataResponse, *, whole: bool = False) -> None:
-        """Apply a response to the topics in it; with `whole`, forget all other topics."""
+        """Apply a Metadata response to the topics in it. With `whole`, forget all other topics."""
         if response.brokers:
             self.brokers = {
                 partition.node_id: (partition.host, partition.port) for partition in response.brokers
@@ -132,11 +132,11 @@ class ClusterMetadata:
         return leader if leader is not None and leader.node in self.brokers else None
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the partition counts of the `topics` that exist."""
+        """Map each of the `topics` that exists to its partition count."""
         return {topic: len(self.topics[topic]) for topic in topics if self.topics.get(topic)}
 
     def rack_sets(self, topics: Iterable[str]) -> dict[str, list[frozenset[str]]]:
-        """Return the racks of the replicas, per topic and partition.
+        """Return the racks of the replicas by topic and partition.
 
         The result is empty if no broker has a rack.
         """
@@ -156,16 +156,16 @@ class ClusterMetadata:
         }
 
     def matching_topics(self, pattern: str, *, full: bool) -> frozenset[str]:
-        """Return the topics that match `pattern`, as a whole or (librdkafka) anywhere in the name."""
+        """Return the topics that match `pattern`: the whole name, or (librdkafka) any part of it."""
         regex = compiled(pattern)
         test = regex.fullmatch if full else regex.search
         return frozenset(topic for topic in self.topics if test(topic) and not topic.startswith("__"))
 
 
 def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> MetadataRequest:
-    """Build a request for `topics`.
+    """Build a Metadata request for `topics`.
 
-    None asks for all topics, an empty list for the brokers only.
+    None requests all topics. An empty list requests only the brokers.
     """
     requested = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=requested, allow_auto_topic_creation=create)
@@ -175,7 +175,7 @@ def metadata_request(topics: Iterable[str] | None, *, create: bool = False) -> M
 
 
 class FoundCoordinator(NamedTuple):
-    """The coordinator or the error in a FindCoordinator response."""
+    """The result of FindCoordinator: the coordinator's address, or the error."""
 
     error: int
     node: int
@@ -185,9 +185,9 @@ class FoundCoordinator(NamedTuple):
 
 
 def find_coordinator_request(group_id: str, version: int) -> FindCoordinatorRequest:
-    """Build a request for a group's coordinator.
+    """Build a FindCoordinator request for a group.
 
-    It has a single key up to v3, and a list of keys from v4.
+    The request has a single key up to v3, and a list of keys from v4.
     """
     if version >= 4:
         return FindCoordinatorRequest(coordinator_keys=[group_id])
@@ -195,7 +195,7 @@ def find_coordinator_request(group_id: str, version: int) -> FindCoordinatorRequ
 
 
 def parse_find_coordinator(response: FindCoordinatorResponse) -> FoundCoordinator:
-    """Return the one coordinator in a response of any version."""
+    """Read a FindCoordinator response of any version, and return its only coordinator."""
     coordinator = response.coordinators[0] if response.coordinators else response
     return FoundCoordinator(
         coordinator.error_code,
@@ -224,7 +224,7 @@ def offset_commit_request(
     instance: str | None,
     offsets: Mapping[TopicPartition, OffsetToCommit],
 ) -> OffsetCommitRequest:
-    """Build a commit of `offsets`, with topics in the order of their first partition."""
+    """Build an OffsetCommit request with topics in the order of their first partition in `offsets`."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), (offset, epoch, metadata) in offsets.items():
         topics.setdefault(topic, []).append(
@@ -247,7 +247,7 @@ def offset_commit_request(
 
 
 def commit_errors(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
-    """Return the error code of each partition."""
+    """Map each partition of an OffsetCommit response to its error code."""
     return {
         TopicPartition(topic.name, partition.partition_index): partition.error_code
         for topic in response.topics
@@ -256,7 +256,7 @@ def commit_errors(response: OffsetCommitResponse) -> dict[TopicPartition, int]:
 
 
 class FetchedOffset(NamedTuple):
-    """The committed offset of one partition; -1 without a commit."""
+    """The committed offset of one partition, or -1 if nothing was committed."""
 
     offset: int
     epoch: int
@@ -266,7 +266,7 @@ class FetchedOffset(NamedTuple):
 def offset_fetch_request(
     group_id: str, partitions: Iterable[TopicPartition], version: int, *, stable: bool
 ) -> OffsetFetchRequest:
-    """Build a request for the committed offsets of `partitions`."""
+    """Build an OffsetFetch request for the committed offsets of `partitions`."""
     if version >= 8:
         group = OffsetFetchRequestGroup(
             group_id=group_id,
@@ -284,7 +284,7 @@ def offset_fetch_request(
 
 
 def parse_offset_fetch(response: OffsetFetchResponse) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
-    """Return the error of the whole response, and the committed offset of each partition."""
+    """Return the error code of an OffsetFetch response, and map each partition to its committed offset."""
     body = response.groups[0] if response.groups else response
     return body.error_code, {
         TopicPartition(topic.name, partition.partition_index): FetchedOffset(
@@ -297,14 +297,14 @@ def parse_offset_fetch(response: OffsetFetchResponse) -> tuple[int, dict[TopicPa
 
 # -- positions --------------------------------------------------------------------------------------------
 
-# The timestamps that mean the end and the start of a log.
+# Timestamps of ListOffsets that request the end and the start of a log.
 LATEST, EARLIEST = -1, -2
 
 
 def list_offsets_request(
     timestamps: Mapping[TopicPartition, tuple[int, int]], *, isolation: int, timeout_ms: int = 0
 ) -> ListOffsetsRequest:
-    """Build a request from partition -> (timestamp, current leader epoch)."""
+    """Build a ListOffsets request from partition -> (timestamp, current leader epoch)."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, index), (timestamp, epoch) in timestamps.items():
         topics.setdefault(topic, []).append(
@@ -339,7 +339,7 @@ def parse_list_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, Li
 def offset_for_leader_epoch_request(
     epochs: Mapping[TopicPartition, tuple[int, int]],
 ) -> OffsetForLeaderEpochRequest:
-    """Build a request from partition -> (epoch of the position, current leader epoch)."""
+    """Build OffsetForLeaderEpoch from partition -> (epoch of the position, current leader epoch)."""
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for (topic, index), (epoch, current) in epochs.items():
         topics.setdefault(topic, []).append(
@@ -369,7 +369,7 @@ def parse_offset_for_leader_epoch(
 
 
 class FetchStart(NamedTuple):
-    """The offset at which to fetch one partition, the leader epoch and the size limit."""
+    """The entry of one partition in a Fetch request: offset, leader epoch and size limit."""
 
     offset: int
     epoch: int = -1
@@ -388,9 +388,9 @@ def fetch_request(
     forgotten: Iterable[TopicPartition] = (),
     rack: str = "",
 ) -> FetchRequest:
-    """Build a Fetch, with partitions in the order of `wanted`.
+    """Build a Fetch request with the partitions in the order of `wanted`.
 
-    Topic ids are added for the versions that name topics by id.
+    The request also has topic ids, for the versions that name topics by id.
     """
     topics: dict[str, list[FetchPartition]] = {}
     for (topic, index), (offset, epoch, bound) in partitions_to_fetch.items():
@@ -422,9 +422,9 @@ def fetch_request(
 def parse_fetch(
     response: FetchResponse, cluster: ClusterMetadata
 ) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    """Yield the partitions of a response by name.
+    """Yield each partition of a Fetch response with its topic's name.
 
-    Partitions of an unknown topic id are skipped.
+    A partition whose topic id is unknown is skipped.
     """
     for topic in response.responses:
         name = topic.topic or cluster.names.get(topic.topic_id)
@@ -434,20 +434,20 @@ def parse_fetch(
 
 
 class FetchedRecords(NamedTuple):
-    """The records of one partition in a Fetch response, from an offset on."""
+    """The records of one partition in a Fetch response, from the requested offset on."""
 
     records: list[ModelRecord]
-    # The next offset to fetch: after the last complete batch, even if it held no records.
+    # The next offset to fetch: the one after the last complete batch, even if that batch has no records.
     position: int
-    # The leader epoch of the last batch; -1 without a batch.
+    # The leader epoch of the last batch, or -1 if there was no batch.
     epoch: int
 
 
 def read_records(tp: TopicPartition, data: PartitionData, offset: int, *, committed: bool) -> FetchedRecords:
     """Read the records of a partition from `offset` on.
 
-    With `committed`, records of aborted transactions are skipped. A corrupt batch ends the reading; the
-    records before it are returned.
+    With `committed`, records of aborted transactions are skipped. At a corrupt batch the reading stops, and
+    the records before that batch are returned.
     """
     records: list[ModelRecord] = []
     position, epoch = offset, -1

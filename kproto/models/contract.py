@@ -1,28 +1,30 @@
 """The contract between a model and its runner: configuration, events and actions.
 
-Nothing here belongs to a single model. A model is a module with
+Every model keeps this contract. A model is a module with these four names:
 
-    VERSIONS: dict[int, int]        # API key -> the highest version that it supports
-    start(config: ModelConfig) -> State
-    step(state: State, event: ModelEvent, now: int) -> list[ModelAction]
-    next_deadline(state: State) -> int | None
+        VERSIONS: dict[int, int]        # API key -> the highest version that the model sends
+        start(config: ModelConfig) -> State
+        step(state: State, event: ModelEvent, now: int) -> list[ModelAction]
+        next_deadline(state: State) -> int | None
 
 A model is a whole consumer, from the bootstrap address to the records: it keeps its own metadata, looks up
-its coordinator, joins, fetches and commits. The runner is a world in virtual time, or real sockets. It
-transports requests, responses and the application's calls, and knows nothing about any particular client.
+its coordinator, joins, fetches and commits. The runner is a simulated cluster in virtual time, or a driver
+with real sockets. The runner transports requests, responses and the application's calls, and has no code for
+any particular client.
 
-* Times are milliseconds of a monotonic clock. Each event comes with `now`.
+* Times are milliseconds of a monotonic clock. `step` gets the time of each event as `now`.
 * The application is one loop. `PollCalled` opens a poll, and exactly one `FinishPoll` ends it: when there are
-  records, or after `timeout_ms`. Between `FinishPoll` and the next `PollCalled` the application is busy. What
-  an original does only inside poll, its model does only then. If an original pushes records to handlers
-  instead (sarama), the handlers accept records while a poll is open.
-* `RunCallback` calls the application, and `CallbackReturned` reports its end. Meanwhile the model continues
-  as its original does, and the application may send `CommitCalled`.
-* A connection is an address and a lane. Its responses arrive in the order of its requests. The runner opens
-  the connection with the first `SendRequest`, sends ApiVersions itself, and fails the requests in flight if
-  the connection breaks.
-* Random choices of an original are drawn from `ModelConfig.random`, so that every run can be repeated
-  exactly.
+  records, or after `timeout_ms`. Between `FinishPoll` and the next `PollCalled` the application processes
+  records. If an original performs some work only inside poll, so does its model. If an original pushes
+  records to handlers instead (sarama), the handlers accept records while a poll is open.
+* `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Until
+  then the model continues as its original does, and the application may send `CommitCalled`.
+* A connection is an `Address`: host, port and lane. A lane is the name of one of several connections to the
+  same broker. The responses on a connection arrive in the order of the requests. The runner opens the
+  connection with the first `SendRequest`, sends ApiVersions itself, and fails the requests in flight if the
+  connection breaks.
+* A model draws the random choices of its original from `ModelConfig.random`, so that every run can be
+  repeated exactly.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ _ANYTHING: Final[tuple[Callable[[object], bool], str]] = (lambda value: True, ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The options of a model, named as in the drivers of the originals.
+    """The options of a model, with the names that the drivers of the original clients use.
 
-    None means the original's default.
+    None stands for the original's default.
     """
 
     client_id: str
@@ -81,9 +83,9 @@ class ModelConfig:
     # kafka-go: WatchPartitionChanges.
     watch: bool = True
     fetch_wait_ms: int = 100
-    # Source of the original's random choices: returns 0 <= x < 1.
+    # Source of the original's random choices. Each call returns a number from 0 to below 1.
     random: Callable[[], float] = lambda: 0.5
-    # Options of one model only, by the original's names ("Offsets.Retry.Max", "queued.min.messages").
+    # Options of a single model under the original's names ("Offsets.Retry.Max", "queued.min.messages").
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
@@ -96,7 +98,7 @@ class ModelConfig:
             raise ConfigError("isolation", self.isolation, "read_committed or read_uncommitted")
 
 
-# Option -> name of the same option of `consumer.Consumer`.
+# Option of a model -> name of the same option of `consumer.Consumer`.
 CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
     "assignors": "partition_assignment_strategy",
     "instance": "group_instance_id",
@@ -134,7 +136,7 @@ def make_config(options: Mapping[str, Any]) -> ModelConfig:
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
-    """A broker, and one of the client's connections to it."""
+    """One connection: a broker's host and port, and the name of the client's connection to it."""
 
     host: str
     port: int
@@ -156,7 +158,7 @@ class UnsubscribeCalled(msgspec.Struct, frozen=True):
 class AssignCalled(msgspec.Struct, frozen=True):
     """Assign partitions by hand, with the offsets to start at.
 
-    None starts at the committed offset, or at the reset policy's.
+    A partition with None starts at its committed offset, or without one as the reset policy says.
     """
 
     partitions: Mapping[TopicPartition, int | None]
@@ -178,26 +180,26 @@ class ResumeCalled(msgspec.Struct, frozen=True):
 
 
 class PollCalled(msgspec.Struct, frozen=True):
-    """The application waits for records, at most `timeout_ms`. One `FinishPoll` ends the poll."""
+    """A poll: the application waits for records, at most `timeout_ms`. One `FinishPoll` ends the poll."""
 
     timeout_ms: int = 50
     limit: int = 500
-    # Java's old poll(long): its timeout starts when metadata and positions are known. If it has expired by
-    # then, the next response ends the poll.
+    # Whether this is Java's old poll(long). Its timeout starts when metadata and positions are known. If the
+    # timeout has expired by then, the next response ends the poll.
     patient: bool = False
 
 
 class CallbackReturned(msgspec.Struct, frozen=True):
     """The callback of the last `RunCallback` with `wait` returned."""
 
-    # What the callback raised, as name and text; only Java uses it.
+    # The exception that the callback raised, as name and text. Only the Java models read it.
     error: tuple[str, str] | None = None
 
 
 class CommitCalled(msgspec.Struct, frozen=True):
     """Commit these offsets, or all consumed ones.
 
-    `FinishCommit` with the same token ends the commit.
+    The model answers with a `FinishCommit` that has the same token.
     """
 
     token: object
@@ -207,7 +209,7 @@ class CommitCalled(msgspec.Struct, frozen=True):
 
 
 class StoreCalled(msgspec.Struct, frozen=True):
-    """librdkafka's offsets_store: offsets for the next commit that names none."""
+    """librdkafka's offsets_store: offsets for the next commit that names no offsets."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -221,21 +223,22 @@ class RebalanceCalled(msgspec.Struct, frozen=True):
 class CloseCalled(msgspec.Struct, frozen=True):
     """Close the consumer.
 
-    With `stay` it does not leave the group, if the original can do that. `FinishClose` ends the close.
+    With `stay` the consumer does not leave the group, if the original has such an option. The model answers
+    with `FinishClose`.
     """
 
     stay: bool = False
 
 
 class WakeupCalled(msgspec.Struct, frozen=True):
-    """Java's wakeup, from any thread: the waiting call throws, or else the next one."""
+    """Java's wakeup, from any thread: the waiting call throws. If no call waits, the next one throws."""
 
 
 # -- events: the network and the clock
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The first event: bootstrap addresses and the broker's API versions.
+    """The first event. It has the bootstrap addresses and the broker's API versions.
 
     `offered` maps API keys to (lowest, highest).
     """
@@ -245,7 +248,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class ResponseReceived(msgspec.Struct, frozen=True):
-    """The response to a `SendRequest`; `request` is the same object."""
+    """The response to a `SendRequest`. `request` is the object that `SendRequest` had."""
 
     request: Message
     response: Message
@@ -253,7 +256,7 @@ class ResponseReceived(msgspec.Struct, frozen=True):
 
 
 class RequestFailed(msgspec.Struct, frozen=True):
-    """A `SendRequest` failed: refused, connection lost, or (with `late`) timed out."""
+    """A `SendRequest` failed: the connection was refused or lost, or (with `late`) the request timed out."""
 
     request: Message
     why: str
@@ -261,16 +264,17 @@ class RequestFailed(msgspec.Struct, frozen=True):
 
 
 class ConnectionLost(msgspec.Struct, frozen=True):
-    """A connection broke. Its requests have failed before.
+    """A connection broke. Its requests in flight have been reported by `RequestFailed` before.
 
-    Only models with `HEARS_DISCONNECTS = True` get this event: their originals notice without a request.
+    Only models with `HEARS_DISCONNECTS = True` get this event: their originals detect a lost connection
+    without sending a request.
     """
 
     address: Address
 
 
 class DeadlineReached(msgspec.Struct, frozen=True):
-    """`next_deadline` has been reached. It does no harm to send this early."""
+    """The time that `next_deadline` returned has come. An early event has no effect."""
 
 
 ModelEvent = (
@@ -308,7 +312,7 @@ class SendRequest(msgspec.Struct, frozen=True):
 
 
 class CloseConnection(msgspec.Struct, frozen=True):
-    """Close this connection; its requests in flight fail."""
+    """Close this connection. Its requests in flight fail."""
 
     address: Address
 
@@ -331,8 +335,8 @@ class FinishPoll(msgspec.Struct, frozen=True):
 class RunCallback(msgspec.Struct, frozen=True):
     """Call the application: "assigned", "revoked" or "lost".
 
-    Cooperative sarama also calls "setup" and "cleanup". With `wait` the model waits for `CallbackReturned`
-    wherever its original does.
+    The cooperative sarama model also calls "setup" and "cleanup". With `wait` the model waits for
+    `CallbackReturned` wherever its original waits for the callback.
     """
 
     kind: str
@@ -341,14 +345,14 @@ class RunCallback(msgspec.Struct, frozen=True):
 
 
 class FinishCommit(msgspec.Struct, frozen=True):
-    """End a commit: successfully, or with the original's error name and text."""
+    """Complete a commit: successfully, or with the original's error name and text."""
 
     token: object
     error: tuple[str, str] | None = None
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """Give the application something other than records.
+    """Report an error, an event or a log line to the application.
 
     `kind` is "error" (an error channel or a failed call), "notification", "event", "returned" (Consume
     returned) or "log".
@@ -360,7 +364,7 @@ class Notify(msgspec.Struct, frozen=True):
 
 
 class FinishClose(msgspec.Struct, frozen=True):
-    """End the close. No further action follows."""
+    """Report that the consumer is closed. No further action follows."""
 
 
 ModelAction = SendRequest | CloseConnection | FinishPoll | RunCallback | FinishCommit | Notify | FinishClose

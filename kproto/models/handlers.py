@@ -1,4 +1,4 @@
-"""The dispatch of the contract's events. It is the same for all models.
+"""The base class of event handlers, and the dispatch of the contract's events to them.
 
 A model derives one class from `EventHandlers`, with a method for each event that its original handles. Its
 `step` calls `dispatch`:
@@ -6,7 +6,7 @@ A model derives one class from `EventHandlers`, with a method for each event tha
     class JavaHandlers(EventHandlers[State]):
         def on_poll(self, state: State, event: PollCalled, now: int, out: Actions) -> None: ...
 
-A call that the original does not offer keeps the default, which reports it to the application as an error.
+A call that the original does not offer keeps the default handler, which reports an error to the application.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ Actions = list[ModelAction]
 
 
 class EventHandlers(ABC, Generic[StateT]):
-    """What one model does with each event. Handlers append their actions to `out`."""
+    """The event handlers of one model. Each handler appends its actions to `out`."""
 
-    # Error name and text of a call that the original does not have; {} is the call.
+    # Name and text of the error for a call that the original does not have. {} is replaced by the call's
+    # name.
     UNSUPPORTED: ClassVar[tuple[str, str]]
 
     def dispatch(self, state: StateT, event: ModelEvent, now: int, out: Actions) -> None:
@@ -54,7 +55,7 @@ class EventHandlers(ABC, Generic[StateT]):
         HANDLERS[type(event)](self)(state, event, now, out)
 
     def report_unsupported(self, call: str, out: Actions) -> None:
-        """Report a call that the original does not have."""
+        """Report to the application that the original does not have this call."""
         name, text = self.UNSUPPORTED
         out.append(Notify("error", name, text.format(call)))
 
@@ -70,10 +71,10 @@ class EventHandlers(ABC, Generic[StateT]):
     def on_request_failed(self, state: StateT, event: RequestFailed, now: int, out: Actions) -> None: ...
 
     def on_connection_lost(self, state: StateT, event: ConnectionLost, now: int, out: Actions) -> None:
-        """Do nothing: most clients notice a lost connection by their next request only."""
+        """Do nothing: most clients detect a lost connection only when they send the next request."""
 
     def on_deadline(self, state: StateT, event: DeadlineReached, now: int, out: Actions) -> None:
-        """Do nothing: a step performs what is due at `now` after every event."""
+        """Do nothing: after every event, `step` performs the work that is due at `now`."""
 
     # -- calls of the application
 

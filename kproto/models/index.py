@@ -2,8 +2,8 @@
 
     load_model("sarama").start(config)
 
-Models are registered here only. `kproto.models` takes its attributes from `MODELS`, and so do the drivers,
-worlds and scenarios with their names.
+`MODELS` is the only registry of models. `kproto.models` takes its attributes from it. The drivers, the
+simulated clusters and the scenarios use its names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 from ..errors import ConfigError
 from .contract import ModelAction, ModelConfig, ModelEvent
 
-# Name -> module below `kproto.models`. kproto's own consumer is not a model but the package `consumer`.
+# Name -> module below `kproto.models`. kproto's own consumer is not a model: it is the package `consumer`.
 MODELS: Final[Mapping[str, str]] = {
     "java": "java",
     "java-2.6": "java.java_2_6",
@@ -27,7 +27,7 @@ MODELS: Final[Mapping[str, str]] = {
 
 
 class Model(Protocol):
-    """The interface of a model's module; `contract` describes the events and actions."""
+    """The interface of a model's module. `contract` describes the events and actions."""
 
     @property
     def VERSIONS(self) -> Mapping[int, int]: ...  # a constant
@@ -52,7 +52,7 @@ def load_model(name: str) -> Model:
 def model_name(module: str) -> str:
     """Return the name of the model whose module is called `module`.
 
-    For another module the result is the last part of its name.
+    For a module that is not a model, return the last part of the module's name.
     """
     names = {f"{__package__}.{path}": name for name, path in MODELS.items()}
     return names.get(module, module.rpartition(".")[2])

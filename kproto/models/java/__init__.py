@@ -1,8 +1,8 @@
 """Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a machine.
 
-It is the Java consumer including its defects. `kproto.group.classic.member` is the same member without them:
-here a fenced member rejoins and fences its successor, an exception leaves the assignment in place, and
-onPartitionsLost is called one poll later.
+The model has the defects of the Java consumer. `kproto.group.classic.member` follows the same protocol
+without them. In the model, a fenced member rejoins and fences its successor, an exception leaves the
+assignment in place, and onPartitionsLost is called one poll later.
 
 4.3.1 and 2.6.2 (`java_2_6`) share this code; `release` holds every difference between them. Sources, of both
 releases: KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator, ConsumerCoordinator, SubscriptionState,
@@ -10,7 +10,8 @@ Fetcher and OffsetFetcher, FetchSessionHandler, Metadata. The modules are named 
 
 * There are two threads. The application's thread works only inside a call (`kafka_consumer`). The heartbeat
   thread sends heartbeats, looks up the coordinator and leaves the group (`heartbeat_thread`).
-* What blocks a call is a `Block` in the state. The call continues with the event that it waits for.
+* `BlockedOn` states what the application's thread waits for inside a call. The call continues with the event
+  that ends the wait.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The requests of a join and their responses (AbstractCoordinator).
 
 * M3: A response counts only for the generation, member id and protocol that its request was sent with.
-* M7: The JoinGroup response starts the heartbeats, before SyncGroup is answered.
-* M8, M10: If the member was reset meanwhile, the response fails the join, and the join is retried.
+* M7: The heartbeats start with the JoinGroup response, before SyncGroup is answered.
+* M8, M10: If the member was reset while JoinGroup or SyncGroup was in flight, the response fails the join,
+  and the join is retried.
 * M14, M15: REBALANCE_IN_PROGRESS in a heartbeat response counts only in STABLE.
-* What an error resets depends on the release (`JavaRelease.forgets_member_id`).
+* The state that an error resets depends on the release (`JavaRelease.forgets_member_id`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from .state import (
 
 M = JavaMemberState
 JOIN_GRACE_MS = 5_000
-# A code that no handler expects; it becomes a KafkaException.
+# An error code that no handler expects. It becomes a KafkaException.
 UNEXPECTED = -3
 EXPECTED = {
     E.COORDINATOR_LOAD_IN_PROGRESS,
@@ -82,7 +83,7 @@ def reset_after_error(state: JavaState, code: int, api: str) -> None:
 
 
 def send_join_group(state: JavaState, out: Out) -> None:
-    """Send JoinGroup (sendJoinGroupRequest). Heartbeats stop until it is answered."""
+    """Send JoinGroup (sendJoinGroupRequest). Heartbeats stop until the response arrives."""
     assert state.coordinator is not None
     move(state, M.PREPARING_REBALANCE)
     state.joined_topics, state.join_in_flight = state.topics, True
@@ -107,7 +108,7 @@ def send_join_group(state: JavaState, out: Out) -> None:
 def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
     """Encode the subscription for one assignor (ConsumerCoordinator.metadata).
 
-    2.6 writes version 1, with the topics in the order of its hash set.
+    Java 2.6 writes version 1, with the topics in the order of its hash set.
     """
     user_data = assignor.user_data(*state.previous.get(assignor.name, (None, -1)))
     if state.release.subscription_version < 2:
@@ -132,7 +133,7 @@ def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
 def on_join_group_response(
     state: JavaState, entry: InFlightRequest, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection (JoinGroupResponseHandler)."""
+    """Handle a JoinGroup response, or None for a lost connection (JoinGroupResponseHandler)."""
     if not state.join_in_flight:
         return
     if response is None:
@@ -153,7 +154,7 @@ def _fail_join(state: JavaState, code: int) -> None:
 def _handle_join_error(
     state: JavaState, entry: InFlightRequest, response: JoinGroupResponse, out: Out
 ) -> None:
-    """Apply a JoinGroup error: reset the member, forget the coordinator or take the member id."""
+    """Apply a JoinGroup error: reset the member, forget the coordinator or adopt the member id."""
     code = response.error_code
     if code == E.UNKNOWN_MEMBER_ID:
         if entry.generation == state.generation:
@@ -214,9 +215,9 @@ def unknown_assignor_error(state: JavaState) -> tuple[str, str]:
 
 
 def perform_assignment(state: JavaState, out: Out) -> None:
-    """Assign as the leader, and take the snapshot that the leader compares metadata with.
+    """Assign as the leader, and keep the metadata snapshot for later comparison.
 
-    performAssignment, in later releases onLeaderElected.
+    The Java method is performAssignment, in later releases onLeaderElected.
     """
     state.awaiting_metadata = False
     if state.state is not M.COMPLETING_REBALANCE:
@@ -239,9 +240,9 @@ def perform_assignment(state: JavaState, out: Out) -> None:
 
 
 def encode_assignment_2_6(assignment: Assignment) -> bytes:
-    """Encode an assignment as 2.6 does.
+    """Encode an assignment as Java 2.6 does.
 
-    Topics are in the order of its hash map, partitions in the order of the assignor.
+    Topics are in the order of a Java hash map, partitions in the order of the assignor.
     """
     topics = group_by_topic(assignment.partitions)
     body = ConsumerProtocolAssignment(
@@ -273,7 +274,7 @@ def send_sync_group(state: JavaState, assignments: list[SyncGroupRequestAssignme
 def on_sync_group_response(
     state: JavaState, entry: InFlightRequest, response: SyncGroupResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection (SyncGroupResponseHandler)."""
+    """Handle a SyncGroup response, or None for a lost connection (SyncGroupResponseHandler)."""
     if not state.join_in_flight:
         return
     if response is None:

@@ -1,9 +1,10 @@
 """The callbacks and the assignment around a join (ConsumerCoordinator).
 
-* onJoinPrepare: commit (M75). Lost partitions (M76) are reported as lost. Otherwise EAGER revokes everything,
-  even an empty assignment, and COOPERATIVE revokes the topics that left the subscription (M77, M78).
-* onJoinComplete: check the assignment, then call the listener (M82, M91). Revoked comes before assigned, and
-  assigned is called even if no partition is new.
+* onJoinPrepare commits first (M75). Lost partitions are reported to onPartitionsLost (M76). Otherwise an
+  EAGER member revokes everything, even an empty assignment, and a COOPERATIVE member revokes the topics that
+  left the subscription (M77, M78).
+* onJoinComplete checks the assignment, then calls the listener (M82, M91). onPartitionsRevoked comes before
+  onPartitionsAssigned, which is called even if no partition is new.
 * The application's thread (`kafka_consumer`) continues when the listener has returned.
 """
 
@@ -55,10 +56,10 @@ def on_join_prepare(state: JavaState, out: Out) -> bool:
 
 
 def _commit_before_join(state: JavaState, out: Out) -> bool:
-    """Commit before the join; return whether the join may continue.
+    """Commit before the join, and return whether the join may continue.
 
-    2.6 blocks poll until the commit is answered (maybeAutoCommitOffsetsSync). 4.3 commits asynchronously and
-    keeps polling (M75).
+    Java 2.6 blocks poll until the commit is answered (maybeAutoCommitOffsetsSync). Java 4.3 commits
+    asynchronously, and poll continues (M75).
     """
     commit = state.prepare_commit
     if commit is None:
@@ -96,7 +97,7 @@ def _retry_commit(state: JavaState, commit: CommitOperation, out: Out) -> bool:
 
 
 def continue_prepare_commit(state: JavaState, out: Out) -> bool:
-    """Advance the commit of onJoinPrepare while poll is blocked (2.6); return whether it is done."""
+    """Advance the commit that blocks poll (Java 2.6), and return whether it is complete."""
     commit = state.prepare_commit
     assert commit is not None
     if commit.open:
@@ -126,14 +127,15 @@ def continue_prepare_commit(state: JavaState, out: Out) -> bool:
 def is_lost(state: JavaState) -> bool:
     """Return whether the membership is lost (M76).
 
-    2.6: neither generation nor member id is left. 4.3: one of them is missing.
+    In Java 2.6 the membership is lost when both the generation and the member id are missing. In 4.3 one of
+    the two is enough.
     """
     no_generation, no_id = state.generation.number == -1, not state.generation.member_id
     return (no_generation and no_id) if state.release.lost_needs_both else (no_generation or no_id)
 
 
 def _order_for_listener(state: JavaState, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Return partitions in the order in which a listener gets them."""
+    """Return `partitions` in the order in which the listener gets them."""
     return tuple(sorted(partitions) if state.release.sorts_partitions else set_order(partitions))
 
 
@@ -156,7 +158,7 @@ def _revoke_before_join(state: JavaState, out: Out) -> None:
 
 
 def finish_join_prepare(state: JavaState) -> None:
-    """Stop being the leader until the next join completes."""
+    """Clear the leader's role and its snapshot until the next join completes."""
     state.is_leader, state.group_topics = False, frozenset()
 
 
@@ -164,9 +166,9 @@ def finish_join_prepare(state: JavaState) -> None:
 
 
 def on_join_complete(state: JavaState, out: Out) -> None:
-    """Check the assignment, and revoke what it does not contain.
+    """Check the assignment, and revoke the owned partitions that it does not contain.
 
-    Follows onJoinComplete. Only COOPERATIVE members revoke here.
+    The function follows onJoinComplete. Only COOPERATIVE members revoke partitions at this point.
     """
     data = state.join_result
     assert data is not None
@@ -223,7 +225,7 @@ def _matches_subscription(state: JavaState, topic: str) -> bool:
 def assign_from_subscribed(state: JavaState, out: Out) -> None:
     """Adopt the assignment and call onPartitionsAssigned with the new partitions.
 
-    invokeOnAssignment of the assignor, then assignFromSubscribed.
+    The assignor's onAssignment runs first (invokeOnAssignment, then assignFromSubscribed).
     """
     assignor = abstract_coordinator.lookup_assignor(state)
     if assignor is not None:
@@ -250,7 +252,7 @@ def finish_join_complete(state: JavaState) -> None:
 def invoke_listener(
     state: JavaState, kind: str, partitions: tuple[TopicPartition, ...], then: Continuation, out: Out
 ) -> None:
-    """Call the listener; `then` says what follows when it has returned."""
+    """Call the listener. `then` is the continuation to run when the listener has returned."""
     thread = state.thread
     thread.state_before_callback = thread.state
     thread.move(BlockedOn.CALLBACK)

@@ -1,6 +1,6 @@
-"""The coordinator: its lookup, and when it becomes unknown.
+"""The lookup of the coordinator, and the events after which it is unknown.
 
-Follows AbstractCoordinator. Rules: M26, M28, M29.
+The module follows AbstractCoordinator. Rules: M26, M28, M29.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .state import (
 
 
 def lookup_coordinator(state: JavaState, out: Out) -> None:
-    """Send FindCoordinator unless one is in flight or in its backoff (lookupCoordinator)."""
+    """Send FindCoordinator, unless one is in flight or the backoff has not ended (lookupCoordinator)."""
     if state.coordinator is not None or state.find_open or state.now < state.find_retry_at:
         return
     state.find_open = True
@@ -39,7 +39,7 @@ def lookup_coordinator(state: JavaState, out: Out) -> None:
 def on_find_coordinator_response(
     state: JavaState, response: FindCoordinatorResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection (FindCoordinatorResponseHandler)."""
+    """Handle FindCoordinator's response; None for a lost connection (FindCoordinatorResponseHandler)."""
     state.find_open = False
     code = DISCONNECTED if response is None else parse_find_coordinator(response).error
     if code == E.NONE and response is not None:
@@ -61,7 +61,7 @@ def on_find_coordinator_response(
 
 
 def mark_coordinator_unknown(state: JavaState, out: Out, *, disconnected: bool = False) -> None:
-    """Forget the coordinator, and close its connection unless it is gone already.
+    """Forget the coordinator, and close its connection if it is still open.
 
     markCoordinatorUnknown.
     """

@@ -93,7 +93,7 @@ def on_fetch_response(
 ) -> None:
     """Update the fetch session, then buffer the records of each partition.
 
-    FetchSessionHandler.handleResponse. A lost connection has None as its `response`.
+    The function follows FetchSessionHandler.handleResponse. `response` is None for a lost connection.
     """
     number, full, fetched_from = cast("tuple[int, bool, dict[TopicPartition, FetchStart]]", entry.context)
     state.pending_fetch_nodes.discard(number)
@@ -125,7 +125,7 @@ def on_fetch_response(
 def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
     """Return up to `limit` buffered records.
 
-    Data that is not at its partition's position is dropped.
+    Buffered data that does not start at its partition's position is dropped.
     """
     records: list[ModelRecord] = []
     keep: list[JavaCompletedFetch] = []
@@ -157,9 +157,9 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
                         FetchedRecords(remaining, completed.fetched.position, completed.fetched.epoch),
                     )
                 )
-            elif (
-                not state.release.sorts_partitions
-            ):  # 2.6 moves the partition to the end (movePartitionToEnd): it is revoked first.
+            elif not state.release.sorts_partitions:
+                # Java 2.6 moves the partition to the end of the assignment (movePartitionToEnd), where a
+                # rebalance revokes it first.
                 state.assigned[completed.tp] = state.assigned.pop(completed.tp)
     state.buffer.extendleft(reversed(keep))
     return tuple(records)

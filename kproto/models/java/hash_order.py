@@ -1,7 +1,7 @@
 """The iteration order of Java's hash tables.
 
-2.6 keeps and writes topics and partitions in this order. It decides which partitions move: a leader leaves
-each member the first partitions that the member claims.
+Java 2.6 keeps and writes topics and partitions in this order. The order decides which partitions move: the
+leader lets each member keep the first partitions that the member claims.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DEFAULT_CAPACITY = 16
 
 
 def hash_code(text: str) -> int:
-    """Return String.hashCode, computed over UTF-16 units, as an unsigned int."""
+    """Return Java's String.hashCode, computed over UTF-16 units, as an unsigned int."""
     code = 0
     units = text.encode("utf-16-be")
     for index in range(0, len(units), 2):
@@ -27,7 +27,7 @@ def hash_code(text: str) -> int:
 def hash_order(names: Iterable[str]) -> list[str]:
     """Return `names` in the iteration order of `new HashSet<>(names)`.
 
-    Names of one bucket come in the order of insertion, which is sorted here.
+    Java returns the names of one bucket in the order of insertion. The function inserts them sorted.
     """
     return _hash_table_order(sorted(set(names)), hash_code, _DEFAULT_CAPACITY)
 
@@ -35,7 +35,7 @@ def hash_order(names: Iterable[str]) -> list[str]:
 def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return partitions in the order of SubscriptionState.
 
-    It copies a hash set into a table of that size, and then groups by topic.
+    SubscriptionState copies a hash set into a table of that size, and then groups by topic.
     """
     topics: dict[str, list[TopicPartition]] = {}
     for partition in _hash_table_order(set_order(partitions), _partition_hash_code, 1):

@@ -1,9 +1,10 @@
 """The heartbeat thread and leaving the group (AbstractCoordinator.HeartbeatThread).
 
-* M6, M7: Heartbeats start with the JoinGroup response, before SyncGroup is answered. None is sent while a
-  JoinGroup is in flight.
+* M6, M7: Heartbeats start with the JoinGroup response, before SyncGroup is answered. No heartbeat is sent
+  while a JoinGroup is in flight.
 * M28: The thread looks up an unknown coordinator.
-* A session without responses only marks the coordinator unknown; the member stays in its generation.
+* When the session timeout expires without a response, the thread only marks the coordinator unknown. The
+  member stays in its generation.
 * When max.poll.interval.ms expires, the thread leaves the group and resets the generation. The next poll
   calls onPartitionsLost.
 * FENCED_INSTANCE_ID ends the thread. The next poll throws, and the poll after that joins again.
@@ -40,7 +41,7 @@ FENCED = (
 
 
 def deadline(state: JavaState) -> int | None:
-    """Return the time at which the thread wakes next, or None."""
+    """Return the time at which the thread wakes next, or None without a timer."""
     if not state.heartbeat_enabled or state.heartbeat_exception is not None:
         return None
     if state.coordinator is None:
@@ -54,7 +55,7 @@ def deadline(state: JavaState) -> int | None:
 
 
 def run(state: JavaState, out: Out) -> None:
-    """Run the thread once (HeartbeatThread.run)."""
+    """Run one iteration of the thread's loop (HeartbeatThread.run)."""
     if not state.heartbeat_enabled or state.heartbeat_exception is not None or state.state in NOT_YET:
         return
     if state.coordinator is None:
@@ -86,7 +87,7 @@ def _send_heartbeat(state: JavaState, out: Out) -> None:
 def on_heartbeat_response(
     state: JavaState, entry: InFlightRequest, response: HeartbeatResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection (HeartbeatResponseHandler)."""
+    """Handle a Heartbeat response, or None for a lost connection (HeartbeatResponseHandler)."""
     if entry.send.request is state.heartbeat_in_flight:
         state.heartbeat_in_flight = None
     unchanged = entry.generation == state.generation
@@ -125,7 +126,7 @@ def _back_off(state: JavaState) -> None:
 def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
     """Send LeaveGroup if this is a dynamic member of a generation (maybeLeaveGroup, M60).
 
-    Returns whether a request was sent. The generation is reset in any case.
+    Returns whether LeaveGroup was sent. The generation is reset in either case.
     """
     sent = False
     may = state.config.instance is None and state.coordinator is not None

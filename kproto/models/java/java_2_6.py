@@ -1,14 +1,15 @@
 """Java's consumer 2.6.2 (kafka-clients), as a machine.
 
-It runs the code of `kproto.models.java` with `release.JAVA_2_6`. It differs from 4.3.1 as follows:
+The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It differs from 4.3.1 as follows:
 
 * onJoinPrepare commits synchronously: poll is blocked until the response, or for the rebalance timeout.
-* A membership is lost only without generation *and* member id. A reset during a join does not run
-  onJoinPrepare again. Cooperative members then keep their partitions, claim them under a new member id, and
-  revoke what they did not get after SyncGroup. onPartitionsLost is never called.
+* A membership is lost only if the generation *and* the member id are missing. A reset during a join does not
+  run onJoinPrepare again. Cooperative members then keep their partitions and claim them under a new member
+  id. After SyncGroup they revoke the partitions that they were not assigned. onPartitionsLost is never
+  called.
 * ILLEGAL_GENERATION and the retry of a JoinGroup forget the member id.
-* There are no reasons, no generation in the subscription and no skipAssignment. Fetch sessions are left to
-  expire at the broker.
+* JoinGroup and LeaveGroup have no reason, the subscription has no generation, and skipAssignment does not
+  exist. Fetch sessions are not closed: they expire at the broker.
 """
 
 from __future__ import annotations

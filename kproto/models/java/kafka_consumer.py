@@ -4,9 +4,9 @@ One poll performs these steps in order (M119, M121, M122): find the coordinator,
 positions, return records. If there are records, the next fetches are sent before poll returns. A poll does
 not wait beyond its timeout, with these exceptions:
 
-* ensureCoordinatorReady waits for a coordinator inside the poll, which returns nothing meanwhile.
-* onJoinPrepare of 2.6 waits for its commit even beyond the timeout (S2-25). In 4.3 polls continue meanwhile
-  (M75).
+* ensureCoordinatorReady waits for a coordinator inside poll, which returns no records during that time.
+* In 2.6, onJoinPrepare waits for its commit even beyond the timeout (S2-25). In 4.3, poll returns before the
+  commit is complete (M75).
 * A join may span several polls. Its JoinGroup is sent once (M21).
 """
 
@@ -67,7 +67,7 @@ CONCURRENT = (
 
 
 def run_application_thread(state: JavaState, out: Out) -> None:
-    """Run the application's thread until it has to wait."""
+    """Run the application's thread until it has to wait for an event."""
     while state.thread.state is not NOTHING and BLOCKS[state.thread.state](state, out):
         pass
 
@@ -76,7 +76,7 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
-    # The application's thread is inside a call, so this call comes from another thread.
+    # The application's thread is already inside a call, so this call comes from another thread.
     if state.thread.state is not NOTHING:
         out.append(c.Notify("error", *CONCURRENT))
         return
@@ -135,7 +135,7 @@ def _continue_poll(state: JavaState, out: Out) -> bool:
 
 
 def _throw_from_poll(state: JavaState, error: tuple[str, str], out: Out) -> None:
-    """Throw one pending exception from poll; that of the heartbeat thread comes first."""
+    """Throw one pending exception from poll. The heartbeat thread's exception comes first."""
     if state.heartbeat_exception is not None:
         state.heartbeat_exception = None
     elif state.pending_exception is not None:
@@ -168,11 +168,10 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
 
 
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
-    """Make the waiting call throw WakeupException, or else the next call that would wait.
+    """Make the waiting call throw WakeupException. If none waits, the next call that waits throws.
 
-    A wakeup inside onJoinPrepare leaves the join marked as prepared although it is not. The commit has no
-    result, onPartitionsRevoked is not called, and the next poll continues the join
-    (ConsumerNetworkClient.wakeup).
+    A wakeup inside onJoinPrepare leaves the join marked as prepared, although onPartitionsRevoked was not
+    called. The commit has no result, and the next poll continues the join (ConsumerNetworkClient.wakeup).
     """
     waiting = [commit for commit in state.commits if commit.synchronous]
     if state.closing:
@@ -233,7 +232,7 @@ def rejoin_needed_or_pending(state: JavaState) -> bool:
     return state.rejoin_needed or pending
 
 
-# -- the join, inside of poll
+# -- the join, which runs inside poll
 
 
 def _join_group_if_needed(state: JavaState, out: Out) -> bool:
@@ -259,7 +258,7 @@ def _join_group_if_needed(state: JavaState, out: Out) -> bool:
 
 
 def _handle_join_failure(state: JavaState) -> bool:
-    """Decide by the error of a failed join whether to retry it or to throw."""
+    """Return True if the error of a failed join allows a retry; otherwise make poll throw it."""
     code, state.join_error = state.join_error, None
     assert code is not None
     name = "DisconnectException" if code == DISCONNECTED else exception_name(code)
@@ -285,7 +284,7 @@ def _handle_join_failure(state: JavaState) -> bool:
 
 
 def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
-    """Continue after the listener returned or raised. Only now the assignment changes (M79)."""
+    """Continue when the listener has returned or raised. The assignment changes only now (M79)."""
     thread = state.thread
     continuation, partitions = thread.continuation, thread.callback_partitions
     if continuation is None:
@@ -321,7 +320,7 @@ def _finish_revocation(state: JavaState, partitions: tuple[TopicPartition, ...],
 def _finish_join_complete(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Finish onJoinComplete.
 
-    After an exception the next poll completes the join again, adding nothing.
+    After an exception, the next poll completes the join again without any added partition.
     """
     if state.callback_exception is None:
         consumer_coordinator.finish_join_complete(state)
@@ -339,7 +338,8 @@ def _finish_unsubscribe_callback(state: JavaState, partitions: tuple[TopicPartit
 def _finish_close_callback(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Leave and close.
 
-    If the listener raised, close without leaving: the session has to expire.
+    If the listener raised, close without sending LeaveGroup: the broker removes the member when its session
+    expires.
     """
     _remove_partitions(state, partitions)
     if _report_callback_error(state, out):
@@ -395,7 +395,7 @@ def _on_leave_prepare(
 ) -> None:
     """Call onPartitionsLost or onPartitionsRevoked before leaving (onLeavePrepare, M97).
 
-    Partitions are lost if the member has no generation or a rebalance is in progress.
+    The partitions count as lost if the member has no generation, or if a rebalance is in progress.
     """
     owned = tuple(sorted(state.assigned))
     if state.auto_assigned and owned:
@@ -460,7 +460,7 @@ def close(state: JavaState, event: c.CloseCalled, out: Out) -> None:
 
 
 def _continue_close_commit(state: JavaState, out: Out) -> bool:
-    """Advance the commit of close; return whether the thread may continue."""
+    """Advance the commit of close, and return whether the thread may continue."""
     commit = state.close_commit
     assert commit is not None
     over = state.now >= state.close_until
@@ -481,7 +481,7 @@ def _continue_close_commit(state: JavaState, out: Out) -> bool:
 
 
 def _finish_close_commit(state: JavaState, out: Out) -> None:
-    """Continue close after its commit: leave the group, or keep the membership."""
+    """Continue close after its commit: call the listener and leave the group, or keep the membership."""
     state.thread.move(NOTHING)
     if state.stay_in_group:
         _finish_close(state, out)
@@ -497,7 +497,7 @@ def _leave_and_close(state: JavaState, out: Out) -> None:
 
 
 def _continue_close_leave(state: JavaState, out: Out) -> bool:
-    """Wait for LeaveGroup's response, at most until the timeout of close."""
+    """Wait for LeaveGroup's response, at most until the timeout of close expires."""
     if not _is_leave_open(state) or state.now >= state.close_until:
         _finish_close(state, out)
     return False

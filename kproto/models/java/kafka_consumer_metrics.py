@@ -1,10 +1,11 @@
 """The metrics of poll (KafkaConsumerMetrics) and the samples behind their averages.
 
-* last-poll-seconds-ago counts from the start of the last poll; it is -1 before the first poll.
-* time-between-poll is measured from start to start; the first poll counts as 0.
+* last-poll-seconds-ago counts from the start of the last poll. Before the first poll it is -1.
+* time-between-poll is measured from the start of a poll to the start of the next one. The first poll counts
+  as 0.
 * poll-idle-ratio is the share of time inside poll. Near 1 the application waits for records, near 0 the
-  records wait for the application. A first poll that takes no time is 0/0, that is NaN, and so is the average
-  until that sample expires.
+  records wait for the application. A first poll that takes no time gives 0/0, which is NaN. The average is
+  then NaN until this sample expires.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Sample:
 
 @dataclass(slots=True)
 class SampledStat:
-    """Values of the last samples; older samples are dropped (SampledStat)."""
+    """The values of the last samples. Older samples are dropped (SampledStat)."""
 
     samples: list[Sample] = field(default_factory=list[Sample])
 
@@ -74,7 +75,7 @@ class KafkaConsumerMetrics:
             self.idle.record(took / whole if whole else nan, now)
 
     def values(self, now: int) -> dict[str, float]:
-        """Return the metrics of poll by Java's names."""
+        """Return the metrics of poll under Java's names."""
         return {
             "last-poll-seconds-ago": -1 if self.last is None else (now - self.last) // 1000,
             "time-between-poll-avg": self.between.average(now),

@@ -1,4 +1,4 @@
-"""The machine: applies an event, then runs the heartbeat thread and the application."""
+"""The machine of a KafkaConsumer: applies an event, then runs both threads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def step(state: JavaState, event: c.ModelEvent, now: int) -> list[c.ModelAction]
 
 
 def _run_threads(state: JavaState, out: Out) -> None:
-    """Run both threads until they have to wait."""
+    """Run the heartbeat thread and the application's thread until both have to wait."""
     heartbeat_thread.run(state, out)
     if state.thread.state is not NOTHING or state.heartbeat_enabled:
         consumer_metadata.maybe_update(state, out)
@@ -118,7 +118,7 @@ RESPONSES: Final[dict[str, Callable[[JavaState, InFlightRequest, Any, Out], None
 
 
 class JavaHandlers(EventHandlers[JavaState]):
-    """Handle the application's calls and what arrives from the brokers."""
+    """Handle the application's calls and the brokers' responses."""
 
     UNSUPPORTED = ("UnsupportedOperationException", "KafkaConsumer has no {}")
 
@@ -181,7 +181,7 @@ class JavaHandlers(EventHandlers[JavaState]):
             RESPONSES[type(event.request).__name__](state, entry, None, out)
 
     def on_connection_lost(self, state: JavaState, event: c.ConnectionLost, now: int, out: Out) -> None:
-        """Mark the coordinator unknown if its connection is gone (checkAndGetCoordinator, M29)."""
+        """Mark the coordinator unknown if its connection was lost (checkAndGetCoordinator, M29)."""
         if event.address == state.coordinator:
             coordinator_lookup.mark_coordinator_unknown(state, out, disconnected=True)
 

@@ -2,13 +2,14 @@
 
 Follows ConsumerCoordinator.
 
-* M122: Auto commit runs inside poll, at every interval, even if nothing changed. After a retriable failure it
-  retries after retry.backoff.ms, after any other failure at the next interval (doAutoCommitOffsetsAsync).
-* commitSync retries retriable errors until its timeout; without a generation it fails immediately.
+* M122: Auto commit runs inside poll, at every interval, even if no position changed. After a retriable
+  failure it retries after retry.backoff.ms, after any other failure at the next interval
+  (doAutoCommitOffsetsAsync).
+* commitSync retries retriable errors until its timeout. Without a generation it fails immediately.
 * M95: During a rebalance a commit fails with RebalanceInProgressException, before a join with
   CommitFailedException.
-* M130: FENCED_INSTANCE_ID of an asynchronous commit is thrown by every later poll and commit.
-* M61: Which error resets what, and which requests a rejoin.
+* M130: FENCED_INSTANCE_ID in response to an asynchronous commit is thrown by every later poll and commit.
+* M61: The error code decides which part of the member is reset, and whether a rejoin is requested.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> N
 def on_offset_commit_response(
     state: JavaState, entry: InFlightRequest, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection. The first error counts (M61).
+    """Handle an OffsetCommit response, or None for a lost connection. The first error counts (M61).
 
     OffsetCommitResponseHandler.
     """
@@ -160,7 +161,7 @@ def _handle_commit_error(state: JavaState, commit: CommitOperation, code: int, u
 
 
 def _complete_commit(state: JavaState, commit: CommitOperation) -> None:
-    """Queue an asynchronous commit until the application's thread runs its callback."""
+    """Queue a completed asynchronous commit, whose callback the application's thread runs later."""
     if commit.auto or not commit.synchronous:
         state.completed_commits.append(commit)
 

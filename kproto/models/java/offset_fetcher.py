@@ -2,8 +2,9 @@
 
 * M138: A position is unknown, fetching, waiting for a reset, or waiting for validation.
 * M139: Each poll validates positions, fetches committed offsets, then applies the reset policy.
-* M140, M149: A position with an epoch is validated before it is read from, and again after a leader change.
-* M150: A log that ends before the position was truncated: reading continues where the logs diverge.
+* M140, M149: A position with an epoch is validated before the first fetch, and again after a leader change.
+* M150: If the log ends before the position, it was truncated. The position moves to the offset at which the
+  logs diverge.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from .state import (
 )
 
 REQUEST_MS = 30_000
-# Errors of a whole OffsetFetch that 2.6 retries. 4.3 retries every retriable error.
+# Error codes of an OffsetFetch response that Java 2.6 retries. 4.3 retries every retriable error.
 _RETRIABLE_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
 
 
@@ -53,9 +54,8 @@ def update_fetch_positions(state: JavaState, out: Out) -> None:
 
     updateFetchPositions.
     """
-    if (
-        state.committed_refreshed
-    ):  # The same call continues after the committed offsets; the next call validates.
+    if state.committed_refreshed:
+        # Java's call continues when the committed offsets have arrived. Validation waits for the next call.
         state.committed_refreshed = False
         _reset_offsets(state, out)
     _validate_offsets(state, out)
@@ -70,7 +70,7 @@ def update_fetch_positions(state: JavaState, out: Out) -> None:
 
 
 def seek_partition(partition: TopicPartitionState, offset: int, epoch: int = -1) -> None:
-    """Set the position; with an epoch it has to be validated first."""
+    """Set the position of a partition. A position with an epoch is validated before it is fetched."""
     partition.offset, partition.epoch, partition.request_open, partition.retry_at = offset, epoch, False, 0
     move_position(partition, FetchStates.AWAIT_VALIDATION if epoch >= 0 else FetchStates.FETCHING)
 
@@ -85,7 +85,8 @@ def request_offset_reset(partition: TopicPartitionState, timestamp: int) -> None
 def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
     """Apply auto.offset.reset to a partition.
 
-    Follows resetInitializingPositions; also used for offsets out of range.
+    The function follows resetInitializingPositions. A fetch offset that is out of range is reset in the same
+    way.
     """
     policy = state.config.reset or "latest"
     state.positions_settled = False
@@ -97,7 +98,7 @@ def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
         request_offset_reset(state.assigned[tp], EARLIEST if policy == "earliest" else LATEST)
 
 
-# -- what the group committed
+# -- the committed offsets of the group
 
 
 def _fetch_committed_offsets(state: JavaState, partitions: list[TopicPartition], out: Out) -> None:
@@ -116,7 +117,7 @@ def _fetch_committed_offsets(state: JavaState, partitions: list[TopicPartition],
 def on_offset_fetch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetFetchResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection: set positions or apply the reset policy.
+    """Handle an OffsetFetch response, or None: set positions or apply the reset policy.
 
     OffsetFetchResponseHandler and refreshCommittedOffsetsIfNeeded.
     """
@@ -241,7 +242,7 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
 def on_offset_for_epoch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetForLeaderEpochResponse | None, out: Out
 ) -> None:
-    """Handle a response: keep the position, or seek to where the logs diverge (M150).
+    """Handle OffsetForLeaderEpoch: keep the position, or seek to where the logs diverge (M150).
 
     OffsetForEpochHandler.
     """
@@ -268,7 +269,7 @@ def on_offset_for_epoch_response(
 
 
 def revalidate_changed_leaders(state: JavaState, before: Mapping[str, Mapping[int, PartitionLeader]]) -> None:
-    """Validate positions that have an epoch again if their leader's epoch is newer (M149)."""
+    """Validate each position with an epoch again, if the leader's epoch has increased (M149)."""
     for tp, partition in state.assigned.items():
         was = before.get(tp.topic, {}).get(tp.partition)
         now = state.cluster.leader(tp)

@@ -27,13 +27,13 @@ class Interceptor(Protocol):
 
 
 def _ignore_assignment(assigned: tuple[TopicPartition, ...], generation: int) -> None:
-    """Do nothing; the model itself remembers the last assignment."""
+    """Do nothing: the model itself keeps the last assignment."""
 
 
 class CustomAssignor(Assignor, frozen=True):
-    """A ConsumerPartitionAssignor with its own onAssignment.
+    """A ConsumerPartitionAssignor of the application, with its own onAssignment.
 
-    Poll throws what onAssignment raises.
+    An exception that onAssignment raises is thrown from poll.
     """
 
     on_assignment: Callable[[tuple[TopicPartition, ...], int], object] = _ignore_assignment

@@ -1,4 +1,4 @@
-"""The differences between 2.6.2 and 4.3.1. Everything else is common to both."""
+"""The differences between Java's consumer 2.6.2 and 4.3.1. All other code is common to both."""
 
 from __future__ import annotations
 
@@ -17,26 +17,29 @@ class JavaRelease:
     versions: Mapping[int, int]
     # Default of partition.assignment.strategy.
     assignors: tuple[str, ...]
-    # 2.6 writes version 1, without generation, and no user data of the cooperative assignor. KIP-792 brought
-    # version 3.
+    # The version of the subscription. Java 2.6 writes version 1, which has no generation, and leaves out the
+    # user data of the cooperative assignor. KIP-792 brought version 3.
     subscription_version: int
-    # onJoinPrepare commits synchronously and blocks poll (maybeAutoCommitOffsetsSync). 4.3 keeps polling.
+    # onJoinPrepare commits synchronously and blocks poll (maybeAutoCommitOffsetsSync). In 4.3 it does not
+    # block poll.
     commits_synchronously: bool
-    # A membership is lost if generation and member id are both missing. In 4.3 one is enough (KAFKA-10122).
+    # A membership is lost only if generation and member id are both missing. In 4.3 one missing value is
+    # enough (KAFKA-10122).
     lost_needs_both: bool
-    # ILLEGAL_GENERATION and the retry of a JoinGroup forget the member id as well.
+    # ILLEGAL_GENERATION and the retry of a JoinGroup reset the member id, not only the generation.
     forgets_member_id: bool
     # The retry of a JoinGroup waits for retry.backoff.ms. In 2.6 its timer is 0.
     backs_off: bool
     # JoinGroup and LeaveGroup carry a reason (KIP-800).
     reasons: bool
-    # A JoinGroup answered with REBALANCE_IN_PROGRESS is retried. 2.6 does not expect this error and throws.
+    # A JoinGroup answered with REBALANCE_IN_PROGRESS is retried. Java 2.6 does not expect this error and
+    # throws.
     retries_join_rebalance: bool
     # Closing the consumer closes its fetch sessions.
     closes_sessions: bool
-    # Assignors that differ from the current ones of kproto.
+    # The assignors of this release that differ from `kproto.group.assignors`.
     assignors_2_6: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
-    # Assignments are kept and written in sorted order. 2.6 uses the order of its hash tables.
+    # Assignments are kept and written in sorted order. Java 2.6 uses the order of its hash tables.
     sorts_partitions: bool
 
 
@@ -92,7 +95,7 @@ EXCEPTIONS: dict[int, str] = {
 
 
 CALLBACK = "User rebalance callback throws an error"
-# Names of subclasses of KafkaException. Poll wraps all other exceptions.
+# Names of subclasses of KafkaException. Poll throws these as they are, and wraps all other exceptions.
 _KAFKA_EXCEPTIONS = {
     *EXCEPTIONS.values(),
     "KafkaException",
@@ -112,7 +115,7 @@ def wrap_callback_error(cause: tuple[str, str]) -> tuple[str, str]:
 
 
 def callback_exception(cause: tuple[str, str]) -> tuple[str, str]:
-    """Return what onJoinComplete throws: Kafka's own exceptions as they are, others wrapped."""
+    """Return the exception that onJoinComplete throws: Kafka's own, or a wrapper of any other."""
     return cause if cause[0] in _KAFKA_EXCEPTIONS else wrap_callback_error(cause)
 
 

@@ -33,7 +33,7 @@ class JavaMemberState(Enum):
 
     UNJOINED = "unjoined"
     PREPARING_REBALANCE = "preparing"  # JoinGroup is in flight.
-    COMPLETING_REBALANCE = "completing"  # JoinGroup is answered, SyncGroup in flight.
+    COMPLETING_REBALANCE = "completing"  # JoinGroup has been answered, and SyncGroup is in flight.
     STABLE = "stable"
 
 
@@ -57,11 +57,11 @@ EDGES: Final[machine.Edges[JavaMemberState]] = {
 
 
 class BlockedOn(Enum):
-    """What the application's thread waits for inside its call."""
+    """The event that the application's thread waits for inside its call."""
 
     NOTHING = "nothing"  # The application is in no call.
-    POLL = "polling"  # poll waits for records, a join or a coordinator, until its timeout.
-    PREPARE_COMMIT = "prepare commit"  # 2.6: the commit of onJoinPrepare.
+    POLL = "polling"  # Poll waits for records, a join or a coordinator, until its timeout expires.
+    PREPARE_COMMIT = "prepare commit"  # The commit of onJoinPrepare is in flight (only 2.6).
     CALLBACK = "callback"  # The rebalance listener is running.
     CLOSE_COMMIT = "close commit"
     CLOSE_LEAVE = "close leave"
@@ -74,7 +74,7 @@ NOTHING, POLLING = BlockedOn.NOTHING, BlockedOn.POLL
 
 
 B = BlockedOn
-# close() is possible in each call of the application, callbacks included.
+# Transitions that close() causes. It may be called in any call of the application, also in callbacks.
 _CLOSE = {
     B.CLOSE_COMMIT: "the application closes the consumer, which commits first",
     B.NOTHING: "the call returns",
@@ -116,7 +116,7 @@ BLOCKED_EDGES: Final[machine.Edges[BlockedOn]] = {
 
 
 class Continuation(Enum):
-    """What follows when the rebalance listener has returned."""
+    """The function that continues the call when the rebalance listener has returned."""
 
     JOIN_PREPARE = "prepare"
     JOIN_COMPLETE_REVOKED = "complete revoked"
@@ -183,7 +183,7 @@ class TopicPartitionState:
     retry_at: int = 0
     request_open: bool = False
     paused: bool = False
-    # pendingRevocation: the partition is neither fetched nor returned any more.
+    # pendingRevocation: the partition is no longer fetched, and its records are no longer returned.
     pending_revocation: bool = False
 
 
@@ -237,7 +237,7 @@ class LegacyPoll:
 
     deadline: int
     timeout_ms: int
-    # The next event ends the poll.
+    # Whether the next event ends the poll.
     ends_with_next_event: bool = False
 
 
@@ -247,12 +247,12 @@ class ApplicationThread:
 
     state: BlockedOn = BlockedOn.NOTHING
     continuation: Continuation | None = None
-    # What the thread was blocked on when the callback began.
+    # The value of `state` when the callback began.
     state_before_callback: BlockedOn = BlockedOn.NOTHING
     callback_partitions: tuple[TopicPartition, ...] = ()
 
     def move(self, to: BlockedOn) -> None:
-        """Block the thread on `to`, unless it is blocked on it already."""
+        """Block the thread on `to`, unless it already waits for that event."""
         machine.ensure_state(self, to, BLOCKED_EDGES)
 
 
@@ -322,7 +322,8 @@ class JavaState:
 
     # ConsumerCoordinator
     is_leader: bool = False
-    # What groupMetadata() returns: the last completed join, even if the membership was lost since.
+    # The result of groupMetadata(): the generation of the last completed join, even if the membership was
+    # lost since.
     group_metadata: JavaGeneration = NO_GENERATION
     # The first exception of the listener or the assignor in this rebalance.
     callback_exception: tuple[str, str] | None = None
@@ -332,7 +333,7 @@ class JavaState:
     metadata_snapshot: dict[str, object] | None = None
     assignment_snapshot: dict[str, object] | None = None
     joined_topics: frozenset[str] | None = None
-    # Assignor name -> the last assignment given to its onAssignment, and the generation.
+    # Assignor name -> (the last assignment passed to its onAssignment, the generation).
     previous: dict[str, tuple[tuple[TopicPartition, ...], int]] = field(
         default_factory=dict[str, "tuple[tuple[TopicPartition, ...], int]"]
     )
@@ -340,11 +341,11 @@ class JavaState:
     prepare_commit: CommitOperation | None = None
     prepare_until: int | None = None
     new_assignment: tuple[TopicPartition, ...] = ()
-    # The new assignment in the leader's order, as onAssignment gets it.
+    # The new assignment in the leader's order, which is the order for onAssignment.
     leader_assignment: tuple[TopicPartition, ...] = ()
     added_partitions: tuple[TopicPartition, ...] = ()
     completed_commits: deque[CommitOperation] = field(default_factory=deque[CommitOperation])
-    # asyncCommitFenced: every later poll and commit throws.
+    # asyncCommitFenced: if true, every later poll and commit throws.
     commit_fenced: bool = False
     offset_fetch_in_flight: bool = False
     pending_exception: tuple[str, str] | None = None
@@ -357,7 +358,7 @@ class JavaState:
     # The application's thread
     thread: ApplicationThread = field(default_factory=ApplicationThread)
     poll_deadline: int = 0
-    # poll(long): its timeout does not run while the call waits for anything except records.
+    # The open poll(long), if any. Its timeout does not run while the call waits for anything except records.
     legacy_poll: LegacyPoll | None = None
     poll_limit: int = 500
     metrics: KafkaConsumerMetrics = field(default_factory=KafkaConsumerMetrics)
@@ -367,11 +368,11 @@ class JavaState:
     stay_in_group: bool = False
     close_until: int = FOREVER
     closed: bool = False
-    # Calls of commitSync and commitAsync that are not complete.
+    # The calls of commitSync and commitAsync that are not complete.
     commits: list[CommitOperation] = field(default_factory=list[CommitOperation])
     pattern_refresh_since: int | None = None
     committed_refreshed: bool = False
-    # Every assigned partition has a position and may be fetched.
+    # Whether every assigned partition has a position and may be fetched.
     positions_settled: bool = False
 
     def __post_init__(self) -> None:
@@ -407,12 +408,12 @@ def new_consumer(config: ModelConfig, release: JavaRelease) -> JavaState:
 
 
 def move(state: JavaState, to: JavaMemberState) -> None:
-    """Move the member to a state, unless it is in it already."""
+    """Move the member to a state, unless it is already in that state."""
     machine.ensure_state(state, to, EDGES)
 
 
 def move_position(partition: TopicPartitionState, to: FetchStates) -> None:
-    """Move the position of a partition to a state, unless it is in it already."""
+    """Move the position of a partition to a state, unless it is already in that state."""
     machine.ensure_state(partition, to, FETCH_EDGES)
 
 
@@ -439,7 +440,7 @@ def request_version(state: JavaState, api_key: int) -> int:
 
 
 def least_loaded_node(state: JavaState) -> Address:
-    """Return a node with an open connection, or else a bootstrap address (leastLoadedNode)."""
+    """Return a node with an open connection, or a bootstrap address if none is open (leastLoadedNode)."""
     if state.connected and state.cluster.brokers:
         return node_address(state, min(state.cluster.brokers))
     host, port = state.bootstrap[0]

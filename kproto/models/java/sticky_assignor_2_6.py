@@ -1,12 +1,12 @@
 """The sticky assignors of 2.6: members keep the first partitions that they claim.
 
-Follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2 for members with equal subscriptions. Other groups
-use the current general algorithm.
+The module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2, for members with equal subscriptions.
+Groups with different subscriptions use the general algorithm of the current release.
 
-The current release sorts a member's claims first, and limits how many members keep the larger share. 2.6 lets
-every member keep its claims, and takes partitions away again if another member would have too few. The eager
-assignor believes the claims of the newest generation only; a claim without a generation counts until a claim
-with one appears.
+The current release sorts a member's claims first, and limits how many members keep one partition more than
+the others. Java 2.6 lets every member keep its claims, and takes partitions away if another member would have
+too few. The eager assignor accepts only the claims of the newest generation. A claim without a generation
+counts until a claim with one appears.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def assign(
 def assign_eager(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Assign the partitions; what each member owned is in its user data."""
+    """Assign the partitions. The user data of each member has the partitions that it owned."""
     if _subscriptions_differ(members):
         return sticky.assign(partitions, members, racks)
     owned: dict[str, Sequence[TopicPartition]] = {}
@@ -72,9 +72,9 @@ def _subscriptions_differ(members: Mapping[str, Subscription]) -> bool:
 def _constrained_assign(
     partitions: Mapping[str, int], claims: Mapping[str, Sequence[TopicPartition]]
 ) -> tuple[Plan, dict[TopicPartition, str]]:
-    """Return the assignment, and partition -> new owner for partitions that another member claims.
+    """Return the assignment, and map each partition that another member claims to its new owner.
 
-    Members are visited in the order of Java's hash table.
+    The function visits the members in the order of Java's hash table.
     """
     unassigned = dict.fromkeys(
         TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])
@@ -128,7 +128,7 @@ def _assign_unowned(
 def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
-    """Give members below the minimum the first partition of members with the most."""
+    """Move the first partition of the members with the most to the members below the minimum."""
     moving: dict[TopicPartition, str] = {}
     for member in under:
         while len(plan[member]) < least:
@@ -140,7 +140,7 @@ def _take_from_full(
 
 
 def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
-    """Encode the last assignment in its order, as the first partitions are kept."""
+    """Encode the last assignment in its order: a member keeps the first partitions of the list."""
     if previous is None:
         return None
     topics = [

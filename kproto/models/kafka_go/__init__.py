@@ -1,29 +1,29 @@
 """kafka-go 0.4.51 as a machine: a Reader with a GroupID.
 
-The original is three kinds of goroutines that communicate over channels:
+kafka-go has three kinds of goroutines that communicate over channels:
 
 * `consumergroup` and `generation` follow consumergroup.go (ConsumerGroup.run, nextGeneration, Generation).
   Generations follow each other, and each has its own connection to the coordinator. A generation is a set of
-  goroutines: the heartbeat loop, one watcher per topic, the commit loop and the readers. When one of them
-  ends, all end. The next generation begins when the last one has ended.
+  goroutines: the heartbeat loop, one watcher per topic, the commit loop and the partition readers. When one
+  of these goroutines ends, all of them end. The next generation begins when the last goroutine has ended.
 * `reader` follows the type Reader of reader.go: the queue that the application reads, and the commit loops
   (commitLoopInterval, commitLoopImmediate, commitOffsetsWithRetry).
 * `partition_reader` follows the type reader of reader.go: one goroutine and one connection per partition.
 * `machine` applies the events.
 
-The original behaves as follows because of this structure:
+This structure causes the following behaviour:
 
-* Every heartbeat error has the same effect: commit, and rejoin with the same member id.
-* No heartbeat is sent while a JoinGroup or SyncGroup is in flight, nor while a generation waits for an open
-  Fetch. If MaxWait exceeds the session timeout, two members expire each other endlessly.
+* Every heartbeat error has the same effect: the member commits, and rejoins with the same member id.
+* No heartbeat is sent while a JoinGroup or SyncGroup is in flight, nor while a generation that has ended
+  waits for an open Fetch. If MaxWait exceeds the session timeout, two members expire each other endlessly.
 * New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`), and only by the
   leader: the JoinGroup of a follower starts no rebalance.
 * Records that are queued when a generation ends are still delivered, and committed by the next generation.
 * The application gets every third consecutive error of the group, and only during a call.
-* A member that joins before the partitions of its topic are known has none until the next rebalance.
+* A member that joins before the partitions of its topic are known has no partitions until the next rebalance.
 
-RunCallback("assigned") stands for the log line "subscribed to topics and partitions", and "revoked" for
-"stopped commit for group". No goroutine waits for them.
+RunCallback("assigned") stands for the log line "subscribed to topics and partitions", and
+RunCallback("revoked") for "stopped commit for group". No goroutine waits for these callbacks.
 
 Options: `max_poll_ms` is RebalanceTimeout, `metadata_ms` PartitionWatchInterval, `reset` StartOffset.
 `auto_commit` means ReadMessage with CommitInterval `auto_commit_ms` (default one second), otherwise

@@ -1,12 +1,13 @@
 """The group loop of consumergroup.go: ConsumerGroup.run and nextGeneration.
 
-* Each generation looks up the coordinator, on a connection that is closed afterwards. Its connection to the
-  coordinator is closed when its last goroutine has ended. LeaveGroup uses two more connections.
-* The member id is kept over generations. A failed JoinGroup resets it; any other error before the generation
-  begins leaves the group first. REBALANCE_IN_PROGRESS is retried immediately, other errors after
-  JoinGroupBackoff.
-* Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it leaves. During the backoff after
-  an error it does not leave at all.
+* Each generation looks up the coordinator, on a connection that is closed after the response. The
+  generation's connection to the coordinator is closed when its last goroutine has ended. LeaveGroup uses two
+  more connections.
+* The member id is kept from one generation to the next. A failed JoinGroup resets it. After any other error
+  before the generation begins, the member leaves the group first. REBALANCE_IN_PROGRESS is retried
+  immediately, other errors after JoinGroupBackoff.
+* Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it sends LeaveGroup. During the
+  backoff after an error it sends no LeaveGroup.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def start_next_generation(state: KafkaGoState, now: int, out: Out) -> None:
 
 
 def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) -> None:
-    """Ask the first bootstrap address that can be reached (ConsumerGroup.coordinator)."""
+    """Send FindCoordinator to the next bootstrap address (ConsumerGroup.coordinator)."""
     move(state, phase)
     host, port = state.bootstrap[state.tried_addresses]
     state.coordinator = new_connection(state, host, port, "find")
@@ -101,7 +102,7 @@ def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str
 def _join_group(state: KafkaGoState, out: Out) -> None:
     """Send JoinGroup (makeJoinGroupRequest).
 
-    The subscription claims version 1 but has the fields of version 0.
+    The subscription declares version 1, but has only the fields of version 0.
     """
     assert state.coordinator is not None
     body = ConsumerProtocolSubscription(topics=list(state.topics)).encode(0)
@@ -123,7 +124,7 @@ def on_join_group_response(
 ) -> None:
     """Handle JoinGroup.
 
-    A leader requests metadata of all members' topics; a follower sends SyncGroup.
+    A leader requests metadata of all members' topics. A follower sends SyncGroup.
     """
     if not isinstance(response, JoinGroupResponse) or response.error_code:
         state.member_id = ""
@@ -150,7 +151,7 @@ def on_join_group_response(
 def _decode_topics(metadata: bytes) -> tuple[str, ...]:
     """Decode a subscription as groupMetadata.readFrom does.
 
-    It reads version 0 only, and extra bytes are an error.
+    The function reads only version 0. Bytes after its fields are an error.
     """
     view = memoryview(metadata)[2:]
     body, stop = decode_from(ConsumerProtocolSubscription, view, 0, 0)
@@ -255,7 +256,7 @@ def _start_generation(state: KafkaGoState, start: dict[TopicPartition, int], now
 
 
 def end_generation(state: KafkaGoState, out: Out) -> None:
-    """End the generation: each goroutine ends as soon as it can (Generation.done)."""
+    """End the generation, whose goroutines end as soon as each of them can (Generation.done)."""
     assert state.generation is not None
     move(state, P.ENDING)
     for partition in state.generation.readers:
@@ -263,7 +264,7 @@ def end_generation(state: KafkaGoState, out: Out) -> None:
 
 
 def complete_generation(state: KafkaGoState, now: int, out: Out) -> None:
-    """Continue when all goroutines have ended: begin the next generation, or leave.
+    """When all goroutines have ended, begin the next generation, or leave the group.
 
     Follows Generation.close.
     """
@@ -305,7 +306,7 @@ def _leave_group(state: KafkaGoState, error: Error | None, now: int, out: Out) -
 def on_leave_group_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """Reset the member id whatever the response is, then back off or close."""
+    """Reset the member id after any response to LeaveGroup, then back off or close."""
     if state.state is P.LEAVING:
         close_connection(out, state.coordinator)
     state.member_id = ""

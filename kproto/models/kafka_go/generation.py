@@ -1,9 +1,10 @@
-"""The goroutines of the type Generation (consumergroup.go): heartbeat loop and partition watchers.
+"""The goroutines of the type Generation (consumergroup.go): the heartbeat loop and the partition watchers.
 
-* They share the generation's connection, and each has at most one request in flight.
+* The goroutines share the generation's connection, and each has at most one request in flight.
 * Any heartbeat error, a lost connection and a changed number of partitions end the generation. A watcher
   ignores error codes, except in its first response.
-* A missing topic counts as a topic without partitions: its watcher ends every generation immediately.
+* A missing topic counts as a topic without partitions: its watcher ends every generation at the first
+  response.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: 
 
     Follows nextGeneration, Reader.run.
 
-    Readers and the commit loop do not start if the Reader was closed meanwhile.
+    If the Reader was closed before the offsets arrived, partition readers and commit loop do not start.
     """
     every = state.commit_ms
     watched = state.topics if state.config.watch else ()
@@ -80,7 +81,7 @@ def run_partition_watchers(state: KafkaGoState, generation: KafkaGoGeneration, n
 
 
 def on_response(generation: KafkaGoGeneration, request: Message, response: Message | None) -> bool:
-    """Handle a response, or None for a failed request; return whether its goroutine ends."""
+    """Pass a response to its goroutine, and return whether that ends. None is a failed request."""
     if request is generation.heartbeat_in_flight:
         generation.heartbeat_in_flight = None
         return not (isinstance(response, HeartbeatResponse) and not response.error_code)
@@ -101,7 +102,7 @@ def _on_watcher_response(watcher: PartitionWatcher, response: Message | None) ->
 
 
 def add_deadlines(generation: KafkaGoGeneration, deadlines: list[int]) -> None:
-    """Append the times at which a goroutine has to act."""
+    """Append the times of the next heartbeat and of the watchers' next requests to `deadlines`."""
     if generation.heartbeat_in_flight is None:
         deadlines.append(generation.heartbeat_ticker.at)
     for watcher in generation.watchers:
@@ -126,7 +127,7 @@ def read_partitions(state: KafkaGoState, topics: list[str], out: Out) -> Message
 
 
 def parse_partitions(response: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
-    """Return the first error of any topic, or the partitions by topic (Conn.ReadPartitions)."""
+    """Return the first topic error, or 0, and the partitions by topic (Conn.ReadPartitions)."""
     code = next((topic.error_code for topic in response.topics if topic.error_code), 0)
     partitions = {
         topic.name or "": [partition.partition_index for partition in topic.partitions]

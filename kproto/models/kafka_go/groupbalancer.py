@@ -1,6 +1,6 @@
 """The balancers of groupbalancer.go.
 
-Members are sorted by id; partitions keep the broker's order.
+Members are sorted by id. Partitions keep the order of the Metadata response.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ Plan = dict[str, dict[str, list[int]]]
 
 
 def assign(name: str, members: Mapping[str, Sequence[str]], partitions: Mapping[str, Sequence[int]]) -> Plan:
-    """Return the assignment. `members` maps member ids to topics.
+    """Return the assignment of the balancer `name`. `members` maps member ids to topics.
 
-    Members of a topic without partitions get an empty entry.
+    A member whose topics have no partitions gets an empty entry.
     """
     share = _SHARES[name]
     plan: Plan = {}
@@ -37,17 +37,18 @@ def assign(name: str, members: Mapping[str, Sequence[str]], partitions: Mapping[
 
 
 def _range(position: int, index: int, partitions: int, members: int) -> bool:
-    """Return whether a member gets the partition (RangeGroupBalancer.AssignGroups).
+    """Return whether range gives the partition to a member (RangeGroupBalancer.AssignGroups).
 
-    Unlike Java's range, the larger shares are not the first ones.
+    In Java's range assignor the first members get the larger shares. In kafka-go the larger shares are spread
+    over the members.
     """
     return index * partitions // members <= position < (index + 1) * partitions // members
 
 
 def _roundrobin(position: int, index: int, partitions: int, members: int) -> bool:
-    """Return whether a member gets the partition (RoundRobinGroupBalancer.AssignGroups).
+    """Return whether roundrobin gives a member the partition (RoundRobinGroupBalancer.AssignGroups).
 
-    Each topic starts with the first member.
+    The first partition of each topic goes to the first member.
     """
     return position % members == index
 

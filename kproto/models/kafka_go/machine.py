@@ -1,4 +1,4 @@
-"""The machine of a Reader: events, deadlines, and what the goroutines do after each event."""
+"""The machine of a Reader: its events, its deadlines, and the run of the goroutines after each event."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def next_deadline(state: KafkaGoState) -> int | None:
 
 
 class KafkaGoHandlers(EventHandlers[KafkaGoState]):
-    """The calls of a Reader, and the responses to its requests."""
+    """The handlers for the calls of a Reader and the responses to its requests."""
 
     UNSUPPORTED = ("Unsupported", "kafka-go's Reader with a GroupID has no {}")
 
@@ -94,7 +94,7 @@ class KafkaGoHandlers(EventHandlers[KafkaGoState]):
 
     def on_request_failed(self, state: KafkaGoState, event: RequestFailed, now: int, out: Out) -> None:
         if event.late and _uses_coordinator_connection(state, event.request):
-            close_connection(out, state.coordinator)  # conn.go closes a connection whose deadline has passed
+            close_connection(out, state.coordinator)  # conn.go closes a connection whose deadline has passed.
         _complete_request(state, event.request, None, event.why, now, out)
 
 
@@ -105,7 +105,7 @@ HANDLERS: Final = KafkaGoHandlers()
 
 ResponseHandler = Callable[[KafkaGoState, "Message | None", str, int, Out], None]
 
-# The handler of the response to the group loop's request, by phase. It gets None for a failed request.
+# Phase -> handler of the response to the group loop's request. The handler gets None for a failed request.
 RESPONSES: Final[dict[ConsumerGroupPhase, ResponseHandler]] = {
     P.FINDING: consumergroup.on_coordinator_found,
     P.JOINING: consumergroup.on_join_group_response,
@@ -138,14 +138,14 @@ def _complete_request(
 
 
 def _uses_coordinator_connection(state: KafkaGoState, request: Message) -> bool:
-    """Return whether a request was sent on the connection to the coordinator."""
+    """Return whether `request` was sent on the connection to the coordinator."""
     return state.generation is None or all(
         partition.open is not request for partition in state.generation.readers
     )
 
 
 def _run_goroutines(state: KafkaGoState, now: int, out: Out) -> None:
-    """Run all goroutines as far as they get at `now`."""
+    """Run all goroutines until each of them has to wait."""
     if state.retry_at is not None and now >= state.retry_at and state.state is P.BACKING_OFF:
         state.retry_at = None
         consumergroup.start_next_generation(state, now, out)

@@ -1,11 +1,11 @@
 """The type reader of reader.go: one goroutine per partition, which finds the leader, seeks and fetches.
 
-* It starts with Dialer.DialLeader (Metadata on its own connection) and asks for both ends of the log. Seek
-  asks for them again, so each partition sends four ListOffsets.
+* A reader starts with Dialer.DialLeader (Metadata on its own connection) and requests both ends of the log.
+  Seek requests both again, so each partition sends four ListOffsets.
 * One Fetch is in flight at a time. The next one is sent when all records of the last one are queued.
-* A cancelled reader that waits or pushes ends immediately. With a request in flight it ends at the response,
-  so a rebalance waits for open fetches. Go's select then queues each record of that response, or none of the
-  remaining ones, at random.
+* A cancelled reader that backs off, or waits for room in the queue, ends immediately. A reader with a request
+  in flight ends at the response, so a rebalance waits for open fetches. Go's select then decides at random
+  whether each record of that response is queued. After one refusal the remaining records are dropped.
 * Unexpected error codes of a Fetch are returned to the application, and the Fetch is retried.
 """
 
@@ -50,12 +50,12 @@ from .state import (
 )
 
 W = ReaderPhase
-BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000  # ReadBackoffMin, ReadBackoffMax
-LOOKUP_MIN_MS, LOOKUP_MAX_MS = 100, 10_000  # Dialer.LookupPartition
-OFFSETS_TIMEOUT_MS = 10_000  # reader.readOffsets
-RTT_MS = 1_000  # time.go: defaultRTT
+BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000  # Defaults of ReadBackoffMin and ReadBackoffMax.
+LOOKUP_MIN_MS, LOOKUP_MAX_MS = 100, 10_000  # Bounds of the backoff in Dialer.LookupPartition.
+OFFSETS_TIMEOUT_MS = 10_000  # Timeout of a request in reader.readOffsets.
+RTT_MS = 1_000  # defaultRTT of time.go, the assumed round trip.
 
-# No metadata is needed: the Fetch versions of kafka-go have no topic ids.
+# The metadata for decoding Fetch responses is empty: kafka-go's Fetch versions have no topic ids.
 NO_METADATA = ClusterMetadata()
 
 _TIMESTAMPS = {
@@ -69,9 +69,9 @@ _TIMESTAMPS = {
 
 
 def fetch_wait(max_wait_ms: int) -> int:
-    """Return max_wait_ms of a Fetch: MaxWait minus a round trip (conn.go).
+    """Return the max_wait_ms of a Fetch: MaxWait minus the time for a round trip (conn.go).
 
-    The round trip counts as a second, or as a quarter of a shorter MaxWait.
+    The round trip counts as one second. If MaxWait is below a second, it counts as a quarter of MaxWait.
     """
     return max_wait_ms - (max_wait_ms // 4 if max_wait_ms < RTT_MS else RTT_MS)
 
@@ -90,7 +90,7 @@ def initialize(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
 def cancel(state: KafkaGoState, reader: PartitionReader, out: Out) -> None:
     """Stop the reader at the end of its generation.
 
-    With a request in flight it stops at the response.
+    A reader with a request in flight stops when the response arrives.
     """
     reader.cancelled = True
     if reader.open is None or reader.state is W.LOOKING_UP:
@@ -116,7 +116,7 @@ def wait_until(state: KafkaGoState, reader: PartitionReader, phase: ReaderPhase,
 
 
 def run_timers(state: KafkaGoState, generation: KafkaGoGeneration, now: int, out: Out) -> None:
-    """Continue the readers whose wait has ended."""
+    """Continue the readers whose backoff has ended."""
     generation.next_reader_wakeup = None
     for reader in generation.readers:
         if reader.at is not None and now >= reader.at:
@@ -146,7 +146,7 @@ def on_response(
 
 
 def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Out) -> bool:
-    """Queue the records of a reader while there is room; return whether anything changed."""
+    """Queue the reader's records while the queue has room; return whether the reader advanced."""
     moved = False
     while reader.pending_records and len(state.message_queue) < state.capacity:
         record = reader.pending_records.popleft()
@@ -261,7 +261,7 @@ def _send_fetch(state: KafkaGoState, reader: PartitionReader, now: int, out: Out
 def _on_fetch_response(
     state: KafkaGoState, reader: PartitionReader, response: FetchResponse, now: int, out: Out
 ) -> None:
-    # The request names one partition.
+    # The request had one partition, so the response has one.
     data = next((partition for topic in response.responses for partition in topic.partitions), None)
     code = response.error_code or (data.error_code if data is not None else 0)
     if data is not None and not code:
@@ -294,7 +294,7 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
 def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
     """Queue records at random.
 
-    Both cases of sendMessage's select are ready, and Go picks one each time.
+    For each record, both cases of sendMessage's select are ready, and Go picks one at random.
     """
     while (
         reader.pending_records and len(state.message_queue) < state.capacity and state.config.random() < 0.5
@@ -318,7 +318,7 @@ def _on_connection_error(
 def _restart(state: KafkaGoState, reader: PartitionReader, error: Error | None, now: int, out: Out) -> None:
     """Start the reader again after a backoff (reader.run's outer loop).
 
-    `error` is returned to the application after MaxAttempts.
+    After MaxAttempts consecutive failures, `error` is returned to the application.
     """
     close_connection(out, reader.address)
     reader.address, reader.open = None, None

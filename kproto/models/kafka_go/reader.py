@@ -1,13 +1,13 @@
-"""The type Reader of reader.go: what the application reads, and the commit loop.
+"""The type Reader of reader.go: the record queue that the application reads, and the commit loop.
 
 * Two queues of QueueCapacity connect the goroutines with the application: records (Reader.msgs) and commits
-  (Reader.commits). A full record queue stops the fetches, a full commit queue stops ReadMessage.
+  (Reader.commits). A full record queue stops the fetches, and a full commit queue stops ReadMessage.
 * A record is dropped only if its assignment version is older than the current one. The version changes when
   the *next* generation begins, so records are still delivered between two generations.
-* ReadMessage queues the commit of each record that it returns. Between generations nothing takes commits from
-  the queue. The next generation commits them, no matter which member owns the partition by then.
-* A commit is tried three times, whatever the error. Then it is dropped (immediate mode) or kept (interval
-  mode).
+* ReadMessage queues the commit of each record that it returns. Between generations no goroutine takes commits
+  from the queue. The next generation commits them, even if another member owns the partition by that time.
+* Each commit is tried three times, whatever the error. After the third failure it is dropped (immediate mode)
+  or kept for the next interval (interval mode).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .state import (
     send_request,
 )
 
-# The deadline of the context that the application passes to CommitMessages.
+# The timeout of the context that the application passes to CommitMessages, in milliseconds.
 COMMIT_TIMEOUT_MS = 5_000
 CLOSED = ("errors.errorString", "io: read/write on closed pipe")
 DEADLINE_EXCEEDED = ("context.deadlineExceededError", "context deadline exceeded")
@@ -49,7 +49,7 @@ RETRY_MIN_MS, RETRY_MAX_MS = 100, 5_000
 def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
     """Return queued records to the poll (FetchMessage, or ReadMessage with a commit interval).
 
-    Call it after `refill_queue`: there is nothing more to push until records have been taken.
+    The caller runs `refill_queue` before. No goroutine can queue more until records have been taken.
     """
     if state.open_poll is None:
         return
@@ -80,7 +80,7 @@ def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
 
 
 def refill_queue(state: KafkaGoState, now: int, out: Out) -> bool:
-    """Let the partitions push their records; return whether anything changed."""
+    """Let the partition readers queue their records; return whether one of them advanced."""
     if state.generation is None:
         return False
     moved = False
@@ -95,7 +95,7 @@ def _is_commit_queue_full(state: KafkaGoState) -> bool:
 
 
 def commit_messages(state: KafkaGoState, event: CommitCalled, now: int, out: Out) -> None:
-    """Commit the newest record of each partition that was ever read (CommitMessages)."""
+    """Commit the event's offsets, or the last read record of each partition (CommitMessages)."""
     offsets = dict(state.read_offsets if event.offsets is None else event.offsets)
     if state.closing:
         out.append(FinishCommit(event.token, CLOSED))
@@ -120,7 +120,7 @@ def unblock_commits(state: KafkaGoState, out: Out) -> None:
 
 
 def closed_commit(request: CommitRequest) -> FinishCommit:
-    """Return the result of CommitMessages after Close."""
+    """Return the error that CommitMessages returns after Close."""
     return FinishCommit(request.token, CLOSED)
 
 
@@ -135,7 +135,7 @@ def commits_with_deadline(state: KafkaGoState) -> list[CommitRequest]:
 
 
 def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
-    """End calls whose context has expired. A queued commit is still sent, without a reply."""
+    """End the calls whose context has expired. Their commits stay queued, and get no reply."""
     for wanted in commits_with_deadline(state):
         assert wanted.deadline is not None
         if now >= wanted.deadline:
@@ -149,7 +149,7 @@ def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
 
 
 def merge_interval(state: KafkaGoState) -> None:
-    """Take commits from the queue unless a commit is in flight (commitLoopInterval)."""
+    """Merge the queued commits, unless a commit is in flight (commitLoopInterval)."""
     loop = _commit_loop(state)
     if loop is not None and loop.ticker is not None and not loop.is_busy and not loop.ended:
         while state.commits:
@@ -211,7 +211,7 @@ def on_commit_response(state: KafkaGoState, response: Message | None, why: str, 
 
 
 def add_deadlines(state: KafkaGoState, deadlines: list[int]) -> None:
-    """Append the times at which the commit loop or an expiring call has to act."""
+    """Append the deadlines of the commit loop and of the calls that may expire to `deadlines`."""
     loop = _commit_loop(state)
     for request in commits_with_deadline(state):
         if request.deadline is not None:

@@ -24,37 +24,38 @@ from ..contract import (
     SendRequest,
 )
 
-# consumergroup.go and conn.go fix each version; only Fetch and Metadata depend on the broker.
+# The highest request versions. consumergroup.go and conn.go hard-code them, except that Fetch and Metadata
+# depend on the broker.
 VERSIONS: Final[Mapping[int, int]] = {1: 10, 2: 1, 3: 6, 8: 2, 9: 1, 10: 0, 11: 2, 12: 0, 13: 0, 14: 0}
 
-TIMEOUT_MS = 5_000  # consumergroup.go: defaultTimeout
-COMMIT_RETRIES = 3  # reader.go: defaultCommitRetries
-MAX_ATTEMPTS = 3  # ReaderConfig.MaxAttempts
+TIMEOUT_MS = 5_000  # defaultTimeout of consumergroup.go.
+COMMIT_RETRIES = 3  # defaultCommitRetries of reader.go.
+MAX_ATTEMPTS = 3  # Default of ReaderConfig.MaxAttempts.
 FIRST_OFFSET, LAST_OFFSET = -2, -1
 
-# Go's name of an error's type, and its text.
+# (Go's name of the error's type, text of the error).
 Error = tuple[str, str]
 
 
 class ConsumerGroupPhase(Enum):
     """The position of ConsumerGroup.run."""
 
-    IDLE = "idle"  # No topics yet.
+    IDLE = "idle"  # The Reader has no topics.
     FINDING = "finding"  # FindCoordinator is in flight, on its own connection.
     JOINING = "joining"  # JoinGroup is in flight.
-    PLANNING = "planning"  # Leader: Metadata of all members' topics is in flight.
+    PLANNING = "planning"  # The leader's Metadata request for all members' topics is in flight.
     SYNCING = "syncing"  # SyncGroup is in flight.
     FETCHING_OFFSETS = "fetching"  # OffsetFetch is in flight.
     RUNNING = "running"  # The generation is running.
-    ENDING = "ending"  # One goroutine has ended; the others have to end.
+    ENDING = "ending"  # One goroutine has ended. The others still have to end.
     FINDING_TO_LEAVE = "leave_finding"  # FindCoordinator for LeaveGroup is in flight.
     LEAVING = "leaving"  # LeaveGroup is in flight.
-    BACKING_OFF = "waiting"  # JoinGroupBackoff after an error.
+    BACKING_OFF = "waiting"  # The Reader waits for JoinGroupBackoff after an error.
     CLOSED = "closed"
 
 
 P = ConsumerGroupPhase
-# What may follow an error. A member with an id leaves the group first.
+# Transitions after an error. A member with an id leaves the group first.
 _AFTER_ERROR = {
     P.FINDING_TO_LEAVE: "an error, and the member has an id",
     P.BACKING_OFF: "an error, and the member has no id",
@@ -99,13 +100,13 @@ EDGES: Final[machine.Edges[ConsumerGroupPhase]] = {
 
 @dataclass(slots=True)
 class GoTicker:
-    """Go's time.Ticker: it keeps one tick until it is taken, and drops the others."""
+    """Go's time.Ticker. One tick is pending until it is taken; further ticks are dropped."""
 
     at: int
     interval_ms: int
 
     def take_tick(self, now: int) -> bool:
-        """Take the tick, if there is one, and return whether there was."""
+        """Take the pending tick. Return whether one was pending."""
         if now < self.at:
             return False
         self.at += self.interval_ms * ((now - self.at) // self.interval_ms + 1)
@@ -118,23 +119,23 @@ class PartitionWatcher:
 
     topic: str
     ticker: GoTicker
-    count: int | None = None  # None until the first response.
+    count: int | None = None  # The topic's partition count; None until the first response.
     open: Message | None = None
 
 
 class ReaderPhase(Enum):
-    """What the goroutine of one partition is doing."""
+    """The request or wait that the goroutine of one partition is in."""
 
-    LOOKING_UP = "looking"  # Dialer.LookupPartition: Metadata on its own connection
+    LOOKING_UP = "looking"  # Dialer.LookupPartition: Metadata on its own connection.
     FIRST_OFFSET = "first"  # ReadOffsets: the start of the log.
     LAST_OFFSET = "last"  # ReadOffsets: the end of the log.
-    SEEK_FIRST = "seek_first"  # Conn.Seek asks for both ends again.
+    SEEK_FIRST = "seek_first"  # Conn.Seek requests both ends again.
     SEEK_LAST = "seek_last"
     READING = "reading"  # Fetch is in flight.
     PUSHING = "pushing"  # The record queue is full.
-    RESTART_BACKOFF = "before_start"  # Backs off before it starts again.
-    READ_BACKOFF = "before_read"  # Backs off before the next Fetch.
-    RANGE_FIRST = "first_again"  # Out of range: ReadOffsets again.
+    RESTART_BACKOFF = "before_start"  # The reader backs off before it starts again.
+    READ_BACKOFF = "before_read"  # The reader backs off before the next Fetch.
+    RANGE_FIRST = "first_again"  # The offset is out of range: ReadOffsets requests both ends.
     RANGE_LAST = "last_again"
     ENDED = "ended"
 
@@ -142,7 +143,7 @@ class ReaderPhase(Enum):
 
 
 W = ReaderPhase
-# What may follow while a request is in flight.
+# Transitions that are possible while a request is in flight.
 _IN_FLIGHT = {
     W.RESTART_BACKOFF: "the request failed",
     W.ENDED: "the generation has ended",
@@ -207,7 +208,7 @@ class ReaderMessage:
 
 @dataclass(slots=True)
 class CommitRequest:
-    """An entry of Reader.commits. `token` is None if no call waits for the result."""
+    """An entry of Reader.commits. `token` is None if no call waits for the commit's result."""
 
     offsets: dict[TopicPartition, int]
     token: object | None = None
@@ -224,7 +225,7 @@ class ReaderCommitLoop:
     open: Message | None = None
     attempt: int = 0
     retry_at: int | None = None
-    is_final: bool = False  # The commit in flight is the last one of the generation.
+    is_final: bool = False  # Whether the commit in flight is the last one of the generation.
     ended: bool = False
 
     @property
@@ -241,7 +242,7 @@ class KafkaGoGeneration:
     commits: ReaderCommitLoop
     readers: list[PartitionReader]
     heartbeat_in_flight: Message | None = None
-    # When the first backoff of a partition reader ends.
+    # The time at which the first backoff of a partition reader ends.
     next_reader_wakeup: int | None = None
 
 
@@ -254,7 +255,7 @@ class KafkaGoState:
     rebalance_ms: int
     heartbeat_ms: int
     watch_ms: int
-    commit_ms: int | None  # None for synchronous commits (CommitInterval 0).
+    commit_ms: int | None  # The commit interval; None for synchronous commits (CommitInterval 0).
     start_offset: int
     balancers: tuple[str, ...]
     capacity: int
@@ -265,10 +266,10 @@ class KafkaGoState:
     bootstrap: tuple[tuple[str, int], ...] = ()
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     topics: tuple[str, ...] = ()
-    tried_addresses: int = 0  # Bootstrap addresses that failed in this lookup.
+    tried_addresses: int = 0  # The number of bootstrap addresses that failed in this lookup.
     connection_count: int = 0
     coordinator: Address | None = None
-    open: Message | None = None  # The request of the group loop.
+    open: Message | None = None  # The group loop's request in flight.
     member_id: str = ""
     generation_id: int = -1
     assignments: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -276,7 +277,7 @@ class KafkaGoState:
     members: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     assigned: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
     generation: KafkaGoGeneration | None = None
-    leave_error: Error | None = None  # The error to report after LeaveGroup; None when closing.
+    leave_error: Error | None = None  # The error to report after LeaveGroup; None if the Reader is closing.
     errors: int = 0  # Consecutive errors of ConsumerGroup.Next.
     retry_at: int | None = None
     closing: bool = False
@@ -286,7 +287,7 @@ class KafkaGoState:
     commits: deque[CommitRequest] = field(default_factory=deque[CommitRequest])
     blocked_commits: deque[CommitRequest] = field(
         default_factory=deque[CommitRequest]
-    )  # Calls of CommitMessages that wait for room in the queue.
+    )  # The calls of CommitMessages that wait for room in the queue.
     read_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     open_poll: tuple[int, int] | None = None  # Deadline and record limit of the open poll.
     paused: frozenset[TopicPartition] = frozenset()
@@ -298,7 +299,7 @@ Out = list[ModelAction]
 def start(config: ModelConfig) -> KafkaGoState:
     """Return the state of a Reader without topics.
 
-    Raises ConfigError where NewReader would panic.
+    Raises ConfigError for options with which NewReader panics.
     """
     balancers = config.assignors or ("range", "roundrobin")
     for name in balancers:
@@ -329,12 +330,12 @@ def _number(config: ModelConfig, name: str, default: int) -> int:
 
 
 def move(state: KafkaGoState, to: ConsumerGroupPhase) -> None:
-    """Move the group to a phase, unless it is in it already."""
+    """Move the group to a phase, unless it is already in that phase."""
     machine.ensure_state(state, to, EDGES)
 
 
 def move_reader(reader: PartitionReader, to: ReaderPhase) -> None:
-    """Move the reader of a partition to a phase, unless it is in it already."""
+    """Move the reader of a partition to a phase, unless it is already in that phase."""
     machine.ensure_state(reader, to, READER_EDGES)
 
 
@@ -351,13 +352,13 @@ def close_connection(out: Out, address: Address | None) -> None:
 
 
 def new_connection(state: KafkaGoState, host: str, port: int, purpose: str) -> Address:
-    """Return the address of a new connection."""
+    """Return the address of a new connection to a broker, with its own lane."""
     state.connection_count += 1
     return Address(host, port, f"{purpose}-{state.connection_count}")
 
 
 def backoff(attempt: int, lowest: int, highest: int) -> int:
-    """Return the backoff of an attempt in milliseconds (dialer.go)."""
+    """Return the backoff before an attempt, in milliseconds (dialer.go)."""
     return min(attempt * attempt * lowest, highest)
 
 
@@ -371,7 +372,7 @@ def network_error(why: str) -> Error:
 
 
 def report_error(state: KafkaGoState, error: Error, out: Out) -> None:
-    """Log an error; the last of MaxAttempts consecutive ones ends the open poll (Reader.run)."""
+    """Log an error. The last of MaxAttempts consecutive errors ends the open poll (Reader.run)."""
     out.append(Notify("log", *error))
     state.errors += 1
     if state.errors == MAX_ATTEMPTS:

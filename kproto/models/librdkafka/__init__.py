@@ -1,24 +1,27 @@
-"""librdkafka's consumer as a machine: 2.16, or 1.9 and 2.0 with "version": "1.9" in `extra`.
+"""librdkafka's consumer as a machine: release 2.16, or 1.9 and 2.0 with "version": "1.9" in `extra`.
 
 Sources of 2.16: rdkafka_cgrp.c (`rd_kafka_cgrp_*`), rdkafka_assignment.c, rdkafka_partition.c,
 rdkafka_offset.c, rdkafka_fetcher.c, rdkafka_metadata.c and rdkafka_request.c. The request versions of the
 older releases are those of 1.9.2.
 
-There are two threads with a queue between them. The library joins, fetches and commits on its own thread; the
-application takes from the queue only when it polls. This causes races: a rebalance event may wait in the
-queue while the application calls assign(), and its answer then replaces that assignment.
+The client has two threads with a queue between them. The library joins, fetches and commits on its own
+thread. The application takes from the queue only when it polls. This causes races: a rebalance event may wait
+in the queue while the application calls assign(), and the answer to the event then replaces that assignment.
 
-* M101: A rebalance event needs an answer (`cgrp_rebalance`). The default answer replaces a manual assignment.
-* M102: subscribe() during a rebalance is deferred. An eager one revokes and rejoins even for the same topics.
+* M101: The application or its binding answers each rebalance event (`cgrp_rebalance`). The binding's answer
+  replaces a manual assignment.
+* M102: subscribe() during a rebalance is deferred. An eager member revokes and rejoins even if it subscribes
+  to the same topics.
 * M93: Every member watches the partitions of its topics (`metadata`).
-* M111: The session expires by the member's own clock. M112: max.poll.interval.ms is checked twice a second.
+* M111: The member measures its session timeout by its own clock. M112: max.poll.interval.ms is checked twice
+  a second.
 * M126: Stored and committed offsets differ (`offset_store`).
 * M146: Logical offsets (`constants`): STORED -1000, INVALID -1001, BEGINNING -2, END -1.
-* M165, M194: There are no fetch sessions, and one Fetch per broker. Data of an older version of a partition
-  is dropped.
+* M165, M194: There are no fetch sessions, and one Fetch per broker. Records that were fetched under an older
+  version of a partition are dropped.
 
-A rejected seek is reported as Notify("error", "_STATE"), "_UNKNOWN_PARTITION" or "_INVALID_ARG", and so is a
-rejected assign. `assigned_offsets` and `position` are the application's queries.
+A rejected seek or assign is reported as Notify("error", "_STATE"), "_UNKNOWN_PARTITION" or "_INVALID_ARG".
+The application reads its assignment with `assigned_offsets` and its positions with `position`.
 """
 
 from .machine import next_deadline, step

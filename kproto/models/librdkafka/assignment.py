@@ -1,15 +1,16 @@
 """The partitions that the application, or its binding, has assigned (rdkafka_assignment.c).
 
-`assignment` has all of them. Partitions in `pending` are not started, and the committed offsets of partitions
-in `queried` are being fetched. Partitions in `removed` have to stop. `serve` advances all of these:
+`assignment` has all assigned partitions. Partitions in `pending` are not started, and the committed offsets
+of partitions in `queried` are being fetched. Partitions in `removed` have to stop. `serve` advances them as
+follows:
 
-* Removals come first. Their fetchers stop; with enable.auto.commit their stored offsets are committed, unless
-  the assignment is lost. The stored offsets are dropped in any case.
+* Removals come first. The fetchers of removed partitions stop. With enable.auto.commit their stored offsets
+  are committed, unless the assignment is lost. The stored offsets are dropped in either case.
 * No partition starts while a commit is in flight, as the commit may change the offset to start at.
-* STORED (-1000) fetches the committed offset. Without one it becomes INVALID (-1001), which means
-  auto.offset.reset.
+* STORED (-1000) requests the committed offset. If none exists, the offset becomes INVALID (-1001), which
+  means auto.offset.reset.
 * At most one OffsetFetch is in flight. If it fails permanently, its partitions stay unstarted.
-* When nothing is in progress, the group continues (`assignment_done`).
+* When no removal, query, start or commit is in progress, the group continues (`assignment_done`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ UNLIMITED = 2**31
 
 
 def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
-    """Add partitions with their offsets; return an error, or None (rd_kafka_assignment_add)."""
+    """Add partitions with their offsets; return the error or None (rd_kafka_assignment_add)."""
     for tp, offset in partitions.items():
         if offset not in (BEGINNING, END, STORED, INVALID) and TAIL_BASE < offset < 0:
             return ("_INVALID_ARG", f"{tp.topic} [{tp.partition}] has invalid start offset {offset}")
@@ -58,7 +59,7 @@ def add(state: LibrdkafkaState, partitions: Mapping[TopicPartition, int]) -> tup
 
 
 def clear(state: LibrdkafkaState) -> int:
-    """Remove all partitions; return how many there were (rd_kafka_assignment_clear)."""
+    """Remove all partitions, and return their number (rd_kafka_assignment_clear)."""
     count = len(state.assignment)
     if count:
         state.pending, state.queried = {}, set()
@@ -69,7 +70,7 @@ def clear(state: LibrdkafkaState) -> int:
 
 
 def subtract(state: LibrdkafkaState, partitions: Iterable[TopicPartition]) -> tuple[str, str] | None:
-    """Remove some partitions; return an error, or None (rd_kafka_assignment_subtract)."""
+    """Remove `partitions`; return the error or None (rd_kafka_assignment_subtract)."""
     removed = list(partitions)
     for tp in removed:
         if tp not in state.assignment:
@@ -157,7 +158,7 @@ def _lacks_require_stable(state: LibrdkafkaState) -> bool:
 def on_offset_fetch_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetFetchResponse | None, code: int, out: Out
 ) -> None:
-    """Handle OffsetFetch; `code` is the error of a request without a response.
+    """Handle an OffsetFetch response. `code` is the error of a request without a response.
 
     rd_kafka_assignment_handle_OffsetFetch.
     """
@@ -179,7 +180,7 @@ def on_offset_fetch_response(
         )
     for tp in requested:
         if tp not in state.queried:
-            continue  # The partition was unassigned meanwhile.
+            continue  # The partition was unassigned while the request was in flight.
         state.queried.discard(tp)
         committed_offset = offsets.get(tp)
         if committed_offset is None or error not in (E.NONE, E.UNSTABLE_OFFSET_COMMIT):
@@ -197,7 +198,7 @@ def on_offset_fetch_response(
 
 
 def pause(state: LibrdkafkaState) -> None:
-    """Pause all partitions while a rebalance event waits for its answer.
+    """Pause all partitions: a rebalance event waits for its answer.
 
     Follows rd_kafka_assignment_pause.
     """

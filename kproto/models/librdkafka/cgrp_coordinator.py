@@ -1,9 +1,10 @@
 """The coordinator lookup of rdkafka_cgrp.c.
 
-It follows rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator and _serve.
+The module follows rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator and _serve.
 
-Observed in 2.16: the bootstrap connection asks for brokers and coordinator at the same time. The broker's own
-connection asks for both again, and once more while the connection to the coordinator is being opened.
+Release 2.16 was observed to send Metadata and FindCoordinator together on the bootstrap connection. The first
+connection to a broker under its own name sends both again. FindCoordinator is sent once more while the
+connection to the coordinator is being opened.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def coord_dead(state: LibrdkafkaState, out: Out) -> None:
 
 
 def on_coordinator_disconnect(state: LibrdkafkaState) -> None:
-    """Reconnect to the same coordinator, which stays known until a lookup names another one."""
+    """Reconnect to the coordinator, which stays known until a lookup names another broker."""
     if state.coord.state is UP:
         ensure_state(state.coord, CgrpState.QUERY_COORD, COORD_EDGES)
         state.coord.up_at = state.now + RECONNECT_MS
@@ -74,20 +75,22 @@ def on_find_coordinator_response(
 
 
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
-    """Repeat both requests on the first connection to a broker by its own name."""
+    """Send Metadata and FindCoordinator again on the first connection to a broker by its name."""
     if state.bootstrapped:
         return
     state.bootstrapped = True
     state.coordinator = None
     send_request(state, any_usable_broker(state), metadata_request(()), out, "brokers")
     if state.local_topics:  # Partitions were assigned before any broker was known.
-        # One millisecond later, because the timers of this step have already run.
+        # The refresh is due one millisecond later, because the timers of this step have already run.
         state.metadata_at = state.now + 1
     coord_query(state, out)
 
 
 def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | None, out: Out) -> None:
-    """Handle an error: retriable errors repeat the lookup, each other error is reported once."""
+    """Handle an error of FindCoordinator: a retriable error repeats the lookup, any other error is reported
+    once.
+    """
     if code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         state.coordinator = None
     elif code != TRANSPORT and ErrAction.RETRY not in err_action(code) and code != state.coord.last_error:

@@ -1,17 +1,17 @@
 """JoinGroup, the leader's assignment and SyncGroup (rdkafka_cgrp.c).
 
 * A join needs metadata for all subscribed topics, and at least one topic that exists.
-* JoinGroups are at least one second apart, two seconds after an error. MEMBER_ID_REQUIRED, an unassign and
+* JoinGroups are at least one second apart, or two seconds after an error. MEMBER_ID_REQUIRED, an unassign and
   every Metadata response reset that interval.
-* JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, ILLEGAL_GENERATION the generation,
-  MEMBER_ID_REQUIRED sets the member id. With the last two a cooperative member loses its partitions.
-  Permanent errors are reported, and the member rejoins nevertheless. FENCED_INSTANCE_ID is fatal for a static
-  member.
+* JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, ILLEGAL_GENERATION the generation, and
+  MEMBER_ID_REQUIRED sets the member id. After ILLEGAL_GENERATION and MEMBER_ID_REQUIRED a cooperative member
+  loses its partitions. Permanent errors are reported, and the member rejoins nevertheless. FENCED_INSTANCE_ID
+  is fatal for a static member.
 * SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request, all others rejoin. With
   UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION a cooperative member loses its partitions.
-* A response that arrives in another state than the one that waits for it is dropped.
+* A response is dropped if it arrives in another state than the one that waits for it.
 * Heartbeats are sent in STEADY and while the application is answering an event, whenever the main loop runs.
-  None is sent while JoinGroup or SyncGroup is in flight.
+  No heartbeat is sent while JoinGroup or SyncGroup is in flight.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ JOIN_GRACE_MS = 3_000
 
 
 def join(state: LibrdkafkaState, out: Out) -> None:
-    """Start a join: request metadata first if it is missing (rd_kafka_cgrp_join)."""
+    """Start a join, which requests missing metadata first (rd_kafka_cgrp_join)."""
     if (
         state.coord.state is not CgrpState.UP
         or state.state is not J.INIT
@@ -89,7 +89,7 @@ def _send_join(state: LibrdkafkaState, out: Out) -> None:
 
 
 def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
-    """Encode the subscription; only the cooperative assignor sends previous partitions.
+    """Encode the subscription. Only the cooperative assignor's has the previous partitions.
 
     Follows rkas_get_metadata_cb.
     """
@@ -109,7 +109,7 @@ def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
 def on_join_group_response(
     state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection (rd_kafka_cgrp_handle_JoinGroup)."""
+    """Handle JoinGroup's response; None for a lost connection (rd_kafka_cgrp_handle_JoinGroup)."""
     state.join_or_sync_in_flight = None
     if state.terminating or state.state is not J.WAIT_JOIN:
         return
@@ -194,7 +194,7 @@ def assignor_run(state: LibrdkafkaState, out: Out) -> None:
 
 
 def send_sync_group(state: LibrdkafkaState, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:
-    """Send SyncGroup (rd_kafka_SyncGroupRequest); only a leader has assignments."""
+    """Send SyncGroup, with assignments if this is the leader (rd_kafka_SyncGroupRequest)."""
     assert state.coordinator is not None
     move(state, J.WAIT_SYNC)
     request = SyncGroupRequest(
@@ -213,7 +213,7 @@ def send_sync_group(state: LibrdkafkaState, assignments: list[SyncGroupRequestAs
 def on_sync_group_response(
     state: LibrdkafkaState, entry: RequestBuf, response: SyncGroupResponse | None, out: Out
 ) -> None:
-    """Handle SyncGroup: retry, rejoin, or hand the assignment to the application.
+    """Handle SyncGroup: retry, rejoin, or queue the assignment for the application.
 
     rd_kafka_cgrp_handle_SyncGroup and rd_kafka_cgrp_handle_SyncGroup_memberstate.
     """

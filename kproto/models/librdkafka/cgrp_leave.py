@@ -1,7 +1,7 @@
 """Leaving the group: rd_kafka_cgrp_leave and rd_kafka_cgrp_leave_maybe.
 
-* The member id is reset before the request is sent. The response changes nothing.
-* A static member does not leave when it closes, but it does when it unsubscribes.
+* The member id is reset before LeaveGroup is sent. The response changes nothing.
+* A static member sends LeaveGroup when it unsubscribes, but not when it closes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def leave(state: LibrdkafkaState, out: Out) -> None:
 
 
 def leave_maybe(state: LibrdkafkaState, out: Out) -> None:
-    """Leave if that was the reason for the unassign (rd_kafka_cgrp_leave_maybe)."""
+    """Leave the group if the unassign was made for it (rd_kafka_cgrp_leave_maybe)."""
     if not state.leave_on_unassign_done:
         return
     state.leave_on_unassign_done = False

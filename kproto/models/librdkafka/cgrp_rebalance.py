@@ -1,16 +1,17 @@
 """Rebalance events and their answers: how an assignment passes through the application.
 
-rdkafka_cgrp.c: rd_kafka_rebalance_op, rd_kafka_rebalance_op_incr, and rd_kafka_cgrp_revoke_all_rejoin,
-_assign, _unassign, _incremental_assign, _incremental_unassign, _assignment_done.
+The module follows rdkafka_cgrp.c: rd_kafka_rebalance_op, rd_kafka_rebalance_op_incr, and
+rd_kafka_cgrp_revoke_all_rejoin, _assign, _unassign, _incremental_assign, _incremental_unassign and
+_assignment_done.
 
 * An assignment of the group has no direct effect. It is an event in the queue until the application polls.
-  The answer of the application, or else of its binding, is an assign() of the partitions *without offsets*,
-  which means the committed offsets: STORED (-1000).
-* Any assign() while the group waits for an answer counts as that answer. At other times it replaces the
-  assignment, until the next one does.
+  The application, or else its binding, answers with an assign() of the partitions *without offsets*. These
+  partitions start at the committed offsets: STORED (-1000).
+* Any assign() while the group waits for an answer counts as that answer. At other times an assign() replaces
+  the assignment, until the next assign() replaces it.
 * While an event waits, all assigned partitions are paused.
-* EAGER is answered by assign and unassign of everything, COOPERATIVE by incremental calls. The wrong family
-  is _STATE.
+* An EAGER event is answered by assign or unassign of everything, a COOPERATIVE event by incremental calls.
+  Calls of the other protocol fail with _STATE.
 * After a revoke the partitions are stopped and committed. Then the member rejoins, or leaves.
 """
 
@@ -39,7 +40,7 @@ def enqueue_assign(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...
 
 
 def enqueue_revoke(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """Queue a REVOKE_PARTITIONS event for everything (rd_kafka_rebalance_op)."""
+    """Queue a REVOKE_PARTITIONS event for the whole assignment (rd_kafka_rebalance_op)."""
     _enqueue_rebalance(state, RebalanceOp(False, partitions), out)
     state.group_assignment = None
 
@@ -47,7 +48,7 @@ def enqueue_revoke(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...
 def enqueue_incremental(
     state: LibrdkafkaState, assign: bool, partitions: tuple[TopicPartition, ...], rejoin: bool, out: Out
 ) -> None:
-    """Queue an incremental event; `rejoin` joins again after its answer.
+    """Queue an incremental event. With `rejoin`, the member joins again after the answer.
 
     Follows rd_kafka_rebalance_op_incr.
     """
@@ -74,11 +75,11 @@ def _enqueue_rebalance(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> 
 def handle_assign_op(
     state: LibrdkafkaState, partitions: Mapping[TopicPartition, int] | None, change: str, out: Out
 ) -> tuple[str, str] | None:
-    """Apply the application's assign, or return why it is rejected.
+    """Apply the application's assign. Return the error of a rejected call, or None.
 
     Follows rd_kafka_cgrp_handle_assign_op.
 
-    `change` is "all", "add" or "remove"; None with "all" means unassign.
+    `change` is "all", "add" or "remove". With "all", `partitions` None means unassign.
     """
     error: tuple[str, str] | None
     if (state.fatal is not None and state.is_static) or state.terminating:
@@ -105,12 +106,13 @@ def handle_assign_op(
         error = assign(state, partitions, out)
     if error is None:
         assignment.serve(state, out)
-        state.assignment_lost = False  # Only now: offsets of a lost assignment are not committed.
+        # Cleared only after `serve`, which does not commit the offsets of a lost assignment.
+        state.assignment_lost = False
     return error
 
 
 def answer_by_default(state: LibrdkafkaState, event: RebalanceOp, out: Out) -> None:
-    """Answer an event as a binding does: with its partitions, without offsets."""
+    """Answer an event as a binding does: with the event's partitions, without offsets."""
     offsets = dict.fromkeys(event.partitions, INVALID)
     if state.cooperative:
         handle_assign_op(state, offsets, "add" if event.assign else "remove", out)
@@ -165,11 +167,11 @@ def _finish_assign(state: LibrdkafkaState) -> None:
             state.max_poll_at = state.now + MAX_POLL_CHECK_MS
 
 
-# -- when an answer has taken effect
+# -- after the answer has been applied
 
 
 def assignment_done(state: LibrdkafkaState, out: Out) -> None:
-    """Continue when no start, stop or commit is in progress (rd_kafka_cgrp_assignment_done)."""
+    """Continue the group after all starts, stops and commits (rd_kafka_cgrp_assignment_done)."""
     if state.state is J.WAIT_UNASSIGN_TO_COMPLETE:
         _unassign_done(state, out)
     elif state.state is J.WAIT_INCR_UNASSIGN_TO_COMPLETE:
@@ -211,7 +213,7 @@ def rejoin_now(state: LibrdkafkaState, out: Out) -> None:
 
 
 def rejoin(state: LibrdkafkaState, out: Out) -> None:
-    """Return to INIT, from where the member joins, or leaves if it has no subscription.
+    """Return to INIT, where the member joins. Without a subscription it leaves the group.
 
     Follows rd_kafka_cgrp_rejoin.
     """
@@ -220,11 +222,11 @@ def rejoin(state: LibrdkafkaState, out: Out) -> None:
     move(state, J.INIT)
 
 
-# -- why everything has to go
+# -- reasons to revoke the whole assignment
 
 
 def revoke_all_rejoin_maybe(state: LibrdkafkaState, lost: bool, out: Out) -> None:
-    """Revoke everything and rejoin, unless a rebalance is in progress.
+    """Revoke the whole assignment and rejoin, unless a rebalance is in progress.
 
     rd_kafka_cgrp_revoke_all_rejoin_maybe.
     """
@@ -233,7 +235,7 @@ def revoke_all_rejoin_maybe(state: LibrdkafkaState, lost: bool, out: Out) -> Non
 
 
 def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
-    """Revoke everything, or report it as lost, then rejoin (rd_kafka_cgrp_revoke_all_rejoin)."""
+    """Revoke or lose the whole assignment, then rejoin (rd_kafka_cgrp_revoke_all_rejoin)."""
     if not state.cooperative:
         if lost:
             state.assignment_lost = True
@@ -252,7 +254,7 @@ def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
 
 
 def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
-    """Join the group's rebalance: eager members revoke first.
+    """Join the group's rebalance. An eager member revokes its partitions first.
 
     Follows rd_kafka_cgrp_group_is_rebalancing.
     """
@@ -263,9 +265,9 @@ def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
 
 
 def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
-    """Rejoin because topics changed, leader or not.
+    """Rejoin because subscribed topics changed, both as leader and as follower.
 
-    Follows the end of rd_kafka_cgrp_metadata_update_check.
+    The function follows the end of rd_kafka_cgrp_metadata_update_check.
     """
     if not state.cooperative:
         state.group_members = {}
@@ -282,7 +284,8 @@ def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
 def handle_assignment(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Queue the events of a new assignment (rd_kafka_cgrp_handle_assignment).
 
-    EAGER: one event for everything. COOPERATIVE: the revoked partitions first, then the added ones.
+    With EAGER, one event has the whole assignment. With COOPERATIVE, one event has the revoked partitions,
+    and the next one the added partitions.
     """
     if not state.cooperative:
         enqueue_assign(state, partitions, out)

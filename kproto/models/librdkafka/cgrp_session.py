@@ -1,10 +1,10 @@
-"""Heartbeat responses, the session timeout and max.poll.interval.ms (rdkafka_cgrp.c).
+"""The handling of heartbeat responses, the session timeout and max.poll.interval.ms (rdkafka_cgrp.c).
 
 * Heartbeat responses that arrive during a join are dropped.
-* M111: Without a successful response for session.timeout.ms the member loses everything, by its own clock and
-  in STEADY only.
+* M111: Without a successful response for session.timeout.ms the member loses its whole assignment. It uses
+  its own clock, and checks the timeout in STEADY only.
 * M112: max.poll.interval.ms is checked twice a second. When it has expired, the member reports an error,
-  leaves (unless it is static), loses everything, and does not join before the next poll.
+  leaves (unless it is static) and loses its whole assignment. It does not join before the next poll.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REFRESH = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRANSPORT}
 def on_heartbeat_response(
     state: LibrdkafkaState, entry: RequestBuf, response: HeartbeatResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection (rd_kafka_cgrp_handle_Heartbeat)."""
+    """Handle a Heartbeat response; None for a lost connection (rd_kafka_cgrp_handle_Heartbeat)."""
     state.heartbeat_in_flight = False
     code = TRANSPORT if response is None else response.error_code
     if code == E.NONE:
@@ -61,14 +61,14 @@ def update_session_timeout(state: LibrdkafkaState) -> None:
 
 
 def check_session_timeout(state: LibrdkafkaState, out: Out) -> None:
-    """Lose everything if the session has expired (rd_kafka_cgrp_session_timeout_check)."""
+    """Lose the assignment if the session has expired (rd_kafka_cgrp_session_timeout_check)."""
     if state.state is J.STEADY and state.session_deadline is not None and state.now >= state.session_deadline:
         state.session_deadline, state.member_id = None, ""
         revoke_all_rejoin_maybe(state, True, out)
 
 
 def check_max_poll_interval(state: LibrdkafkaState, out: Out) -> None:
-    """Leave if the application has not polled in time.
+    """Leave the group if max.poll.interval.ms has passed since the last poll.
 
     Follows rd_kafka_cgrp_max_poll_interval_check_tmr_cb.
     """

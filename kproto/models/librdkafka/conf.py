@@ -5,9 +5,9 @@ Follows rdkafka_conf.c.
     conf = read({"metadata.broker.list": "localhost:9092", "group.id": "g", "enable.auto.commit": False})
     librdkafka.start(conf.config)
 
-A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of what
-the model lacks, such as security and logging, are checked and kept in `properties`. Names outside the table
-are rejected. librdkafka has about 150 properties; the table has the consumer's properties.
+A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of
+features that the model lacks, such as security and logging, are checked and kept in `properties`. Unknown
+names are rejected. The table has the properties of consumers, of librdkafka's about 150 properties.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from ...errors import ConfigError
 from ..contract import ModelConfig
 
-# The contexts of "debug". librdkafka 2.5 added telemetry.
+# The allowed contexts of the property "debug". librdkafka 2.5 added telemetry.
 DEBUG: Final = (
     "generic",
     "broker",
@@ -49,16 +49,17 @@ ALIASES: Final[Mapping[str, str]] = {
     "sasl.mechanism": "sasl.mechanisms",
 }
 
-# The interval that stands for 0 and -1, which switch a timer off.
+# The interval that replaces 0 and -1, which disable a timer in librdkafka.
 NEVER_MS: Final = 2**31 - 1
 
 Validator = Callable[[str, object], object]
 
 
 class Property(NamedTuple):
-    """The check of a property, and where its value goes.
+    """The check of a property, and the field of `ModelConfig` that holds its value.
 
-    `goes_to` names the field of `ModelConfig` that holds the property, or "extra". It is empty if none does.
+    `goes_to` is the name of that field, "extra" for an entry of `ModelConfig.extra`, or empty if the model
+    does not use the property.
     """
 
     rule: Validator
@@ -67,7 +68,9 @@ class Property(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conf:
-    """A checked configuration. `properties` maps each property, without aliases, to its value."""
+    """A checked configuration. `properties` maps each property to its value; aliases are replaced by the
+    names that they stand for.
+    """
 
     bootstrap: tuple[tuple[str, int], ...]
     config: ModelConfig

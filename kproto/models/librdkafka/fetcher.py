@@ -1,11 +1,11 @@
-"""Fetching: one request at a time per broker, for all its partitions (rdkafka_fetcher.c).
+"""Fetching: one request at a time per broker, for all partitions of the broker (rdkafka_fetcher.c).
 
 * M165: There are no fetch sessions. A partition is fetched while fewer than queued.min.messages of its
   records are queued.
 * Records are queued with the partition's version, and the next Fetch is sent immediately.
-* With enable.partition.eof, reaching the end of a partition is an event each time.
+* With enable.partition.eof, an event is queued each time that a partition's end is reached.
 * OFFSET_OUT_OF_RANGE resets the offset. Leader errors request metadata and back off for
-  fetch.error.backoff.ms. A failed authorization backs off ten times as long.
+  fetch.error.backoff.ms. The backoff after a failed authorization is ten times as long.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
 def on_fetch_response(
     state: LibrdkafkaState, entry: RequestBuf, response: FetchResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection (rd_kafka_broker_fetch_reply)."""
+    """Handle a Fetch response, or None for a lost connection (rd_kafka_broker_fetch_reply)."""
     node, versions = cast("tuple[int, dict[TopicPartition, int]]", entry.context)
     state.fetching_brokers.discard(node)
     if response is None:
@@ -116,7 +116,7 @@ def _handle_partition(state: LibrdkafkaState, toppar_state: Toppar, data: Partit
         else data.high_watermark
     )
     if offset == end and toppar_state.reported_eof_offset != end:
-        # Only a Fetch from the end offset reports the end, not the one that brought the last records.
+        # Only a Fetch from the end offset reports the end. The Fetch that brought the last records does not.
         toppar_state.reported_eof_offset = end
         state.queue.append(EofOp(toppar_state.tp, toppar_state.version, end, node, data.high_watermark))
         return

@@ -69,7 +69,7 @@ def _wakes_main_thread(state: LibrdkafkaState, event: c.ModelEvent) -> bool:
 
 
 def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
-    """Run the internal operations that one part queued for another."""
+    """Run the internal operations that the modules queued in this step."""
     while state.internal_ops or state.refused:
         while state.internal_ops:
             INTERNAL_OPS[state.internal_ops.popleft()](state, out)
@@ -130,7 +130,7 @@ def _run_timers(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _cgrp_serve(state: LibrdkafkaState, out: Out) -> None:
-    """Serve the group and its join state (rd_kafka_cgrp_serve); once more if a state changed."""
+    """Serve the group and its join state until neither changes (rd_kafka_cgrp_serve)."""
     rdkafka.try_terminate(state, out)
     if state.closed or not state.bootstrap:
         return
@@ -165,7 +165,7 @@ def _serve_member(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _do_nothing(state: LibrdkafkaState, out: Out) -> None:
-    """Do nothing: this state waits for a response."""
+    """Do nothing: in this state the group waits for a response."""
 
 
 # The handlers of rd_kafka_cgrp_join_state_serve.
@@ -236,7 +236,7 @@ RESPONSES: Final[dict[str, Callable[[LibrdkafkaState, RequestBuf, Any, Out], Non
 
 
 class LibrdkafkaHandlers(EventHandlers[LibrdkafkaState]):
-    """Handle the application's calls and what arrives from the brokers."""
+    """Handle the application's calls and the brokers' responses."""
 
     UNSUPPORTED = ("AttributeError", "librdkafka has no {}")
 

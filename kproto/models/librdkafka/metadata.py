@@ -1,11 +1,12 @@
-"""Metadata: what is requested, and what a response causes.
+"""Metadata: the requested topics, and the effects of a response.
 
 Follows rdkafka_metadata.c, rd_kafka_cgrp_metadata_*.
 
-* M93: Every member rejoins if a subscribed topic appears, disappears or changes its partitions, leader or
-  not.
-* Every response lets a join start that waits for its interval.
-* topic.metadata.refresh.interval.ms runs from the start. Without topics nothing is refreshed.
+* M93: Every member, leader or follower, rejoins if a subscribed topic appears, disappears or changes its
+  partitions.
+* If a join waits for its interval, every Metadata response lets it start.
+* topic.metadata.refresh.interval.ms runs from the start of the client. Without topics no metadata is
+  refreshed.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def refresh(state: LibrdkafkaState, out: Out) -> None:
 
 
 def topics_of_interest(state: LibrdkafkaState) -> list[str] | None:
-    """Return the topics in use and those subscribed to.
+    """Return the topics that are in use or subscribed to.
 
-    None stands for all topics, if there is a pattern.
+    If the subscription has a pattern, the result is None, which stands for all topics.
     """
     if state.wildcard:
         return None
@@ -69,7 +70,7 @@ def request_assignor_metadata(state: LibrdkafkaState, topics: list[str], to: Add
 def on_metadata_response(
     state: LibrdkafkaState, entry: RequestBuf, response: MetadataResponse, out: Out
 ) -> None:
-    """Apply a response (rd_kafka_parse_Metadata). The leader's assignor runs afterwards."""
+    """Apply a Metadata response, then run the leader's assignor (rd_kafka_parse_Metadata)."""
     request = entry.send.request
     assert isinstance(request, MetadataRequest)
     state.cluster.update(response, whole=request.topics is None)
@@ -81,7 +82,7 @@ def on_metadata_response(
 
 
 def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
-    """Validate the positions of partitions whose broker was disconnected."""
+    """Validate the positions of partitions whose broker's connection was lost."""
     if not state.broken_brokers:
         return
     state.broken_brokers.clear()
@@ -91,7 +92,7 @@ def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
 
 
 def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
-    """Retry a failed request: without limit if a join waits for it, otherwise not at all."""
+    """Retry a failed Metadata request, without limit, but only if a join waits for it."""
     to = any_usable_broker(state) if entry.send.to.lane != COORDINATOR else entry.send.to
     entry.send = type(entry.send)(to, entry.send.request, entry.send.version, entry.send.timeout_ms)
     retry_request(state, entry, 2**31 if entry.context in (FOR_JOIN, FOR_PLAN) else 0)
@@ -112,7 +113,7 @@ def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
 def match_subscription(state: LibrdkafkaState) -> tuple[dict[str, int], dict[str, int]]:
     """Return the subscribed topics that exist, and the errors of the others.
 
-    The existing topics come with their partition counts.
+    The first result maps the existing topics to their partition counts.
     """
     available: dict[str, int] = {}
     missing: dict[str, int] = {}

@@ -1,18 +1,18 @@
 """The offset store and its commits (rdkafka_offset.c, offsets_commit of rdkafka_cgrp.c).
 
 An offset is *stored* when the application has received the record before it. With enable.auto.offset.store
-this happens when the record is delivered, otherwise by a call. An offset is *committed* when the group has it
-(M126).
+the delivery of a record stores the offset, otherwise a call of the application does. An offset is *committed*
+when the group's coordinator has accepted it (M126).
 
-* The timer commits stored offsets that are newer than the committed ones. It needs enable.auto.commit and an
-  interval above 0, and a subscriber has to be STEADY.
+* The auto-commit timer commits stored offsets that are newer than the committed ones. It needs
+  enable.auto.commit and an interval above 0, and a subscriber has to be STEADY.
 * Partitions that are removed from the assignment commit their stored offsets, newer or not (`assignment`).
 * A lost assignment is not committed: a manual commit fails with _ASSIGNMENT_LOST. A commit without offsets
   fails with _NO_OFFSET.
 * Without a coordinator, and after NOT_COORDINATOR, a commit waits once for a coordinator, up to
   session.timeout.ms.
-* UNKNOWN_MEMBER_ID makes the member lose everything. So does ILLEGAL_GENERATION outside a rebalance; inside
-  one only the commit fails, as it carried the old generation.
+* UNKNOWN_MEMBER_ID makes the member lose its whole assignment. So does ILLEGAL_GENERATION outside a
+  rebalance. During a rebalance only the commit fails, since it carried the old generation.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _COORDINATOR_ERRORS = {E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR}
 def store(state: LibrdkafkaState, offsets: Mapping[TopicPartition, int]) -> tuple[str, str] | None:
     """Store offsets, or return an error (rd_kafka_offsets_store).
 
-    The call is rejected with enable.auto.offset.store, and for partitions that are not assigned.
+    The call is rejected if enable.auto.offset.store is true, or if a partition is not assigned.
     """
     if state.auto_store:
         return INVALID_ARG
@@ -118,7 +118,7 @@ def _commit_stored(state: LibrdkafkaState, operation: OffsetCommitOp, out: Out) 
 
 
 def _is_newer(stored: FetchPos, committed: FetchPos) -> bool:
-    """Compare by epoch, then by offset (rd_kafka_fetch_pos_cmp)."""
+    """Compare two positions by epoch, then by offset (rd_kafka_fetch_pos_cmp)."""
     if stored.offset == INVALID:
         return False
     return (stored.epoch, stored.offset) > (committed.epoch, committed.offset)
@@ -159,7 +159,7 @@ def _defer_commit(state: LibrdkafkaState, operation: OffsetCommitOp) -> bool:
 
 
 def send_deferred(state: LibrdkafkaState, out: Out) -> None:
-    """Send deferred commits when a coordinator is known; fail those that waited too long."""
+    """Send deferred commits when a coordinator is known, and fail those whose wait has expired."""
     waiting, state.deferred = state.deferred, []
     for operation in waiting:
         if state.coord.state is CgrpState.UP:
@@ -171,7 +171,7 @@ def send_deferred(state: LibrdkafkaState, out: Out) -> None:
 
 
 def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
-    """Fail commits that were not sent, outside the step that created them."""
+    """Fail the commits that were rejected without being sent, after the call that created them."""
     while state.refused:
         operation, error = state.refused.popleft()
         _finish_commit(state, operation, error, out)
@@ -180,7 +180,7 @@ def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
 def on_offset_commit_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle a response, or None for a lost connection (rd_kafka_cgrp_op_handle_OffsetCommit)."""
+    """Handle OffsetCommit; None for a lost connection (rd_kafka_cgrp_op_handle_OffsetCommit)."""
     operation = entry.context
     assert isinstance(operation, OffsetCommitOp)
     errors = commit_errors(response) if response is not None else {}

@@ -1,15 +1,16 @@
 """The application's calls, and the queue that the library fills and a poll empties.
 
-rdkafka.c, rdkafka_queue.c (rd_kafka_q_serve_rkmessages), rdkafka_cgrp.c (subscribe, unsubscribe, terminate).
+The module follows rdkafka.c, rdkafka_queue.c (rd_kafka_q_serve_rkmessages) and rdkafka_cgrp.c (subscribe,
+unsubscribe, terminate).
 
 * M102: subscribe() during a rebalance is deferred until the rebalance has ended. An eager subscribe revokes
-  everything and rejoins without leaving, even for the same topics. A cooperative one revokes the topics that
-  were dropped.
+  the whole assignment and rejoins without leaving, even for the same topics. A cooperative subscribe revokes
+  only the topics that were dropped.
 * A poll returns when it has enough records or its timeout expires. A rebalance event is answered inside the
   poll. Errors are returned with the records.
 * Delivering a record stores its offset plus one. Records of an older version of a partition are dropped.
-* close() revokes, commits and leaves, and drops the rest of the queue. After a fatal error it only reports
-  the error.
+* close() revokes, commits and leaves, and drops the remaining entries of the queue. After a fatal error it
+  only reports the error.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) 
 
 
 def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
-    """Revoke everything, and leave the group afterwards if asked to.
+    """Revoke the whole assignment. With `leave_group`, leave the group afterwards.
 
     Follows rd_kafka_cgrp_unsubscribe.
     """
@@ -123,8 +124,8 @@ def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
 def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
     """Apply an assign or incremental call of the application.
 
-    Follows rd_kafka_assign, _incremental_assign, _incremental_unassign. An assign without partitions is
-    unassign.
+    The function follows rd_kafka_assign, _incremental_assign and _incremental_unassign. An assign without
+    partitions is unassign.
     """
     if state.rebalance_in_callback is not None:
         state.rebalance_answered = True
@@ -143,8 +144,8 @@ def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
 def seek(state: LibrdkafkaState, event: c.SeekCalled, out: Out) -> None:
     """Seek a partition (rd_kafka_seek).
 
-    The error is "_STATE" before the partition's fetcher has started, and "_UNKNOWN_PARTITION" for a partition
-    that is neither assigned nor in metadata.
+    A rejected seek is reported as "_STATE" before the partition's fetcher has started, and as
+    "_UNKNOWN_PARTITION" for a partition that is neither assigned nor in metadata.
     """
     tp = event.partition
     met = tp.topic in state.local_topics and state.cluster.leader(tp) is not None
@@ -165,11 +166,12 @@ def pause(state: LibrdkafkaState, partitions: tuple[TopicPartition, ...], paused
 
 
 def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
-    """Return the assignment with the offset at which each partition was assigned.
+    """Map each assigned partition to the offset with which it was assigned.
 
     Follows rd_kafka_assignment.
 
-    They differ from positions: STORED (-1000) stays STORED, and neither a seek nor a record changes it.
+    These offsets are not positions: STORED (-1000) stays STORED, and neither a seek nor a record changes
+    them.
     """
     return dict(state.assignment)
 
@@ -192,9 +194,9 @@ def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
 
 
 def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
-    """Continue after the rebalance callback.
+    """Continue when the application's rebalance callback has returned.
 
-    If the application did not assign, the binding answers.
+    If the callback called neither assign nor unassign, the binding answers the event.
     """
     event, state.rebalance_in_callback = state.rebalance_in_callback, None
     if event is not None and not state.rebalance_answered:
@@ -293,7 +295,7 @@ def close(state: LibrdkafkaState, out: Out) -> None:
 
 
 def try_terminate(state: LibrdkafkaState, out: Out) -> None:
-    """Finish close when nothing is in progress any more (rd_kafka_cgrp_try_terminate)."""
+    """Finish close when no commit, removal or leave is in progress (rd_kafka_cgrp_try_terminate)."""
     if (
         not state.terminating
         or state.closed

@@ -2,8 +2,8 @@
 
 Follows rd_kafka_err_action.
 
-rdkafka_request.c. A request is retried after retry.backoff.ms, at most twice unless the caller says
-otherwise.
+The module follows rdkafka_request.c. A request is retried after retry.backoff.ms, at most twice, unless the
+caller passes another limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRANSPORT = -195
 
 
 class ErrAction(Flag):
-    """What to do about an error (RD_KAFKA_ERR_ACTION_*)."""
+    """The actions that an error code calls for (RD_KAFKA_ERR_ACTION_*)."""
 
     NONE = 0
     REFRESH = auto()
@@ -78,7 +78,7 @@ def send_request(
 
 
 def retry_request(state: LibrdkafkaState, entry: RequestBuf, max_retries: int = MAX_RETRIES) -> bool:
-    """Schedule a retry after the backoff; return False if all attempts are used up."""
+    """Schedule a retry after the backoff. Return False if no attempt is left."""
     if entry.attempts > max_retries or state.closed:
         return False
     entry.attempts += 1
@@ -87,7 +87,7 @@ def retry_request(state: LibrdkafkaState, entry: RequestBuf, max_retries: int = 
 
 
 def resend_due(state: LibrdkafkaState, out: Out) -> None:
-    """Send requests whose backoff has ended. Group requests go to the present coordinator."""
+    """Send the requests whose backoff has ended. Group requests go to the current coordinator."""
     due = [entry for due_at, entry in state.retries if due_at <= state.now]
     if not due:
         return
@@ -104,7 +104,7 @@ COORDINATOR, MAIN, BOOTSTRAP = "coordinator", "main", "bootstrap"
 
 
 def any_usable_broker(state: LibrdkafkaState) -> Address:
-    """Return the lowest known broker, or the first bootstrap address.
+    """Return the known broker with the lowest id, or the first bootstrap address.
 
     Follows rd_kafka_broker_any_usable.
     """

@@ -40,7 +40,7 @@ OLD_VERSIONS: dict[int, int] = {**VERSIONS, 1: 11, 2: 2, 3: 4, 8: 7, 9: 7}
 
 
 class CgrpJoinState(IntEnum):
-    """rkcg_join_state, in the order of rdkafka_cgrp.h: some conditions compare states."""
+    """rkcg_join_state. The values are ordered as in rdkafka_cgrp.h, since some conditions compare them."""
 
     INIT = 0
     WAIT_JOIN = 1
@@ -55,7 +55,7 @@ class CgrpJoinState(IntEnum):
 
 J = CgrpJoinState
 
-# What leads from each state to the next. The member revokes its partitions in any state that holds some.
+# State -> next states and their causes. The member revokes its partitions in any state in which it has some.
 EDGES: Final[machine.Edges[CgrpJoinState]] = {
     J.INIT: {
         J.WAIT_METADATA: "metadata of the subscribed topics is missing or old",
@@ -109,9 +109,9 @@ EDGES: Final[machine.Edges[CgrpJoinState]] = {
 class CgrpState(Enum):
     """rkcg_state: the lookup of the coordinator."""
 
-    QUERY_COORD = "query"  # FindCoordinator is sent as soon as the interval allows.
+    QUERY_COORD = "query"  # FindCoordinator is sent as soon as the minimum interval has passed.
     WAIT_COORD = "wait"  # FindCoordinator is in flight.
-    WAIT_BROKER_TRANSPORT = "transport"  # The coordinator is known, its connection is not open yet.
+    WAIT_BROKER_TRANSPORT = "transport"  # The coordinator is known, but its connection is not open.
     UP = "up"
     TERM = "term"  # The group is closed.
 
@@ -168,10 +168,10 @@ class RdInterval:
 
 @dataclass(slots=True)
 class CgrpCoord:
-    """The lookup of the coordinator; `state` is rkcg_state."""
+    """The lookup of the coordinator. `state` is rkcg_state."""
 
     state: CgrpState = CgrpState.QUERY_COORD
-    # When the connection to the coordinator is open.
+    # The time at which the connection to the coordinator will be open.
     up_at: int | None = None
     query_interval: RdInterval = field(default_factory=RdInterval)
     # The last error of FindCoordinator that was reported.
@@ -182,7 +182,7 @@ class TopparFetchState(Enum):
     """rktp_fetch_state of a partition."""
 
     NONE = "none"
-    OFFSET_QUERY = "offset query"  # Waits for the timer before ListOffsets.
+    OFFSET_QUERY = "offset query"  # The partition waits for the timer before ListOffsets.
     OFFSET_WAIT = "offset wait"  # ListOffsets is in flight.
     VALIDATE_EPOCH_WAIT = "validating"  # OffsetForLeaderEpoch is in flight.
     ACTIVE = "active"
@@ -191,7 +191,7 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# A lookup that was scheduled before a seek may still be sent after it.
+# Transitions of a lookup that was scheduled before a seek, and is sent after the seek.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "the lookup backs off",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
@@ -259,8 +259,8 @@ class Toppar:
     reported_eof_offset: int = INVALID
     # Whether a failed authorization has been reported. The next successful Fetch resets it.
     authorization_failed: bool = False
-    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: the fetcher itself was started at STORED. Only a consumer without a
-    # group does that.
+    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: whether the fetcher was started at the logical offset STORED. Only a
+    # consumer without a group does this.
     stores_offset_at_stop: bool = False
     paused_by_library: bool = False
     paused_by_application: bool = False
@@ -282,7 +282,7 @@ class RebalanceOp(NamedTuple):
 
 
 class FetchOp(NamedTuple):
-    """RD_KAFKA_OP_FETCH: records of one partition, with its version when they arrived."""
+    """RD_KAFKA_OP_FETCH: records of one partition, and the partition's version at their arrival."""
 
     tp: TopicPartition
     version: int
@@ -291,7 +291,7 @@ class FetchOp(NamedTuple):
 
 
 class EofOp(NamedTuple):
-    """The end of a partition was reached by a Fetch from its end offset."""
+    """The event that a Fetch from a partition's end offset found no records (partition EOF)."""
 
     tp: TopicPartition
     version: int
@@ -311,19 +311,19 @@ QueuedOp = RebalanceOp | FetchOp | EofOp | ErrorOp
 
 
 class InternalOp(Enum):
-    """An operation that one part queues for another, run at the end of the step."""
+    """An operation that one module queues for another. It runs at the end of the step."""
 
     SERVE_ASSIGNMENT = "serve assignment"
     ASSIGNMENT_DONE = "assignment done"
     QUERY_COORDINATOR = "query coordinator"
     COORDINATOR_DEAD = "coordinator dead"
-    # Revoke everything as lost and rejoin, unless a rebalance is in progress.
+    # Report the whole assignment as lost and rejoin, unless a rebalance is in progress.
     REVOKE_AS_LOST = "lose"
 
 
 @dataclass(slots=True)
 class RequestBuf:
-    """A request without a response yet, with its purpose and the number of attempts.
+    """A request in flight, with its purpose and the number of attempts.
 
     Follows rd_kafka_buf_t.
     """
@@ -339,21 +339,21 @@ class OffsetCommitOp:
 
     offsets: dict[TopicPartition, FetchPos]
     token: object = None
-    # The application waits for the result.
+    # Whether the application waits for the result.
     reply_to_application: bool = False
-    # While deferred: the time at which the commit fails if there is still no coordinator.
+    # The time at which a deferred commit fails if the coordinator is still unknown.
     deferred_until: int | None = None
 
 
 @dataclass(slots=True)
 class OpenPoll:
-    """A poll in progress: its deadline and what it has collected."""
+    """A poll in progress: its deadline, and the records and errors that it has collected."""
 
     deadline: int
     limit: int
     records: list[ModelRecord] = field(default_factory=list[ModelRecord])
     errors: list[ErrorOp] = field(default_factory=list[ErrorOp])
-    # The poll answered a rebalance event: confluent-kafka-go's Poll then returns nil.
+    # Whether the poll answered a rebalance event. confluent-kafka-go's Poll then returns nil.
     rebalance_answered: bool = False
 
 
@@ -364,7 +364,7 @@ class LibrdkafkaState:
     config: ModelConfig
     assignors: tuple[Assignor, ...]
     now: int = 0
-    # The release is 1.9 or 2.0.
+    # Whether the release is 1.9 or 2.0.
     is_old_release: bool = False
     versions: Mapping[int, int] = field(default_factory=lambda: VERSIONS)
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
@@ -378,7 +378,7 @@ class LibrdkafkaState:
     coord: CgrpCoord = field(default_factory=CgrpCoord)
     coordinator: Address | None = None
 
-    # The group; `state` is rkcg_join_state.
+    # The group. `state` is rkcg_join_state.
     state: CgrpJoinState = J.INIT
     member_id: str = ""
     generation: int = -1
@@ -394,7 +394,7 @@ class LibrdkafkaState:
     group_assignment: tuple[TopicPartition, ...] | None = None
     # rkcg_rebalance_incr_assignment: partitions to assign after the cooperative revoke that precedes them.
     incr_assignment: tuple[TopicPartition, ...] | None = None
-    # rkcg_rebalance_rejoin: rejoin when the assign or unassign in progress is done.
+    # rkcg_rebalance_rejoin: whether to rejoin when the assign or unassign in progress is done.
     rebalance_rejoin: bool = False
     assignment_lost: bool = False
     terminating: bool = False
@@ -411,7 +411,7 @@ class LibrdkafkaState:
     next_unsubscribe: bool = False
     errored_topics: dict[str, int] = field(default_factory=dict[str, int])
     local_topics: set[str] = field(default_factory=set[str])
-    # Metadata of all topics of the cluster has been received.
+    # Whether metadata of all topics of the cluster has been received.
     full_metadata: bool = False
 
     # The assignment (rk_consumer.assignment).
@@ -430,28 +430,28 @@ class LibrdkafkaState:
     # Partitions with a `query_at` or `retry_at`.
     waiting_toppars: dict[TopicPartition, Toppar] = field(default_factory=dict[TopicPartition, Toppar])
 
-    # Timers; None while one is not running.
+    # Times at which the timers elapse. None means that the timer is not running.
     commit_at: int | None = None
     metadata_at: int | None = None
     max_poll_at: int | None = None
     loop_at: int = 0
-    # When the main thread was last awake: everything due by then has been done.
+    # The time at which the main thread last ran. All work that was due by that time is done.
     last_wakeup: int = -1
-    # When the main thread wakes next.
+    # The time at which the main thread wakes next.
     next_wakeup: int | None = None
 
     # Between library and application.
     queue: deque[QueuedOp] = field(default_factory=deque[QueuedOp])
     open_poll: OpenPoll | None = None
     rebalance_in_callback: RebalanceOp | None = None
-    # The application called assign() inside its rebalance callback.
+    # Whether the application called assign() inside its rebalance callback.
     rebalance_answered: bool = False
     last_poll: int = 0
     closing: bool = False
     closed: bool = False
 
     fetching_brokers: set[int] = field(default_factory=set[int])
-    # Brokers whose connection was lost: positions are validated when they are back.
+    # Brokers whose connection was lost. Positions are validated when the connection is open again.
     broken_brokers: set[int] = field(default_factory=set[int])
 
     # -- options with librdkafka's defaults
@@ -496,7 +496,7 @@ class LibrdkafkaState:
     def one_event_per_poll(self) -> bool:
         """Return whether each Poll returns one event, and nil for a rebalance.
 
-        This is how confluent-kafka-go polls.
+        confluent-kafka-go's Poll works in this way.
         """
         return self.config.extra.get("binding") == "go"
 
@@ -556,7 +556,8 @@ _RESETS = {
 }
 
 
-# rdkafka_sticky_assignor.c: always the general algorithm, which moves single partitions from the start.
+# The assignor of rdkafka_sticky_assignor.c. It always uses the general algorithm, which moves single
+# partitions from the beginning.
 STICKY_ASSIGNOR = Assignor(
     "cooperative-sticky", partial(cooperative_sticky.assign, one_by_one=True), cooperative=True, eager=False
 )
@@ -565,9 +566,9 @@ STICKY_ASSIGNOR = Assignor(
 def start(config: ModelConfig) -> LibrdkafkaState:
     """Return the state of a consumer before its first event.
 
-    `config.extra` may have "version" ("1.9" for 1.9 and 2.0) and "binding". With "go" each poll returns one
-    event; the bindings of C and Python keep waiting for a record. librdkafka's own
-    "enable.auto.offset.store", "enable.partition.eof" and "queued.min.messages" are allowed, too.
+    `config.extra` may have "version" ("1.9" for 1.9 and 2.0) and "binding". With the binding "go" each poll
+    returns one event. The bindings of C and Python keep waiting for a record. `config.extra` may also have
+    librdkafka's own "enable.auto.offset.store", "enable.partition.eof" and "queued.min.messages".
     """
     version = config.extra.get("version")
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
@@ -579,7 +580,7 @@ def start(config: ModelConfig) -> LibrdkafkaState:
 
 
 def move(state: LibrdkafkaState, to: CgrpJoinState) -> None:
-    """Move the group to a join state, unless it is in it already (rd_kafka_cgrp_set_join_state)."""
+    """Move the group to a join state if it is in another one (rd_kafka_cgrp_set_join_state)."""
     machine.ensure_state(state, to, EDGES)
 
 
@@ -596,7 +597,7 @@ def ensure_toppar(state: LibrdkafkaState, tp: TopicPartition) -> Toppar:
 
 
 def set_fatal(state: LibrdkafkaState, code: int) -> None:
-    """Report a fatal error once, as _FATAL; a static member does nothing afterwards.
+    """Report a fatal error once, as _FATAL. A static member does nothing more afterwards.
 
     Follows rd_kafka_set_fatal_error.
     """

@@ -1,12 +1,14 @@
 """One partition's fetcher and its offsets (rdkafka_partition.c, rdkafka_offset.c).
 
 * M194: Every start, stop, seek, pause and resume increments the partition's version. Records of an older
-  version are dropped. A pause returns to the position after the last delivered record.
-* seek() before the fetcher has started is _STATE; to STORED (-1000) it is _INVALID_ARG.
-* A logical position is resolved by ListOffsets, one request per partition: after 100 ms for a missing or
-  invalid offset, immediately for a seek. The log start offset of the last Fetch is used without a request.
+  version are dropped. A pause sets the fetch position back to the one after the last delivered record.
+* seek() before the fetcher has started fails with _STATE. seek() to STORED (-1000) fails with _INVALID_ARG.
+* ListOffsets resolves a logical position, with one request per partition. It is sent after 100 ms for a
+  missing or invalid offset, and immediately for a seek. If the last Fetch had a log start offset, that offset
+  is used without a request.
 * A stop stores the end offset of a partition that was read to its end without a record. This happens only if
-  the fetcher itself was started at STORED; a group always fetches the committed offset first.
+  the fetcher was started at STORED. In a group the committed offset is fetched first, so no fetcher starts at
+  STORED.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ def stop(state: LibrdkafkaState, toppar: Toppar) -> None:
 
 
 def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -> tuple[str, str] | None:
-    """Seek, or return why the call is rejected (rd_kafka_toppar_seek)."""
+    """Seek. Return the error of a rejected call, or None (rd_kafka_toppar_seek)."""
     if toppar is None or toppar.state is TopparFetchState.NONE:
         return STATE
     if offset == STORED:
@@ -107,7 +109,7 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
 
 
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
-    """Pause, return to the application's position and drop queued records.
+    """Pause the partition, set its position back to the application's, and drop queued records.
 
     Follows rd_kafka_toppar_pause_resume.
     """
@@ -137,7 +139,7 @@ def resolve_logical_offset(state: LibrdkafkaState, toppar: Toppar, position: Fet
 def reset_offset(
     state: LibrdkafkaState, toppar: Toppar, position: FetchPos, why: str, failed: bool, out: Out
 ) -> None:
-    """Reset the offset: to auto.offset.reset after a failure, else to the requested offset.
+    """Reset the offset: with `failed` as auto.offset.reset says, else to `position`.
 
     rd_kafka_offset_reset. `why` is the reason in the error message.
     """
@@ -159,7 +161,7 @@ def reset_offset(
 
 
 def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out: Out) -> None:
-    """Send ListOffsets for this partition alone, or after a backoff.
+    """Send ListOffsets for this partition alone, immediately or after the backoff.
 
     Follows rd_kafka_toppar_offset_request.
     """
@@ -182,7 +184,7 @@ def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out:
 
 
 def run_offset_timers(state: LibrdkafkaState, out: Out) -> None:
-    """Request offsets for partitions whose timer is due, the last partition first.
+    """Send ListOffsets for each partition whose timer is due, the last partition first.
 
     rd_kafka_offset_query_tmr_cb.
     """
@@ -228,7 +230,7 @@ def on_list_offsets_response(
 
 
 def validate_position(state: LibrdkafkaState, toppar: Toppar, out: Out) -> None:
-    """Check with the leader that the log was not truncated; since 2.1.
+    """Send OffsetForLeaderEpoch to detect a truncated log. Releases since 2.1 do this.
 
     Follows rd_kafka_offset_validate.
     """
