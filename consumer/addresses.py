@@ -46,14 +46,20 @@ def _address(text: str, servers: object, protocol: str) -> tuple[str, int]:
         if prefix.upper() != protocol:
             allowed = f"with security_protocol={prefix.upper()!r}, which is {protocol!r} here"
             raise ConfigError("bootstrap_servers", servers, allowed)
+    if "@" in text:  # As in a URL, a password may stand in front of it.
+        hidden = "[hidden]@" + text.rpartition("@")[2]
+        allowed = f"{_ALLOWED}; names and passwords are sasl_username and sasl_password"
+        raise ConfigError("bootstrap_servers", hidden, allowed) from None
     if text.startswith("["):
-        host, _, port = text[1:].partition("]")
+        host, bracket, port = text[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise ConfigError("bootstrap_servers", servers, _ALLOWED)
         port = port.removeprefix(":")
     elif text.count(":") > 1:
         raise ConfigError("bootstrap_servers", servers, _ALLOWED)
     else:
         host, _, port = text.partition(":")
     digits = not port or (port.isascii() and port.isdigit() and len(port) < 10)
-    if not host or not digits or not 0 < int(port or DEFAULT_PORT) < 65536:
+    if not host or any(map(str.isspace, host)) or not digits or not 0 < int(port or DEFAULT_PORT) < 65536:
         raise ConfigError("bootstrap_servers", servers, _ALLOWED)
     return host, int(port or DEFAULT_PORT)

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Final, ParamSpec, cast
 from kproto.errors import KprotoError
 
 from .addresses import addresses
-from .security.secret import HIDDEN, is_secret
+from .security.secret import HIDDEN, is_secret_value
 
 P = ParamSpec("P")
 
@@ -253,8 +253,10 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 addresses(cast("Any", servers))
             init(self, *shown_args, **kwargs)
         except KprotoError as error:
-            for option in filter(is_secret, kwargs):
-                kwargs[option] = HIDDEN
+            for option, value in kwargs.items():
+                is_hidden = option == "bootstrap_servers" or is_secret_value(option, value)
+                kwargs[option] = HIDDEN if is_hidden else value
+            shown_args = servers = value = HIDDEN  # An address may contain a password, as in a URL.
             if error.__suppress_context__:
                 error.__context__ = None  # the context would keep its frames alive
             del self  # a half initialized client has no repr
@@ -271,4 +273,4 @@ def _without_secrets(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     options = cast("Mapping[object, object]", value)
-    return {key: HIDDEN if is_secret(str(key)) else option for key, option in options.items()}
+    return {key: HIDDEN if is_secret_value(str(key), value) else value for key, value in options.items()}

@@ -325,7 +325,7 @@ class ConsumerOperations(PollOperations):
                 if runtime.closed or runtime.forked:  # In the child of a fork no lock of the parent is taken.
                     return
                 with runtime.locked():
-                    if self.closer is None:
+                    if self.closer is None and not runtime.closed:
                         closing, self.closer = True, runtime.caller()
                         continue
                 if self.closer == runtime.caller():  # A signal handler interrupted this call.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from .secret import HIDDEN, is_secret
+from .secret import HIDDEN, is_secret_value
 
 if TYPE_CHECKING:
     import ssl
@@ -135,4 +135,5 @@ def unknown_hint(name: str) -> str | None:
 
 def mask_secret(name: str, value: object) -> object:
     """Return `value`, or a mask if the option holds a secret, for an error message."""
-    return HIDDEN if is_secret(name) or (isinstance(value, str) and "PRIVATE KEY" in value) else value
+    is_key = isinstance(value, str) and "PRIVATE KEY" in value
+    return HIDDEN if is_key or is_secret_value(name, value) else value

@@ -30,14 +30,13 @@ from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient, salted
 
 from .option_names import NAMES, PROTOCOLS, mask_secret, unknown_hint
-from .secret import HIDDEN, Secret
+from .secret import HIDDEN, PROVIDER_NAME, Secret
 from .stores import is_pem
 from .tls import YOURS, Tls, context
 from .tokens import Endpoint, Token, TokenSource
 
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
 _FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
-_IMPORTABLE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _NO_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 _MISSING: Final = {
     "GSSAPI": "Kerberos is not supported",
@@ -315,7 +314,7 @@ def _context(name: str, value: Any) -> None:
 
 
 def _provider(name: str, value: Any) -> None:
-    if not callable(value) and not (isinstance(value, str) and _IMPORTABLE.fullmatch(value)):
+    if not callable(value) and not (isinstance(value, str) and PROVIDER_NAME.fullmatch(value)):
         raise ConfigError(name, HIDDEN, "a function that returns a token, or its name as MODULE:FUNCTION")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import re
+from typing import Any, Final, NoReturn
 
 HIDDEN = "[hidden]"
 """As Kafka shows a password (Password.HIDDEN)."""
@@ -40,6 +41,10 @@ class Secret:
         return self
 
 
+# MODULE:FUNCTION, the name of a token provider.
+PROVIDER_NAME: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+
+
 def is_secret(option: str) -> bool:
     """Return whether an option's name suggests a secret. This includes misspelt names such as "pasword"."""
     name = option.lower().replace("-", "").replace("_", "").replace(".", "")
@@ -57,3 +62,10 @@ def is_secret(option: str) -> bool:
         "storekey",
     )
     return any(word in name for word in words) and not name.endswith(("url", "provider"))
+
+
+def is_secret_value(option: str, value: object) -> bool:
+    """Return whether an option has a secret: by its name, or a token where its provider belongs."""
+    if isinstance(value, str) and option.lower().replace(".", "_").endswith("token_provider"):
+        return PROVIDER_NAME.fullmatch(value) is None
+    return is_secret(option)

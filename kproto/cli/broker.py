@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..testing.certificates import Certificates
 
+_MECHANISMS = "sasl.enabled.mechanisms"
 _JWKS = "sasl.oauthbearer.jwks.endpoint.url"
 
 
@@ -79,6 +80,12 @@ def add(commands: Subparsers) -> None:
         help=f"a broker setting by Kafka's name; may be repeated; with {_JWKS}=file:///... token "
         "signatures are verified",
     )
+    broker.add_argument(
+        "--unsecured-tokens",
+        action="store_true",
+        help="accept OAUTHBEARER tokens without a signature, with which every client can be every user; for "
+        "tests",
+    )
     broker.add_argument("--trace", action="store_true", help="print a line per request and response")
     add_output_options(broker.add_argument_group("with --trace"))
     broker.set_defaults(run=_broker)
@@ -105,7 +112,7 @@ def _broker(options: argparse.Namespace) -> int:
                 if options.trace
                 else [listener.text for listener in listeners],
                 users=dict(options.user),
-                tokens=None if settings.get(_JWKS) else unsecured(lambda: time.time_ns() // 1_000_000),
+                tokens=unsecured(lambda: time.time_ns() // 1_000_000) if options.unsecured_tokens else None,
                 tls=tls,
             )
             handler = None if printer is None else ExchangeHandler(printer)
@@ -121,6 +128,12 @@ def _broker(options: argparse.Namespace) -> int:
             if len(places) > 1 or listeners[0].protocol != "PLAINTEXT":
                 bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
             print(f"listening on {bootstrap}; press Ctrl-C to stop", file=messages_to, flush=True)
+            if options.unsecured_tokens:
+                print(
+                    "warning: tokens need no signature (--unsecured-tokens): every client can be every user",
+                    file=messages_to,
+                    flush=True,
+                )
             if certificates_ is not None:
                 print(
                     connection_snippets(places, certificates_, dict(options.user), _client_auth(settings)),
@@ -130,6 +143,7 @@ def _broker(options: argparse.Namespace) -> int:
 
     listeners = [Listener.parse(text) for text in options.listen.split(",")]
     settings = dict(options.set)
+    _check_tokens(settings, options.unsecured_tokens)
     if options.trace and (len(listeners) > 1 or listeners[0].tls):
         raise ConfigError("--trace", options.listen, "one listener, without TLS")
     topics = _topics(options.topic)
@@ -187,6 +201,16 @@ def _tls(
             "a PEM certificate with its key, and --tls-ca if ssl.client.auth requests client certificates"
         )
         raise ConfigError("--tls-cert", str(cert), f"{allowed} ({error})") from None
+
+
+def _check_tokens(settings: dict[str, str], accepts_unsigned: bool) -> None:
+    """Raise ConfigError unless the tokens of OAUTHBEARER can be checked in exactly one way."""
+    if accepts_unsigned and settings.get(_JWKS):
+        raise ConfigError("--unsecured-tokens", True, f"not together with {_JWKS}")
+    named = "OAUTHBEARER" in settings.get(_MECHANISMS, "").split(",")
+    if named and not accepts_unsigned and not settings.get(_JWKS):
+        allowed = f"with OAUTHBEARER also {_JWKS}=file:///..., or --unsecured-tokens"
+        raise ConfigError(_MECHANISMS, settings[_MECHANISMS], allowed)
 
 
 def _topics(topics: Sequence[tuple[str, int]]) -> dict[str, int]:

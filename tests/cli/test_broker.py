@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from consumer import Cluster
+from kproto.errors import AuthenticationFailed
+from kproto.security.oauthbearer import unsecured_token
 from tests.cli.stage import PASSWORD, running_broker
 
 pytest.importorskip("trustme")
@@ -28,3 +31,28 @@ def test_the_printed_python_call_connects(tmp_path: Path, protocol: str, words: 
             assert cluster.topics() == {"flights": 1}
     assert PASSWORD not in "".join(lines)
     assert (tmp_path / "made").stat().st_mode & 0o077 == 0
+
+
+def test_unsigned_tokens_are_accepted_only_if_the_option_says_so(tmp_path: Path) -> None:
+    """Every client can write an unsigned token for every user."""
+
+    def topics_seen_by_token(lines: list[str]) -> dict[str, int]:
+        place = re.search(r"SASL_SSL://(localhost:\d+)", lines[0])
+        assert place is not None
+        with Cluster(
+            place[1],
+            security_protocol="SASL_SSL",
+            ssl_cafile=str(tmp_path / "made" / "ca.pem"),
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=lambda: unsecured_token("alice", int(time.time() * 1000), 60_000),
+        ) as cluster:
+            return cluster.topics(timeout=30)
+
+    with (
+        running_broker(tmp_path / "made", protocol="SASL_SSL") as lines,
+        pytest.raises(AuthenticationFailed, match="OAUTHBEARER is not enabled"),
+    ):
+        topics_seen_by_token(lines)
+    with running_broker(tmp_path / "made", "--unsecured-tokens", protocol="SASL_SSL") as lines:
+        assert topics_seen_by_token(lines) == {"flights": 1}
+        assert "warning: tokens need no signature" in lines[1]

@@ -121,6 +121,14 @@ HEARTBEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("broker --topic flights:x", "NAME:PARTITIONS"),
         ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; each topic once; a:1"),
         ("broker --user alice:secret", "--user='alice' is not allowed; with a SASL listener"),
+        (
+            "broker --set sasl.enabled.mechanisms=OAUTHBEARER",
+            "with OAUTHBEARER also sasl.oauthbearer.jwks.endpoint.url=file:///..., or --unsecured-tokens",
+        ),
+        (
+            "broker --unsecured-tokens --set sasl.oauthbearer.jwks.endpoint.url=file:///keys",
+            "--unsecured-tokens=True is not allowed; not together with sasl.oauthbearer.jwks.endpoint.url",
+        ),
         ("broker --group g", "--group='g' is not allowed; with --trace"),
         ("broker --json", "--json=True is not allowed; with --trace"),
         ("broker --port 9092", "usage: kproto broker"),

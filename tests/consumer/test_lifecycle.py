@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -606,11 +607,9 @@ def test_several_threads_may_close_and_return_when_it_is_closed(broker: str) -> 
     consumer = Consumer(broker, **GROUP)
     consumer.subscribe("t")
     assert consumer.poll(10)
-    threads = [threading.Thread(target=consumer.close) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(5)
+    with ThreadPoolExecutor(6) as pool:
+        calls = [pool.submit(consumer.close) for _ in range(6)]
+    assert [call.exception() for call in calls] == [None] * 6
     assert not consumer._runtime.thread.is_alive()
     with Cluster(broker) as cluster:
         assert cluster.committed_offsets("g")[P0].offset >= 0  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import sys
 from typing import Any
 
@@ -237,7 +238,42 @@ def test_no_error_repeats_a_long_value(make: Any, value: object) -> None:
         assert len(message) < 2000, name
 
 
-@pytest.mark.parametrize("text", ["", " , ", [], "a:x", "a:0", "a:70000", "a:" + "9" * 5000, ":1", "::1"])
+@pytest.mark.parametrize("make", [Consumer, Producer, Cluster])
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "alice:hunter2@host:9092",
+        ["a:1", "PLAINTEXT://alice:hunter2@host:9092"],
+        {"bootstrap.servers": "a:1", "sasl_oauth_token_provider": "hunter2"},
+    ],
+)
+def test_no_error_shows_a_password_in_an_address_or_a_token_as_provider(make: Any, servers: Any) -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers") as caught:
+        make(servers)
+    frames_of_the_client = [entry.locals for entry in caught.traceback[1:]]
+    assert frames_of_the_client
+    assert (
+        "hunter2" not in f"{caught.value}{caught.value!r}{pickle.dumps(caught.value)!r}{frames_of_the_client}"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " , ",
+        [],
+        "a:x",
+        "a:0",
+        "a:70000",
+        "a:" + "9" * 5000,
+        ":1",
+        "::1",
+        "[::1:9092",
+        "[::1]9",
+        "local host:1",
+    ],
+)
 def test_invalid_addresses_are_rejected(text: Any) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         addresses(text)

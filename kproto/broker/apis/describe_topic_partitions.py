@@ -41,16 +41,16 @@ def handle_describe_topic_partitions(broker: Broker, call: Call) -> Result:
     assert isinstance(request, DescribeTopicPartitionsRequest)
     if any(not topic.name for topic in request.topics):
         return call.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-    names = {topic.name for topic in request.topics} or {topic.name for topic in broker.topics}
+    if _has_invalid_cursor(request):
+        return call.refuse(ErrorCode.INVALID_REQUEST)
     cursor = request.cursor
-    if cursor is not None:
-        names = {name for name in names | {cursor.topic_name} if name >= cursor.topic_name}
+    names = set(_names_from_cursor(broker, request))
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_RESPONSE))
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
     for name in sorted(names):
         start = 0
         if cursor is not None and name == cursor.topic_name:
-            start = max(cursor.partition_index, 0)
+            start = cursor.partition_index
         if room == 0:
             response.next_cursor = _cursor(name, start)
             break
@@ -65,6 +65,21 @@ def handle_describe_topic_partitions(broker: Broker, call: Call) -> Result:
             response.next_cursor = _cursor(name, stop)
             break
     return response
+
+
+def _has_invalid_cursor(request: DescribeTopicPartitionsRequest) -> bool:
+    """Return whether the cursor is at a topic that is not requested, or at a negative partition."""
+    cursor, names = request.cursor, {topic.name for topic in request.topics}
+    return cursor is not None and (
+        cursor.partition_index < 0 or bool(names and cursor.topic_name not in names)
+    )
+
+
+def _names_from_cursor(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]:
+    """Return the names of the requested topics, or of all topics, without those before the cursor."""
+    first = request.cursor.topic_name if request.cursor is not None else ""
+    topics = request.topics or broker.topics
+    return [topic.name for topic in topics if topic.name >= first]
 
 
 def _cursor(topic_name: str, index: int) -> DescribeTopicPartitionsResponseCursor:
@@ -120,10 +135,11 @@ def refuse(
 
 
 def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Authorized:
-    requested = [topic.name for topic in request.topics]
-    names = requested or [topic.name for topic in access.broker.topics]
+    if _has_invalid_cursor(request):
+        return access.call
+    names = _names_from_cursor(access.broker, request)
     permitted = [name for name in names if access.allows_topic(Operation.DESCRIBE, name)]
-    denied = dict.fromkeys(name for name in requested if name not in permitted)
+    denied = dict.fromkeys(name for name in names if request.topics and name not in permitted)
 
     def restrict(response: DescribeTopicPartitionsResponse) -> None:
         for topic in response.topics:
@@ -134,7 +150,9 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)
         return response
-    return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted])
+    # The names begin at the cursor already, so a cursor at a denied topic is not needed.
+    cursor = request.cursor if request.cursor is not None and request.cursor.topic_name in permitted else None
+    return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted], cursor=cursor)
 
 
 API = Api(

@@ -188,6 +188,8 @@ def _authorize(access: Access, request: MetadataRequest) -> Authorized:
                 for topic in response.topics
                 if access.allows_topic(Operation.DESCRIBE, topic.name or "")
             ]
+        elif not permitted:  # In v0 the empty list of the narrowed request means all topics.
+            response.topics = []
         unique = {(topic.name, topic.topic_id): topic for topic in denied}
         response.topics.extend(map(_refuse_topic, unique.values()))
         for described in response.topics:

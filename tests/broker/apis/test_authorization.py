@@ -9,6 +9,7 @@ import pytest
 from kproto.broker.machine import ClientConnected, CreateTopic
 from kproto.broker.security.acls import Acl, PatternType, Permission, Resource
 from kproto.broker.security.acls import Operation as Op
+from kproto.error_codes import ErrorCode
 from kproto.machine import RequestReceived
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
@@ -18,6 +19,11 @@ from kproto.messages.delete_groups import DeleteGroupsRequest
 from kproto.messages.describe_acls import DescribeAclsRequest
 from kproto.messages.describe_cluster import DescribeClusterRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kproto.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    TopicRequest,
+)
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -212,3 +218,33 @@ def test_all_partitions_are_added_to_a_transaction_or_none() -> None:
     assert codes("y", "t") == {"t": 53}
     assert codes("x", "t", "u", "absent") == {"t": 55, "u": 29, "absent": 29}
     assert codes("x", "t") == {"t": 49}  # the caller is permitted, but the producer id is unknown
+
+
+def test_metadata_v0_about_denied_topics_describes_no_other_topic() -> None:
+    """In v0 an empty list of topics requests all: the permitted part of a request must not mean more."""
+    stage = stage_of(rule("u", Op.DESCRIBE))
+    response = stage.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 0)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [
+        ("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("requested", "cursor_topic", "expected"),
+    [
+        (["u"], "t", [("u", ErrorCode.INVALID_REQUEST)]),
+        (["t", "u"], "t", [("u", 0), ("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED)]),
+        ([], "t", [("u", 0)]),
+    ],
+)
+def test_a_cursor_at_a_denied_topic_does_not_describe_it(
+    requested: list[str], cursor_topic: str, expected: list[tuple[str, int]]
+) -> None:
+    stage = stage_of(rule("u", Op.DESCRIBE))
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in requested],
+        response_partition_limit=10,
+        cursor=DescribeTopicPartitionsRequestCursor(topic_name=cursor_topic, partition_index=0),
+    )
+    response = stage.ask(request, 0)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.error_codes import ErrorCode
 from kproto.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
@@ -39,3 +40,22 @@ def test_a_cursor_starts_the_next_page() -> None:
     assert pages(client, [], 2000) == [[("a", [0, 1]), ("b", [0, 1, 2])]]
     assert pages(client, ["b", "a"], 2) == [[("a", [0, 1])], [("b", [0, 1])], [("b", [2])]]
     assert pages(client, ["b"], 3) == [[("b", [0, 1, 2])]]
+
+
+@pytest.mark.parametrize(
+    ("requested", "cursor_topic", "partition"),
+    [("a", "b", 0), ("a", "missing", 0), ("a", "a", -1)],
+)
+def test_a_cursor_must_be_at_a_partition_of_a_requested_topic(
+    requested: str, cursor_topic: str, partition: int
+) -> None:
+    """As in Kafka's DescribeTopicPartitionsRequestHandler."""
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=requested)],
+        response_partition_limit=10,
+        cursor=DescribeTopicPartitionsRequestCursor(topic_name=cursor_topic, partition_index=partition),
+    )
+    response = Stage({"b": 3, "a": 2}).client().ask(request)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [
+        (requested, ErrorCode.INVALID_REQUEST)
+    ]
