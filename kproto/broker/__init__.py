@@ -1,34 +1,34 @@
 """An embedded Kafka broker: one node, in memory, on real sockets.
 
-The broker is for tests and experiments without Java or Docker. `Server` and `running` of
-`kproto.broker.server` start it. `kproto.broker.machine` is the pure state machine behind them, which can also
-be stepped in virtual time. `kproto.group.classic.coordinator` coordinates groups, and `kproto.transactions`
-coordinates transactions.
+The broker is for tests and experiments without Java or Docker. `Server` and `running` in
+`kproto.broker.server` start a broker. They run `kproto.broker.machine`, a state machine without I/O, which
+tests can also step in virtual time. `kproto.group.classic.coordinator` coordinates groups, and
+`kproto.transactions` coordinates transactions.
 
 The broker serves the APIs in `kproto.broker.apis.table`, in all versions that Kafka 4.3 serves: topics,
 records, classic groups, transactions in both versions (transaction.version 2, KIP-890), configs, ACLs, SASL
 and SCRAM credentials.
 
-Some parts of Kafka are not implemented, and not advertised in ApiVersions:
+The following parts of Kafka are not implemented, and not advertised in ApiVersions:
 
 * The consumer protocol of KIP-848, share groups and streams groups are missing. Clients use classic groups.
 * Kerberos, quotas and delegation tokens are missing.
 * Replication to a second node is missing. Only `Server.elect_leader` starts a new leader epoch.
 
-The broker is deliberately simpler than Kafka in these points:
+The broker deliberately differs from Kafka in these points:
 
 * Records are kept in memory until retention, compaction or DeleteRecords removes them.
-* Only the topic configs with `TopicConfig.acts` have an effect; the others are accepted and shown. The
-  documentation in a DescribeConfigs response says whether a config has an effect. A topic without
-  `retention.ms` keeps its records, where Kafka deletes them after a week.
+* Only the topic configs whose `TopicConfig.acts` is true have an effect; other topic configs are accepted and
+  described. The documentation in a DescribeConfigs response says whether a config has an effect. A topic
+  without `retention.ms` keeps its records, where Kafka deletes them after a week.
 * A dynamic change of a broker config is rejected unless it takes effect (`Setting.dynamic`); Kafka accepts
   any name.
 * The markers of a transaction are written before EndTxn is answered, where Kafka writes them later. A
   transaction is aborted when its timeout passes, where Kafka checks every ten seconds.
 * The Metadata response that auto-creates a topic already describes it. In Kafka, only the next response does.
 * The topics __consumer_offsets and __transaction_state cannot be read.
-* A produced batch with a correct CRC is stored as it is. A malformed record in it reaches the consumer, where
-  Kafka answers INVALID_RECORD.
+* A produced batch with a correct CRC is stored as it is. A malformed record in such a batch reaches the
+  consumer, where Kafka answers the producer with INVALID_RECORD.
 * The log directory is called `memory`, and its free space is unknown.
 * A Fetch response contains whole batches, where Kafka truncates the last one at the byte limit.
 """

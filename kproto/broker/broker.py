@@ -35,35 +35,35 @@ from .topics import Partition, Topic
 
 
 class SendFrame(NamedTuple):
-    """Send this response behind a size prefix, then step with `ResponseSent`."""
+    """Send the frame with a size prefix on the connection, then step with `ResponseSent`."""
 
     conn: int
     frame: bytes
 
 
 class Disconnect(NamedTuple):
-    """Close the connection; `reason` is for the log. A `ClientDisconnected` event is not required."""
+    """Close the connection; `reason` is for the log. No `ClientDisconnected` event is needed."""
 
     conn: int
     reason: str
 
 
 class GroupCoordinatorStep(NamedTuple):
-    """Report: the group coordinator applied `event` and returned `actions`."""
+    """A report to observers that the group coordinator applied `event` and returned `actions`."""
 
     event: CoordinatorEvent
     actions: tuple[CoordinatorAction, ...]
 
 
 class TransactionCoordinatorStep(NamedTuple):
-    """Report: the transaction coordinator applied `event` and returned `actions`."""
+    """A report to observers that the transaction coordinator applied `event` and returned `actions`."""
 
     event: transactions.TransactionEvent
     actions: tuple[transactions.TransactionAction, ...]
 
 
 class LogsCleaned(NamedTuple):
-    """Report: retention or compaction removed records from these partitions."""
+    """A report that retention or compaction removed records from these partitions."""
 
     partitions: tuple[Partition, ...]
 
@@ -72,7 +72,7 @@ Action: TypeAlias = SendFrame | Disconnect | GroupCoordinatorStep | TransactionC
 
 
 def initial_acls(settings: Settings) -> Acls | None:
-    """Return the authorizer of a new broker, or None if the settings have none."""
+    """Return the ACLs of a new broker, or None if the settings configure no authorizer."""
     if not settings.authorizer_class_name:
         return None
     super_users = [name.strip() for name in settings.super_users.split(";") if name.strip()]
@@ -82,7 +82,7 @@ def initial_acls(settings: Settings) -> Acls | None:
 class Broker:
     """The state of one broker: its connections, delayed requests and sessions.
 
-    Topics and coordinators belong to the cluster.
+    The topics and the coordinators belong to the broker's cluster.
     """
 
     def __init__(
@@ -115,12 +115,13 @@ class Broker:
         self.users: Final = users or Users()
         self.acls: Final = initial_acls(settings) if acls is None else acls
         self.purgatory: Final = Purgatory()
-        # Connections that are closed at their deadline, with a last response and the reason for the log.
+        # Connections that will be closed at a deadline, each mapped to its last response and the reason for
+        # the log.
         self.pending_closes: Final[dict[int, tuple[Message | None, str]]] = {}
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
-        # Connections whose next request may be served.
+        # Connections whose response has been sent, so that their next request may be served.
         self.ready_connections: Final[deque[Connection]] = deque()
-        # API key -> the error of its next requests, and how many of them fail.
+        # API key -> the error with which its next requests fail, and the number of these requests.
         self.injected_errors: Final[dict[int, tuple[ErrorCode, int]]] = {}
         # API key -> the throttle time of its responses, in ms.
         self.throttle_times: Final[dict[int, int]] = {}
@@ -138,7 +139,7 @@ class Broker:
     def backlog(self, conn: int) -> int:
         """Return the total size in bytes of the queued requests of a connection.
 
-        Above a limit, the shell stops reading from the connection.
+        The shell stops reading from a connection whose queued requests exceed a limit.
         """
         connection = self.connections.get(conn)
         return connection.queued_bytes if connection else 0
@@ -177,7 +178,7 @@ class Broker:
         try:
             frame = encode_response(response, call.version, header.correlation_id)
         except EncodeError:
-            # The response with an error may also be too long: its message or a member id may contain a long
+            # The error response may also be too long to encode: its message or a member id may contain a long
             # name.
             if call.injected_error is not None:
                 raise
@@ -189,9 +190,9 @@ class Broker:
         self.actions.append(SendFrame(conn, frame))
 
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
-        """Let `amend` change the response of a call in place, before earlier amendments.
+        """Return the call with `amend`, which changes the response before earlier amendments do.
 
-        Returns the new call, which becomes the current call of its connection.
+        The returned call becomes the current call of its connection.
         """
         earlier = call.amend_response
 
@@ -206,7 +207,7 @@ class Broker:
         return call
 
     def is_authorized(self, call: Call, operation: int, resource: int, name: str) -> bool:
-        """Return whether the caller may perform an operation; without an authorizer it always may."""
+        """Return whether the caller may perform an operation; always true without an authorizer."""
         acls = self.acls
         if call.injected_error is not None:
             return False
@@ -223,7 +224,7 @@ class Broker:
         return self.cluster.leader(partition, index) == self.node.id
 
     def step_group_coordinator(self, event: CoordinatorEvent, now: int) -> None:
-        """Step the group coordinator, and send its responses."""
+        """Apply an event to the group coordinator, and send its responses."""
         actions = tuple(self.coordinator.step(event, now))
         self.actions.append(GroupCoordinatorStep(event, actions))
         for action in actions:
@@ -233,7 +234,7 @@ class Broker:
     def step_transaction_coordinator(
         self, event: transactions.TransactionEvent, now: int
     ) -> tuple[transactions.TransactionAction, ...]:
-        """Step the transaction coordinator, send its responses and write its markers."""
+        """Apply an event to the transaction coordinator, send its responses and write its markers."""
         actions = tuple(transactions.step(self.transactions, event, now))
         self.actions.append(TransactionCoordinatorStep(event, actions))
         for action in actions:
@@ -268,13 +269,13 @@ class Broker:
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Create a topic that passed `topics.refusal`; call `Cluster.assign_leaders` next."""
+        """Create a topic that `topics.refusal` accepts; the caller then calls `Cluster.assign_leaders`."""
         return self.topics.create(name, uuid5(random_id, name), count, configs)
 
     def delete_topic(self, topic: Topic, now: int) -> None:
         """Delete a topic and the offsets that were committed for it.
 
-        Delayed fetches of the topic are completed.
+        Delayed fetches of the deleted topic are completed.
         """
         self.topics.delete(topic)
         for partition in topic.partitions:
@@ -289,8 +290,8 @@ class Broker:
     def on_partitions_changed(self, partitions: Iterable[Partition]) -> None:
         """Try to complete the delayed fetches of these partitions, on all brokers of the cluster.
 
-        A fetch may be delayed on another broker, because the transaction coordinator writes markers to
-        partitions of all leaders.
+        Fetches on other brokers are included, because the transaction coordinator writes markers to
+        partitions that other brokers lead.
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():

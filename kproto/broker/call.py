@@ -23,7 +23,7 @@ Refuse = Callable[[Any, ErrorCode, int], Message]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker of the cluster, with an address per listener; `host` and `port` are the default."""
+    """One broker of the cluster, with its default address and its addresses per listener."""
 
     id: int
     host: str
@@ -36,7 +36,7 @@ class Node:
 
 
 def replace_fields(message: M, **fields: Any) -> M:
-    """Return a shallow copy of a message or a struct, with these fields replaced."""
+    """Return a shallow copy of a message or struct, with the fields in `fields` replaced."""
     return cast("M", msgspec.structs.replace(cast("Any", message), **fields))
 
 
@@ -57,7 +57,7 @@ class Call:
     listener: str = "PLAINTEXT"
     # A function that changes the response before it is encoded.
     amend_response: Callable[[Message], Message] | None = None
-    # Set by `Server.fail`: the request is not executed but rejected with this error.
+    # The error that `Server.fail` injects: the request is rejected with it and not executed.
     injected_error: ErrorCode | None = None
 
     @property
@@ -80,7 +80,7 @@ class Call:
         return self.refuse_request(self.request, error, self.version)
 
     def with_fields(self, **fields: Any) -> Call:
-        """Return a copy of this call, with these fields of its request replaced."""
+        """Return a copy of this call, with the given fields of its request replaced."""
         request = replace_fields(self.request, **fields)
         envelope = Envelope(self.envelope.header, self.envelope.header_version, request, self.version)
         return replace(self, envelope=envelope)
@@ -107,17 +107,17 @@ class _Later(Enum):
 PARKED: Final = _Later.PARKED
 """The handler responds later, with `Broker.respond`."""
 
-# None: the request gets no response (Produce with acks=0).
+# With None, the request has no response (Produce with acks=0).
 Result = Message | RespondThenClose | CloseWithoutResponse | Literal[_Later.PARKED] | None
 
 
 class DelayedRequest(Protocol):
-    """A request in the purgatory, completed by a change of a partition, or at `deadline` (ms)."""
+    """A request that waits in the purgatory for a change of a partition, at most until `deadline` (ms)."""
 
     call: Call
     deadline: int
     waits_for: set[Partition | FetchSession]
 
     def try_complete(self, *, force: bool = False) -> Message | None:
-        """Return the response if the request can be completed now, or if `force` is set."""
+        """Return the response if the request can be completed now or `force` is set, else None."""
         ...

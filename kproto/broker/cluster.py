@@ -5,14 +5,16 @@
 
 Rules:
 
-* All brokers share the same logs, offsets and groups. Only leadership moves from node to node. Replication is
-  not simulated: the operator removes the records that a new leader has not replicated (`TruncateLog`).
+* All brokers share the same logs, offsets and groups. Only the leadership of partitions moves from node to
+  node. Replication is not simulated: the operator removes the records that a new leader has not replicated
+  (`TruncateLog`).
 * Leaders are assigned round-robin by partition index, unless the operator assigns them. A partition that is
-  created while its node is down gets another leader. The partitions of `__consumer_offsets` and
+  created while its default leader is down is led by another node. The partitions of `__consumer_offsets` and
   `__transaction_state` get their leaders in the same way. The leader of the partition that a group id or
   transactional id hashes to is its coordinator, until the group is moved.
-* When a group is moved, its waiting members are answered NOT_COORDINATOR. The new coordinator loads the
-  group, and every member gets a full session timeout (GroupMetadataManager.onUnloaded, onLoaded).
+* When a group is moved, the delayed requests of its members are answered NOT_COORDINATOR. The new coordinator
+  loads the group, and restarts the session timeout of every member (GroupMetadataManager.onUnloaded,
+  onLoaded).
 * Connection numbers are unique in the cluster, so that a broker can respond on a connection of another
   broker.
 """
@@ -62,12 +64,12 @@ class ClusterBroker(Protocol):
 
 
 class BrokerCluster:
-    """The state that the brokers of a cluster share. `nodes` contains the nodes that are up."""
+    """The state that the brokers of a cluster share. `nodes` contains the nodes that are running."""
 
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
         self.topics: Final = Topics()
-        # The group coordinator is chosen only here. Only tests use `classic_coordinator`.
+        # The only place that chooses a group coordinator. Tests may call `classic_coordinator` directly.
         self.classic_coordinator: Final = ClassicCoordinator(settings.group, self.topics)
         self.coordinator: Final[GroupCoordinator] = self.classic_coordinator
         self.transactions: Final = transactions.TransactionCoordinator(settings.transactions, self.topics)
@@ -82,13 +84,13 @@ class BrokerCluster:
         self.brokers: Final[dict[int, ClusterBroker]] = {}
         # Group id -> the time (ms) until which its new coordinator loads it.
         self.loading: Final[dict[str, int]] = {}
-        # The time of day minus the `now` of steps, in ms; the shell sets it.
+        # The time of day minus the `now` of the broker's steps, in ms, which the shell updates.
         self.wall_clock_offset = 0
         self.unsent = 0
         """The bytes of responses that no socket has accepted yet."""
         # The next time (ms) at which producers are expired.
         self._producer_expiration_at = 0
-        # Producer id and partition of `__consumer_offsets` -> the epoch of the ongoing transaction.
+        # (Producer id, partition of `__consumer_offsets`) -> the epoch of the ongoing transaction.
         self._pending_offsets: Final[dict[tuple[int, TransactionPartition], int]] = {}
         self.dynamic: Final = DynamicConfig(settings)
         self._settings: Final = settings
@@ -110,7 +112,7 @@ class BrokerCluster:
         return node if node in self.nodes else NO_LEADER
 
     def leader(self, partition: Partition, index: int) -> int:
-        """Return the id of the node that leads a partition; NO_LEADER while that node is down."""
+        """Return the id of the node that leads a partition, or NO_LEADER if that node is down."""
         leader = self.leaders.get(partition)
         if leader is None and partition.replicas:
             leader = partition.replicas[0]
@@ -128,7 +130,7 @@ class BrokerCluster:
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
         """Return the nodes with a replica of a partition, the preferred leader first.
 
-        The current leader is always among them, even if the partition was created on other nodes.
+        The result always contains the current leader, even if the partition was created on other nodes.
         """
         leader = self.leader(partition, index)
         if leader == NO_LEADER or leader in partition.replicas:
@@ -141,12 +143,12 @@ class BrokerCluster:
         return tuple(self._node_ids[(index + replica) % count] for replica in range(factor))
 
     def endpoints(self, node_ids: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
-        """Return the live nodes among these, without duplicates, with their addresses for a listener."""
+        """Return each node of `node_ids` that is running, once, with its address for a listener."""
         nodes = [self.nodes[node_id] for node_id in dict.fromkeys(node_ids) if node_id in self.nodes]
         return [(node, *node.address(listener)) for node in nodes]
 
     def group_coordinator_of(self, group_id: str) -> int:
-        """Return the id of the node that coordinates a group; NO_LEADER while that node is down."""
+        """Return the id of the node that coordinates a group, or NO_LEADER if that node is down."""
         coordinator = self.coordinators.get(group_id)
         if coordinator is None:
             _, partition = self.offsets_partition_of(group_id)
@@ -154,7 +156,7 @@ class BrokerCluster:
         return self._if_up(coordinator)
 
     def transaction_coordinator_of(self, transactional_id: str) -> int:
-        """Return the id of the node that coordinates a transactional id; NO_LEADER while it is down."""
+        """Return the node id of a transactional id's coordinator, or NO_LEADER if that node is down."""
         partition = state_partition(transactional_id, self._settings.transactions)
         return self._leader_of_internal(self.state_leaders, partition)
 
@@ -164,7 +166,7 @@ class BrokerCluster:
     def move_coordinators(self, node: int, successor: int) -> None:
         """Move the coordination of transactional ids and new groups away from a node.
 
-        Existing groups are moved one by one (`move_group`).
+        Groups that exist are not moved: call `move_group` for each of them.
         """
         settings = self._settings.transactions
         for leaders, count in (
@@ -184,12 +186,12 @@ class BrokerCluster:
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """Record the pending offsets of a producer in a group's offsets partition, if it has any."""
+        """Record the producer's transaction in a group's offsets partition, if it has pending offsets."""
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 
     def clear_pending_offsets(self, producer_id: int, partition: TransactionPartition) -> None:
-        """Record that the producer's transaction ended in this offsets partition."""
+        """Record that the producer's transaction ended in a partition of `__consumer_offsets`."""
         self._pending_offsets.pop((producer_id, partition), None)
 
     @property
@@ -198,9 +200,10 @@ class BrokerCluster:
         return len(self._node_ids) > 1 or bool(self.loading)
 
     def coordinator_error(self, group_id: str, node: int, now: int) -> ErrorCode:
-        """Return the error with which a node rejects requests to a group, or NONE.
+        """Return the error with which a node rejects requests to a group; NONE if it serves them.
 
-        The node is not the coordinator of the group, or is still loading the group (R171).
+        The error says that the node does not coordinate the group, or that it is still loading the group
+        (R171).
         """
         if self.group_coordinator_of(group_id) != node:
             return ErrorCode.NOT_COORDINATOR
@@ -211,7 +214,7 @@ class BrokerCluster:
     def move_group(self, group_id: str, node: int, now: int, loading_ms: int) -> list[SendResponse]:
         """Move a group to another coordinator, which finishes loading it after `loading_ms`.
 
-        Returns the responses to the requests that wait at the old coordinator.
+        Returns the responses to the requests that are delayed at the old coordinator.
         """
         self.coordinators[group_id] = node
         self.loading[group_id] = now + loading_ms

@@ -3,13 +3,14 @@
 Rules, as in Kafka's Cleaner:
 
 * The active segment is not compacted. Neither is a segment with unstable records (X5), or with records
-  younger than `min.compaction.lag.ms`, nor any segment after it. Everything before is compacted from the
+  younger than `min.compaction.lag.ms`, nor any segment after it. All earlier segments are compacted, from the
   start of the log.
-* A record is removed if a later one in the compacted part has its key, or if it has no key. Offsets do not
-  change.
-* A tombstone is kept for `delete.retention.ms` after its first compaction; the batch stores the end of that
+* A record without a key is removed. So is a record whose key occurs again later in the compacted segments.
+  Offsets do not change.
+* A tombstone is kept for `delete.retention.ms` after its first compaction. The batch stores the end of that
   time as its delete horizon (KIP-534). A tombstone is kept for ever if the horizon exceeds an int64. The
-  marker of a transaction is kept for the same time after the last record of the transaction was removed.
+  marker of a transaction is kept for `delete.retention.ms` after the last record of the transaction was
+  removed.
 * Records of aborted transactions are removed immediately, and do not count as values of their keys.
 * The last batch of each producer is kept, without records if necessary, so that its sequence numbers
   continue. The last compacted batch is also kept, so that consumers advance past it.
@@ -38,7 +39,7 @@ _MAX_TIMESTAMP: Final = 2**63 - 1
 
 
 def is_due(partition: Partition, config: Config, now: int) -> bool:
-    """Return whether `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` is exceeded."""
+    """Return whether a log exceeds `min.cleanable.dirty.ratio` or `max.compaction.lag.ms`."""
     end = _compaction_end(partition, config, now)
     cleanable = [segment for segment in partition.log.segments if segment.base_offset < end]
     dirty = [segment for segment in cleanable if segment.base_offset >= partition.compacted_to]
@@ -121,7 +122,7 @@ def _records(batch: Batch) -> list[Record] | None:
 
 
 def _last_offsets(old: Iterable[Batch], aborted: Iterable[AbortedTransactionRange]) -> dict[bytes, int]:
-    """Return the last offset of each key."""
+    """Return the last offset of each key in the batches, without records of aborted transactions."""
     metadata = _CleanedTransactionMetadata(aborted)
     return {
         record.key: record.offset
@@ -149,7 +150,7 @@ def _is_last_of_producer(partition: Partition, batch: Batch) -> bool:
 
 
 def _with_records(batch: Batch, old: list[Record], remaining: list[Record], horizon: int | None) -> Batch:
-    """Return a copy of the batch that has only the remaining records.
+    """Return a copy of the batch that contains only the records in `remaining`.
 
     `horizon` is the new delete horizon in ms; None keeps the old one.
     """
@@ -178,7 +179,7 @@ def _with_records(batch: Batch, old: list[Record], remaining: list[Record], hori
 
 
 def _merge_segments(log: Log, end: int, max_bytes: int) -> None:
-    """Merge small compacted segments, and update their sizes and timestamps."""
+    """Merge adjacent compacted segments up to `max_bytes`, and update their sizes and timestamps."""
     old = [segment for segment in log.segments if segment.base_offset < end]
     merged: list[Segment] = []
     size = 0
@@ -198,7 +199,8 @@ class _CleanedTransactionMetadata:
     """A pass over a log that finds the batches to discard (Kafka's CleanedTransactionMetadata)."""
 
     def __init__(self, aborted: Iterable[AbortedTransactionRange]) -> None:
-        # Sorted by descending first offset, so that the next transaction is at the end.
+        # The aborted transactions that start after the current batch, in descending order of their first
+        # offsets.
         self._upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         # Producer id -> its aborted transaction, and whether one of its batches was found.
         self._ongoing_aborted: dict[int, tuple[AbortedTransactionRange, bool]] = {}
@@ -207,7 +209,7 @@ class _CleanedTransactionMetadata:
         """Aborted transactions whose records are gone: only the marker remains."""
 
     def is_discarded(self, batch: Batch) -> bool:
-        """Return whether a batch is discarded; call it once for each batch, in log order."""
+        """Return whether compaction discards a batch; call this for each batch once, in log order."""
         while self._upcoming and self._upcoming[-1].first_offset <= batch.last_offset:
             transaction = self._upcoming.pop()
             self._ongoing_aborted.setdefault(transaction.producer_id, (transaction, False))

@@ -1,7 +1,7 @@
-"""Types of config values (Kafka's ConfigDef): valid texts, and how values are shown.
+"""Types of config values (Kafka's ConfigDef): which texts are valid, and how values are shown.
 
-Values are read as Kafka reads them. Blanks around a value are ignored, numbers must fit their type, and words
-are case sensitive except for true and false.
+Values are read as Kafka reads them. Blanks around a value are ignored. A number must fit its type. Words are
+case sensitive, except for true and false.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConfigType(IntEnum):
 
 
 class ValueType(Protocol):
-    """The type of a config. Its methods expect a `text` without surrounding blanks."""
+    """The type of a config's value. The methods expect a `text` without surrounding blanks."""
 
     @property
     def config_type(self) -> ConfigType:
@@ -41,7 +41,7 @@ class ValueType(Protocol):
         """Return the allowed values (such as "at least 1") if `text` is invalid, or None."""
 
     def value(self, text: str) -> bool | int | float | str:
-        """Return the value of a valid `text`."""
+        """Return the value that a valid `text` stands for."""
         ...
 
     def shown(self, text: str) -> str:
@@ -51,7 +51,7 @@ class ValueType(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """True or false. If true is not allowed, `refused` explains why."""
+    """The type of the values true and false. If only false is allowed, `refused` explains why."""
 
     refused: str | None = None
     config_type: ConfigType = ConfigType.BOOLEAN
@@ -67,13 +67,13 @@ class Boolean:
         return text.lower() == "true"
 
     def shown(self, text: str) -> str:
-        """Return the word in lower case."""
+        """Return the value in lower case, as Kafka shows it."""
         return text.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole number of 32 or 64 bits within bounds, except for excluded values."""
+    """The type of whole numbers of 32 or 64 bits, with bounds and excluded values."""
 
     bits: int = 64
     minimum: int | None = None
@@ -109,7 +109,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A number from 0 to 1."""
+    """The type of numbers from 0 to 1."""
 
     config_type: ConfigType = ConfigType.DOUBLE
 
@@ -132,7 +132,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text that `check` accepts. `check` returns None or the allowed values."""
+    """The type of texts that `check` accepts. `check` returns None, or the allowed values."""
 
     check: Callable[[str], str | None] = lambda _: None
     config_type: ConfigType = ConfigType.STRING
@@ -161,7 +161,7 @@ def choice(*words: str) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """A list of compact and delete, which may be empty."""
+    """The type of cleanup.policy: a list of compact and delete, which may be empty."""
 
     config_type: ConfigType = ConfigType.LIST
 
@@ -171,17 +171,17 @@ class CleanupPolicy:
         return None if {*policies} <= {"compact", "delete"} else "compact, delete, or both"
 
     def value(self, text: str) -> str:
-        """Return the policies without duplicates."""
+        """Return the cleanup policies without duplicates, separated by commas."""
         return ",".join(dict.fromkeys(_COMMA.split(text)))
 
     def shown(self, text: str) -> str:
-        """Return the policies without duplicates."""
+        """Return the cleanup policies without duplicates, separated by commas."""
         return self.value(text)
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """A list of PARTITION:BROKER, or `*`."""
+    """The type of throttled replicas: a list of PARTITION:BROKER, or `*`."""
 
     config_type: ConfigType = ConfigType.LIST
 
@@ -192,11 +192,11 @@ class ThrottledReplicas:
         return None if valid else "* or PARTITION:BROKER, with commas in between"
 
     def value(self, text: str) -> str:
-        """Return the list without blanks."""
+        """Return the list without blanks around its items."""
         return ",".join(_COMMA.split(text))
 
     def shown(self, text: str) -> str:
-        """Return the list without blanks."""
+        """Return the list without blanks around its items."""
         return self.value(text)
 
 

@@ -12,7 +12,7 @@ from .security.authenticator import ANONYMOUS, SaslAuthenticator
 
 @dataclass(slots=True)
 class Connection:
-    """One client connection, with its requests that are not yet answered."""
+    """One client connection, with the requests that are not answered yet."""
 
     conn: int
     host: str
@@ -21,10 +21,10 @@ class Connection:
     queued_bytes: int = 0
     # The request that is being served.
     current_call: Call | None = None
-    # A response was returned as a `SendFrame`, and `ResponseSent` has not arrived yet.
+    # Whether a response was returned as a `SendFrame` whose `ResponseSent` has not arrived yet.
     response_in_flight: bool = False
     unsent_bytes: int = 0
-    # A call whose response could not be encoded; it is answered with an error next.
+    # A call whose response was too long to encode, and which is answered with an error next.
     oversized_call: Call | None = None
     listener: str = "PLAINTEXT"
     certificate_principal: str = ANONYMOUS

@@ -48,10 +48,10 @@ class DynamicConfig:
 
 
 def check_dynamic(values: Mapping[str, str]) -> str | None:
-    """Return why these values cannot be set while a broker runs, or None."""
+    """Return why these values cannot be set without a restart, or None if they can."""
     static = sorted(values.keys() - {*DYNAMIC})
     if static:
-        # Kafka's message begins in the same way.
+        # The same beginning as that of Kafka's message.
         return (
             f"Cannot update these configs dynamically: {', '.join(static)}; "
             f"this broker can update: {', '.join(DYNAMIC)}"

@@ -1,8 +1,8 @@
 """Injected errors and throttling of responses (`Server.fail`, `Server.throttle`).
 
-* A request with an injected error is rejected as if its caller had no permission, but with that error. Each
-  API therefore reports the error in its own form, per partition, group or topic. Nothing is executed. If a
-  response has no error field, such as a list, it is empty.
+* A request with an injected error is rejected as if its caller had no permission, but with the injected
+  error. Each API therefore reports the error in its own form, per partition, group or topic. The request is
+  not executed. If a response has no error field, as that of ListGroups v0, it is empty.
 * A throttled client receives its response immediately, with a throttle time (KIP-219). Until that time has
   passed, nothing is read from its connection. A throttled Fetch returns no records (`apis.fetch`).
 """
@@ -18,7 +18,7 @@ from ..wire.message import Message, Struct
 def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
     """Replace every error of a response by `error`.
 
-    If the response has no error, set its top-level error, provided that the version has one.
+    If the response contains no error, its top-level error is set, provided that the version has the field.
     """
     top_level = _has_field(response, "error_code", version)
     if not _replace_errors(response, error) and top_level:
@@ -27,7 +27,7 @@ def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
 
 
 def _replace_errors(value: Any, error: ErrorCode) -> bool:
-    """Replace the errors in a part of a response; return whether there were any."""
+    """Replace the errors in a part of a response; return whether it contained errors."""
     if isinstance(value, list):
         items = cast("list[object]", value)
         return max([_replace_errors(item, error) for item in items], default=False)

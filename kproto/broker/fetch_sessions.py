@@ -1,18 +1,19 @@
-"""Fetch sessions (KIP-227): after the first request both sides send only changes.
+"""Fetch sessions (KIP-227): after the first request, client and broker send only changes.
 
 Rules, as in Kafka's FetchSession and FetchManager:
 
-* A request with epoch 0 opens a session, and one with epoch -1 uses none. Both close the session whose id
-  they carry. Any other epoch must be the session's next one; 1 follows 2**31 - 1.
+* A request with epoch 0 opens a session, and one with epoch -1 uses none. Both requests close the session
+  whose id they carry. In other requests, the epoch must be the session's next epoch; 1 follows 2**31 - 1.
 * A request in a session contains only new or changed partitions, and the partitions to forget. The response
   contains partitions with records, with an error, with a diverging epoch (KIP-595), or whose high watermark
   or log start offset changed since the last response.
 * A session refers to topics by name (up to v12) or by id (from v13 on). A request that switches between names
-  and ids is an error. The name of a topic id is looked up once: a deleted topic is reported as missing under
-  that name.
-* If all slots are in use, a session that was last used `IDLE_MS` ago is evicted. If no session is that old,
-  the response carries session id 0 and the client continues without a session.
-* A partition whose records are returned moves to the end of the order, so that no partition starves.
+  and ids is an error. The name of a topic id is looked up only once, so that a deleted topic is reported as
+  missing under its old name.
+* If all slots are in use, a new session evicts one that was not used for `IDLE_MS`. If every session was used
+  since then, the response carries session id 0, and the client continues without a session.
+* A partition whose records are returned moves to the end of the session's order, so that no partition
+  starves.
 
 As an optimization, a fetch in a session reads only partitions that may have new data. A partition whose
 client has received everything is idle: it is skipped until it changes, or until the client requests another
@@ -42,7 +43,7 @@ Key: TypeAlias = tuple[UUID | str, int]
 
 @dataclass(slots=True)
 class CachedPartition:
-    """A partition of a session, and what its client received last (Kafka's CachedPartition)."""
+    """A partition of a session, with its state in the last response (Kafka's CachedPartition)."""
 
     requested: FetchPartition
     order: int
@@ -53,9 +54,10 @@ class CachedPartition:
     """The partition that has to change before it is read again; None if it is read by the next fetch."""
 
     def is_unchanged(self, data: PartitionData) -> bool:
-        """Return whether the client knows the high watermark and the log start offset of `data`.
+        """Return whether the client already received the high watermark and log start offset of `data`.
 
-        A diverging epoch is sent again until the client fetches another offset.
+        With a diverging epoch the result is false: the epoch is sent again until the client fetches another
+        offset.
         """
         if data.diverging_epoch.epoch >= 0:
             return False
@@ -101,15 +103,15 @@ class FetchSession:
             del self.partitions[key]
 
     def set_idle(self, key: Key, partition: Partition) -> None:
-        """Skip a partition until it changes."""
-        if self.is_closed:  # A closed session would never be removed from `idle_partitions`.
+        """Set a partition idle: fetches skip it until it changes."""
+        if self.is_closed:  # `idle_partitions` would keep a closed session for ever.
             return
         self.partitions[key].idle = partition
         self.idle_partitions.setdefault(partition, {})[self] = key
         self.active.discard(key)
 
     def activate(self, key: Key) -> None:
-        """Read a partition again in the next fetch."""
+        """End the idle state of a partition, so that the next fetch reads it."""
         cached = self.partitions[key]
         if cached.idle is not None:
             sessions = self.idle_partitions[cached.idle]
@@ -120,7 +122,7 @@ class FetchSession:
             self.active.add(key)
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
-        """Return the partitions that may have new data, in their order."""
+        """Return the partitions that may have new data, in the session's order."""
         if reader != self.reader:  # Another reader may be allowed to read more.
             self.reader = reader
             for key in self.partitions.keys() - self.active:
@@ -131,7 +133,7 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """The partitions that a Fetch reads: `requested`, or those of its session if `incremental`."""
+    """The partitions of one Fetch: those in `requested`, or if `incremental` those of its session."""
 
     requested: dict[Key, FetchPartition]
     by_id: bool
@@ -146,14 +148,14 @@ class FetchContext:
 
     @property
     def incremental_session(self) -> FetchSession | None:
-        """The session whose partitions are read, if there is one."""
+        """The session whose partitions are read; None if the request lists all partitions itself."""
         return self.session if self.incremental else None
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions to read now.
 
-        `reader` identifies everything else that determines which records the fetch may read. If it changes,
-        idle partitions are read again.
+        `reader` identifies the caller and its isolation level, which determine the readable records. If
+        `reader` changes, idle partitions are read again.
         """
         session = self.incremental_session
         return session.partitions_to_read(reader) if session else self.requested
@@ -165,13 +167,13 @@ class FetchContext:
         return session.partitions if session else self.requested
 
     def on_read_to_end(self, key: Key, partition: Partition, data: PartitionData) -> None:
-        """Set a partition idle if its client also knows the high watermark and log start offset."""
+        """Set a partition idle if the client also received the high watermark and log start offset."""
         session = self.incremental_session
         if session and session.partitions[key].is_unchanged(data):
             session.set_idle(key, partition)
 
     def changed_partitions(self, results: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
-        """Return the results to send, and record them in the session."""
+        """Return the results that the response contains, and record them in the session."""
         if self.session is None:
             return results
         changed: dict[Key, PartitionData] = {}
@@ -207,7 +209,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def activate(self, partitions: Iterable[Partition]) -> list[FetchSession]:
-        """Activate changed partitions in the sessions where they are idle; return these sessions."""
+        """Activate changed partitions in the sessions in which they are idle, and return the sessions."""
         activated: dict[FetchSession, None] = {}
         for partition in partitions:
             for session, key in list(self._idle_partitions.get(partition, {}).items()):
@@ -216,7 +218,7 @@ class FetchSessions:
         return list(activated)
 
     def create_context(self, request: FetchRequest, by_id: bool, now: int) -> FetchContext | ErrorCode:
-        """Return the partitions to read for a request, or the top-level error of the response."""
+        """Open, continue or close a session; return the partitions to read, or a top-level error."""
         requested: dict[Key, FetchPartition] = {
             (topic.topic_id if by_id else topic.topic, partition.partition): partition
             for topic in request.topics
@@ -255,7 +257,7 @@ class FetchSessions:
             self._close(session_id)
 
     def decline_session(self, context: FetchContext) -> None:
-        """Close the session that a fetch has just opened; an older session continues."""
+        """Close the session if this fetch opened it; a session from an earlier fetch stays open."""
         if context.session is not None and not context.incremental:
             self._close(context.session.id)
             context.session = None

@@ -1,4 +1,4 @@
-"""One partition's log: record batches as they were produced, in the order of offsets.
+"""The log of one partition: record batches as they were produced, in offset order.
 
 Rules:
 
@@ -31,7 +31,7 @@ class TimestampOffset(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch ended. Both fields are -1 if the log does not know the epoch."""
+    """A leader epoch and the offset at which it ended. Both are -1 if the log does not know the epoch."""
 
     leader_epoch: int
     end_offset: int
@@ -64,13 +64,13 @@ class Log:
         self._bases: list[int] = []
         # The offset after the last offset of each batch.
         self._next_offsets: list[int] = []
-        # The total bytes that were ever stored, up to and including each batch.
+        # For each batch, the bytes that were ever stored up to its end.
         self._size_sums: list[int] = []
         self._timestamps: list[int] = []
-        # The maximum timestamp up to and including each batch; never decreasing.
+        # For each batch, the maximum timestamp of the log up to its end; never decreasing.
         self._max_timestamps: list[int] = []
-        # The first batch with the maximum timestamp, and that timestamp. It stays until its segment is
-        # deleted.
+        # The first batch with the maximum timestamp, and the timestamp. The entry stays until the batch's
+        # segment is deleted.
         self._latest: tuple[bytes, int] | None = None
         # Leader epochs and their first offsets.
         self._epochs: list[tuple[int, int]] = [(0, 0)]
@@ -90,7 +90,7 @@ class Log:
     def append(self, batch: bytes, count: int, max_timestamp: int, limits: Limits = UNLIMITED) -> None:
         """Store a batch of `count` records whose base offset is `end_offset`.
 
-        A new segment is rolled first if the batch does not fit within the `limits` of the active one.
+        If the batch does not fit into the active segment within `limits`, a new segment is rolled before.
         """
         if not self.segments[-1].has_room(len(batch), max_timestamp, limits):
             self.roll()
@@ -117,11 +117,11 @@ class Log:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, before: int | None = None
     ) -> list[bytes]:
-        """Return batches from the one that contains `offset` on, as many as fit into `max_bytes`.
+        """Return as many batches as fit into `max_bytes`, starting with the one that contains `offset`.
 
-        With `at_least_one` the first batch is returned even if it is larger: otherwise a consumer could never
-        read past it. The first batch may begin before `offset`; consumers drop the records that they did not
-        request. Only batches before the offset `before` are returned.
+        With `at_least_one` the first batch is returned even if it is larger than `max_bytes`: otherwise a
+        consumer could never read past it. The first batch may begin before `offset`; consumers drop the
+        records that they did not request. Only batches before the offset `before` are returned.
         """
         end = self.end_offset if before is None else before
         first = bisect_right(self._next_offsets, offset)
@@ -145,7 +145,7 @@ class Log:
         return [(len(self._batches[index]), self._timestamps[index]) for index in range(first, stop)]
 
     def base_after(self, offset: int, count: int) -> int:
-        """Return the base offset of the batch that is `count` batches after the one with `offset`."""
+        """Return the base offset of the batch that follows `count` batches, counted from `offset`."""
         index = bisect_right(self._next_offsets, offset) + count
         return self._bases[index] if index < len(self._bases) else self.end_offset
 
@@ -164,7 +164,7 @@ class Log:
     def latest_timestamp(self) -> TimestampOffset | None:
         """Return the first record with the maximum timestamp, or None if there never was a record.
 
-        As in Kafka, the record may be before the log start offset, as long as its segment exists.
+        As in Kafka, the record may be before the log start offset, if its segment still exists.
         """
         return None if self._latest is None else _first_record(*self._latest, 0)
 
@@ -213,7 +213,7 @@ class Log:
             self._store(*entry)
 
     def _columns(self) -> tuple[list[Any], ...]:
-        """Return the lists with one entry per batch."""
+        """Return the lists that have one entry per batch."""
         return (
             self._batches,
             self._bases,
@@ -224,7 +224,7 @@ class Log:
         )
 
     def corrupt(self, batch: int) -> None:
-        """Flip the last byte of a stored batch, as a defective disk would; 0 is the first batch."""
+        """Invert the last byte of a stored batch, as a defective disk might; index 0 is the first batch."""
         stored = self._batches[batch]
         self._batches[batch] = stored[:-1] + bytes([stored[-1] ^ 0xFF])
 
@@ -235,8 +235,8 @@ class Log:
     def truncate(self, offset: int) -> None:
         """Remove the batches from `offset` on, and start a new leader epoch (unclean election).
 
-        Batches are removed whole. The log then ends where the batch with `offset` began, but never before its
-        start offset.
+        Batches are removed whole: the new end is the base offset of the batch that contains `offset`, but
+        never before the log start offset.
         """
         count = bisect_right(self._next_offsets, offset)
         first_removed = self._bases[count] if count < len(self._bases) else offset
@@ -258,7 +258,7 @@ class Log:
     def _start_epoch(self, leader_epoch: int) -> None:
         """Start a leader epoch at the end of the log.
 
-        Epochs that started at that offset or later have no records, and are removed.
+        Epochs that started at the end of the log or later have no records, and are removed.
         """
         del self._epochs[bisect_left(self._epochs, self.end_offset, key=_first_offset) :]
         self._epochs.append((leader_epoch, self.end_offset))
@@ -278,12 +278,12 @@ class Log:
         return EpochEnd(known, self._epochs[following][1])
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch in which `offset` was, or will be, written."""
+        """Return the leader epoch of the record at `offset`; at the end of the log, the current one."""
         return self._epochs[max(bisect_right(self._epochs, offset, key=_first_offset) - 1, 0)][0]
 
 
 def _first_record(stored: bytes, timestamp: int, start: int) -> TimestampOffset | None:
-    """Return the first record at or after the offset `start` that is not older than `timestamp`."""
+    """Return the first record of a batch at or after `start` that is not older than `timestamp`."""
     for batch in batches(stored, check_crc=False):
         for record in batch.records():
             if record.timestamp >= timestamp and record.offset >= start:

@@ -1,12 +1,12 @@
 """Retention and compaction of all logs of a cluster, at their intervals.
 
-Rules, as in Kafka's LogManager and LogCleaner, but without their threads:
+Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
 
 * Topics without "compact" in cleanup.policy are checked every `log.retention.check.interval.ms`, the first
   time `log.initial.task.delay.ms` after the first step of the broker. Topics with "compact" are checked every
   `log.cleaner.backoff.ms`.
-* Logs change only in steps of the broker. A check that is due therefore runs at the start of the next step,
-  with the time at which it was due.
+* Logs change only in steps of the broker. A check that becomes due between two steps therefore runs at the
+  start of the next step, with the time at which it was due.
 * The retention time of a topic without `retention.ms` is the broker's `log.retention.ms`, `.minutes` or
   `.hours`. Without any of these it is unlimited, where Kafka's default is a week: tests and demos often write
   records with old timestamps.
@@ -22,7 +22,7 @@ from .topics import Partition, Topic, Topics
 
 
 class LogManager:
-    """Cleans the logs of a cluster's topics."""
+    """The owner of the retention and compaction checks of a cluster (Kafka's LogManager)."""
 
     __slots__ = (
         "_dynamic",
@@ -34,7 +34,7 @@ class LogManager:
     )
 
     def __init__(self, topics: Topics, dynamic: DynamicConfig, node: int) -> None:
-        """Create the cleaner of the logs of all brokers, with the settings of the broker `node`."""
+        """Create the checks for the logs of `topics`, with the settings of the broker `node`."""
         self._topics, self._dynamic, self._node = topics, dynamic, node
         self._retention_interval = max(dynamic.start.log_retention_check_interval_ms, 1)
         self._next_retention_check: int | None = None
@@ -62,7 +62,7 @@ class LogManager:
         return changed
 
     def clean_all(self, wall_clock: int) -> list[Partition]:
-        """Clean every log now, active segments included; return the partitions that lost records."""
+        """Run both checks on every log now; return the partitions from which records were removed."""
         changed: list[Partition] = []
         for partition, config in self._partitions(compacted=True):
             partition.log.roll()
@@ -82,7 +82,7 @@ class LogManager:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
-        """Yield the partitions of compacted topics, or those of other topics, with their configs."""
+        """Yield the partitions of topics with, or else without, "compact", and their configs."""
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

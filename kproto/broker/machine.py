@@ -1,4 +1,4 @@
-"""The embedded broker as a pure machine, without sockets, clock or random source.
+"""The embedded broker as a state machine, without sockets, clock or random source.
 
     broker = Broker(Settings.from_properties({}), Node(1, "127.0.0.1", 9092), served_versions())
     actions = step(broker, FrameReceived(conn, frame, random_id), now)
@@ -8,13 +8,14 @@ Rules:
 * `step` uses no socket, clock or random source. `now` is in milliseconds and never decreases. Random ids, of
   topics and members, are derived from the `random_id` of the request that needs them. The time of day is
   `now` plus `Cluster.wall_clock_offset`.
-* A connection has one request in progress, as in Kafka. A request that follows a delayed one (a fetch, a
-  join) is served after that one is answered, so that responses keep the order of the requests. It is also
-  served only after `ResponseSent`: a client that does not read its responses delays only itself.
-* A request is either answered, or its connection is closed by `Disconnect` with a reason. Other connections
+* A connection has one request in progress, as in Kafka. A request that follows a delayed request (a fetch, a
+  join) is served after the delayed one is answered, so that responses keep the order of the requests. It is
+  also served only after `ResponseSent` for the previous response, so that a client that does not read its
+  responses delays only its own requests.
+* A request is either answered, or its connection is closed with `Disconnect` and a reason. Other connections
   are not affected.
 * The group coordinator is a `kproto.group.protocol.GroupCoordinator`, and the transaction coordinator is that
-  of `kproto.transactions`. Each of their steps is reported as a `GroupCoordinatorStep` or a
+  of `kproto.transactions`. Each step of a coordinator is reported as a `GroupCoordinatorStep` or a
   `TransactionCoordinatorStep`.
 """
 
@@ -74,7 +75,7 @@ class ClientDisconnected(NamedTuple):
 
 
 class CreateTopic(NamedTuple):
-    """The operator creates a topic.
+    """The event that the operator creates a topic.
 
     `step` raises ConfigError if the topic exists, or its name or partition count is not allowed.
     """
@@ -86,7 +87,7 @@ class CreateTopic(NamedTuple):
 
 
 class GrowTopic(NamedTuple):
-    """The operator increases the partition count of a topic.
+    """The event that the operator increases the partition count of a topic.
 
     `step` raises ConfigError if the topic does not exist or the count is not allowed.
     """
@@ -96,10 +97,10 @@ class GrowTopic(NamedTuple):
 
 
 class ElectLeader(NamedTuple):
-    """A partition starts a new leader epoch, as after an election.
+    """The event that a partition starts a new leader epoch, as after an election.
 
-    `node` becomes the leader; None keeps the old leader. In a cluster, the old leader is stepped with this
-    event, because fetches may be delayed there.
+    `node` becomes the leader; None keeps the old leader. In a cluster, the event goes to the old leader,
+    because fetches may be delayed on that broker.
     """
 
     topic: str
@@ -108,9 +109,9 @@ class ElectLeader(NamedTuple):
 
 
 class MoveCoordinator(NamedTuple):
-    """Another node becomes the coordinator of a group, which it loads for `loading_ms`.
+    """The event that another node becomes a group's coordinator, and loads it for `loading_ms`.
 
-    The old coordinator is stepped with this event, because requests of members may be delayed there.
+    The event goes to the old coordinator, because requests of members may be delayed on that broker.
     """
 
     group: str
@@ -119,7 +120,7 @@ class MoveCoordinator(NamedTuple):
 
 
 class TruncateLog(NamedTuple):
-    """An unclean election: the new leader has no records from `offset` on.
+    """The event of an unclean election, whose new leader has no records from `offset` on.
 
     A new leader epoch starts at the end of the new leader's log. Batches are lost whole, see `Log.truncate`.
     `step` raises ConfigError if the log does not contain `offset`.
@@ -131,18 +132,18 @@ class TruncateLog(NamedTuple):
 
 
 class LogChanged(NamedTuple):
-    """The operator wrote to a log directly; delayed fetches of the log are tried again."""
+    """The event that the operator wrote to a log directly; delayed fetches of it are retried."""
 
     topic: str
     partition: int
 
 
 class CleanLogs(NamedTuple):
-    """The operator runs retention and compaction on all logs now, active segments included."""
+    """The event that the operator runs retention and compaction on all logs, active segments included."""
 
 
 class FailRequests(NamedTuple):
-    """The operator makes the next `times` requests of an API fail with `code`; with 0 none fail."""
+    """The event that makes the next `times` requests of an API fail with `code`; 0 ends failures."""
 
     api_key: int
     code: ErrorCode
@@ -150,7 +151,7 @@ class FailRequests(NamedTuple):
 
 
 class ThrottleClients(NamedTuple):
-    """The operator lets each response of an API mute its connection for `ms`; 0 stops muting."""
+    """The event that throttles an API: each response mutes its connection for `ms`; 0 stops muting."""
 
     api_key: int
     ms: int
@@ -188,7 +189,7 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
 
 
 def next_deadline(broker: Broker) -> int | None:
-    """Return the time at which the next `Tick` is due, or None."""
+    """Return the time in ms at which the next `Tick` is due, or None."""
     deadlines = (
         broker.purgatory.next_deadline(),
         broker.close_deadlines.earliest(),
@@ -373,11 +374,11 @@ def _partition(broker: Broker, topic: str, index: int) -> Partition:
 
 
 def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
-    """Serve the queued requests of a connection, up to the first that is not answered immediately."""
+    """Serve queued requests of a connection, up to the first one that is not answered immediately."""
     if connection.oversized_call is not None:
         call, connection.oversized_call = connection.oversized_call, None
         connection.response_in_flight = False
-        _execute(broker, connection, call)  # The call fails with its `injected_error`.
+        _execute(broker, connection, call)  # The call has an `injected_error`, with which it is rejected.
     while connection.request_queue and connection.current_call is None and not connection.response_in_flight:
         if (broker.muted.of(connection.conn) or 0) > now:
             return
@@ -390,7 +391,7 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
 
 
 def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int) -> str | None:
-    """Serve one request. Returns the reason if the connection is to be closed instead."""
+    """Serve one request; return the reason if the connection must be closed instead, or None."""
     authenticator = connection.authenticator
     if authenticator is not None:
         if authenticator.state is not SaslState.COMPLETE and len(frame) > MAX_UNAUTHENTICATED_SIZE:
@@ -425,7 +426,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
 
 
 def _execute(broker: Broker, connection: Connection, call: Call) -> str | None:
-    """Authorize and handle a request; return the reason if the connection must be closed."""
+    """Authorize and handle a request; return the reason if the connection must be closed, or None."""
     api = APIS[call.api_key]
     authorized = api.authorize(broker, call)
     if isinstance(authorized, Call):
@@ -448,7 +449,7 @@ def _execute(broker: Broker, connection: Connection, call: Call) -> str | None:
 def _serve_raw_frame(
     broker: Broker, connection: Connection, authenticator: SaslAuthenticator, frame: bytes, now: int
 ) -> str | None:
-    """Serve a SASL message without a request header, which follows SaslHandshake v0."""
+    """Serve a SASL message without a request header, as clients send after SaslHandshake v0."""
     step = authenticator.authenticate(frame, now, broker.cluster.wall_clock_offset)
     connection.response_in_flight = True  # The next frame waits for `ResponseSent`.
     if isinstance(step, Rejected):
@@ -462,9 +463,9 @@ def _serve_raw_frame(
 def _refuse_unsupported(
     broker: Broker, connection: Connection, header: RequestHeader, reason: str
 ) -> str | None:
-    """Return the reason to close the connection of an unsupported request.
+    """Return the reason to close a connection after an unsupported request, or None.
 
-    An unsupported version of ApiVersions is answered with the supported versions instead (KIP-511).
+    An ApiVersions request of an unsupported version is answered with the supported versions (KIP-511).
     """
     if header.request_api_key != API_VERSIONS:
         return reason

@@ -1,19 +1,19 @@
-"""State of idempotent producers in one partition, so that a retried batch is stored once.
+"""The state of idempotent producers in one partition: it prevents that a retry is stored twice.
 
 Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 
 * The last five batches of each producer are remembered. A batch with the epoch and sequences of a remembered
-  one is a duplicate: it is not stored again, and the response has the offset of the stored batch.
-* Otherwise the first sequence must follow the last one that was stored; 0 follows 2**31 - 1. Any other
-  sequence fails with OUT_OF_ORDER_SEQUENCE_NUMBER.
-* A new epoch starts at sequence 0. An older epoch fails with INVALID_PRODUCER_EPOCH.
+  batch is a duplicate: it is not stored again, and the response has the offset of the stored batch.
+* The first sequence of any other batch must follow the producer's last stored sequence; 0 follows 2**31 - 1.
+  Otherwise the batch fails with OUT_OF_ORDER_SEQUENCE_NUMBER.
+* A new epoch starts at sequence 0. A batch of an older epoch fails with INVALID_PRODUCER_EPOCH.
 * A producer that is unknown to the partition may start at any sequence: its state may have expired.
-* The first batch of a transaction is verified before it is stored, and its attempts are remembered until a
-  batch or a marker is stored (VerificationStateEntry). No batch may have a higher sequence than the lowest
-  one that was attempted in its epoch. After an attempt of a KIP-890 transaction, an unknown producer must
-  start at sequence 0.
+* The first batch of a transaction is verified before it is stored. Attempts to write it are remembered until
+  a batch or a marker of the producer is stored (VerificationStateEntry). The first batch may not have a
+  higher sequence than the lowest one that was attempted in its epoch. After an attempt of a KIP-890
+  transaction, an unknown producer must start at sequence 0.
 * A producer expires when it has stored nothing for `producer.id.expiration.ms`.
-* After a truncation the state is rebuilt from the batches of the log.
+* After the log was truncated, the state is rebuilt from the remaining batches.
 * A marker may raise the epoch of a producer; batches of the older epoch are then fenced (X4).
 """
 
@@ -32,7 +32,7 @@ _SEQUENCE_COUNT: Final = 2**31
 
 
 class StoredBatch(NamedTuple):
-    """A batch of a producer that is in the log (BatchMetadata)."""
+    """The metadata of a producer's batch in the log (Kafka's BatchMetadata)."""
 
     first_sequence: int
     last_sequence: int
@@ -57,7 +57,7 @@ class ProducerStateEntry:
         return self.batches[-1].last_sequence if self.batches else -1
 
     def find_duplicate(self, first_sequence: int, last_sequence: int) -> StoredBatch | None:
-        """Return the remembered batch with these sequences, or None."""
+        """Return the remembered batch with this first and last sequence, or None."""
         for batch in self.batches:
             if (batch.first_sequence, batch.last_sequence) == (first_sequence, last_sequence):
                 return batch
@@ -66,7 +66,7 @@ class ProducerStateEntry:
 
 @dataclass(slots=True)
 class VerificationState:
-    """The attempts to write the first batch of a transaction (VerificationStateEntry)."""
+    """The attempts to write the first batch of a transaction (Kafka's VerificationStateEntry)."""
 
     epoch: int
     lowest_sequence: int
@@ -76,7 +76,7 @@ class VerificationState:
 
 
 class PartitionProducers:
-    """The idempotent producers of one partition (ProducerStateManager)."""
+    """The idempotent producers of one partition (Kafka's ProducerStateManager)."""
 
     __slots__ = ("_entries", "_verifications")
 
@@ -93,7 +93,7 @@ class PartitionProducers:
         return self._entries.get(producer_id)
 
     def epoch(self, producer_id: int) -> int:
-        """Return the newest epoch of a producer; -1 if it is unknown."""
+        """Return the newest epoch of a producer; -1 if the producer is unknown."""
         entry = self._entries.get(producer_id)
         return -1 if entry is None else entry.epoch
 
@@ -118,10 +118,11 @@ class PartitionProducers:
         *,
         starts_transaction: bool = False,
     ) -> ErrorCode | StoredBatch:
-        """Return NONE if a batch may be stored, an error, or the stored batch that it duplicates.
+        """Check a batch; return NONE if it may be stored, an error, or the batch that it duplicates.
 
-        The batch has `count` records. After NONE, store the batch and call `on_batch_appended`.
-        `starts_transaction` means that the batch is the first one of a transaction in this partition.
+        The batch has `count` records. If the result is NONE, the caller stores the batch and calls
+        `on_batch_appended`. `starts_transaction` means that the batch is the first batch of a transaction in
+        this partition.
         """
         entry = self._entries.get(producer_id)
         verification = self._verifications.get(producer_id) if starts_transaction else None
@@ -133,7 +134,7 @@ class PartitionProducers:
         if epoch < entry.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if epoch > entry.epoch:
-            # A producer that had no epoch before may start at any sequence.
+            # A producer whose epoch was not known before may start at any sequence.
             in_order = (first_sequence == 0 or entry.epoch < 0) and not skips_attempt
             return ErrorCode.NONE if in_order else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         duplicate = entry.find_duplicate(first_sequence, last_sequence(first_sequence, count))
@@ -162,9 +163,9 @@ class PartitionProducers:
         entry.last_timestamp = now
 
     def expire(self, before: int, ongoing: Container[int]) -> None:
-        """Remove producers without a batch after `before` (Kafka's removeExpiredProducers).
+        """Remove producers without a batch or marker after `before` (Kafka's removeExpiredProducers).
 
-        Producers with an `ongoing` transaction are kept.
+        Producers in `ongoing`, whose transactions are ongoing, are kept.
         """
         for producer_id, entry in list(self._entries.items()):
             if entry.last_timestamp <= before and producer_id not in ongoing:
@@ -178,7 +179,7 @@ class PartitionProducers:
     def rebuild(self, batches: Iterable[Batch], end: int, coordinator_epoch: int) -> None:
         """Rebuild the state from the batches of a log that was truncated at `end`.
 
-        Producers whose batches retention deleted keep their state.
+        A producer keeps its state if retention, not the truncation, removed its batches.
         """
         old_entries, verifications = self._entries, self._verifications
         self._entries, self._verifications = {}, {}

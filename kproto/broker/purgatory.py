@@ -1,7 +1,7 @@
-"""Delayed requests, which wait for a change of a partition or session, or a deadline.
+"""Delayed requests, which wait for a deadline, or for a change of a partition or fetch session.
 
-As in Kafka's DelayedOperationPurgatory, the cost of a change depends only on the number of requests that wait
-for it.
+As in Kafka's DelayedOperationPurgatory, the cost of a change in a partition or session depends only on the
+number of requests that wait for this partition or session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Purgatory:
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
-        # Partition or session -> the connections whose requests wait for it.
+        # Partition or session -> the connections whose requests wait for its next change.
         self._watchers: dict[Partition | FetchSession, dict[int, None]] = {}
         self._deadlines: Deadlines[int] = Deadlines()
         self._last_number = 0
@@ -43,14 +43,14 @@ class Purgatory:
         self._deadlines.set(request.call.conn, request.deadline)
 
     def update(self, request: DelayedRequest) -> None:
-        """Apply a change of the request's `waits_for`."""
+        """Update the partitions and sessions that a request waits for, after its `waits_for` changed."""
         entry, waits_for = self._entries[request.call.conn], frozenset(request.waits_for)
         if entry.waits_for != waits_for:
             self._remove_watches(entry)
             self._add_entry(entry._replace(waits_for=waits_for))
 
     def remove(self, conn: int) -> None:
-        """Remove the request of a connection, if there is one."""
+        """Remove the delayed request of a connection, if it has one."""
         entry = self._entries.pop(conn, None)
         if entry is not None:
             self._remove_watches(entry)
@@ -68,7 +68,7 @@ class Purgatory:
         return [self._entries[conn].request for conn in list(self._deadlines.take(now))]
 
     def next_deadline(self) -> int | None:
-        """Return the earliest deadline, or None."""
+        """Return the earliest deadline of a delayed request, or None."""
         return self._deadlines.earliest()
 
     def _add_entry(self, entry: _Entry) -> None:

@@ -2,9 +2,10 @@
 
 Rules, as in Kafka's UnifiedLog.deleteOldSegments:
 
-* Whole segments are deleted, the oldest first, up to the first one that is kept. The age of a segment is that
-  of its newest record. If all segments are deleted, the log start offset becomes the log end offset.
-* A segment is deleted by size only if the remaining segments still have `retention.bytes`.
+* Whole segments are deleted, the oldest first, up to the first segment that must be kept. The age of a
+  segment is the age of its newest record. If all segments are deleted, the log start offset becomes the log
+  end offset.
+* A segment is deleted because of `retention.bytes` only if the remaining segments have at least that size.
 * If cleanup.policy does not contain "delete", only segments before the log start offset are deleted.
 """
 
@@ -19,7 +20,7 @@ from .segments import Segment
 def delete_old_segments(log: Log, config: Callable[[str], str], now: int) -> None:
     """Apply the retention configs of a topic to a log.
 
-    `config` returns a topic config by its name.
+    `config` is a function that returns the value of a topic config by its name.
     """
     _delete_first(log, lambda segment, end: end <= log.start_offset and segment is not log.segments[-1])
     if "delete" not in config("cleanup.policy"):
@@ -39,9 +40,9 @@ def delete_old_segments(log: Log, config: Callable[[str], str], now: int) -> Non
 
 
 def _delete_first(log: Log, is_deletable: Callable[[Segment, int], bool]) -> None:
-    """Delete segments up to the first that is not deletable.
+    """Delete segments from the start of the log, up to the first one that is not deletable.
 
-    `is_deletable` is called with a segment and the segment's end offset.
+    `is_deletable` is a function of a segment and the segment's end offset.
     """
     ends = [*(segment.base_offset for segment in log.segments[1:]), log.end_offset]
     count = 0

@@ -1,7 +1,8 @@
 """Segments of a log: the units of retention and compaction.
 
-A new segment is rolled when the next batch would exceed `segment.bytes`, or is more than `segment.ms` later
-than the first batch (LogSegment.shouldRoll). Only record timestamps are compared, not the clock.
+A new segment is rolled when the next batch would exceed `segment.bytes`, or when its timestamp is more than
+`segment.ms` after that of the first batch (Kafka's LogSegment.shouldRoll). Only record timestamps are
+compared, not the clock.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ UNLIMITED: Final = Limits(2**63 - 1, 2**63 - 1)
 
 @dataclass(slots=True)
 class Segment:
-    """One segment; its batches are in the log, from `base_offset` on."""
+    """One segment of a log. Its batches are those of the log from `base_offset` up to the next segment."""
 
     base_offset: int
-    # In bytes. Batches before the log start offset count until the whole segment is deleted.
+    # The size in bytes. Batches before the log start offset count until the whole segment is deleted.
     size: int = 0
-    # The largest timestamp of the first batch.
+    # The maximum timestamp of the segment's first batch.
     first_timestamp: int = -1
     largest_timestamp: int = -1
 
     def has_room(self, size: int, max_timestamp: int, limits: Limits) -> bool:
-        """Return whether a batch fits into this segment, so that no new segment is needed."""
+        """Return whether a batch fits into this segment within `limits`; if not, a new one is rolled."""
         if not self.size:
             return True
         late = self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > limits.ms
         return self.size + size <= limits.size and not late
 
     def add(self, size: int, max_timestamp: int) -> None:
-        """Add the size and the timestamp of an appended batch."""
+        """Add the size and the maximum timestamp of an appended batch."""
         if not self.size:
             self.first_timestamp = max_timestamp
         self.size += size

@@ -8,11 +8,11 @@
 
 Rules:
 
-* This module does I/O only: bytes in, bytes out, one clock and one timer. `machine.step` decides everything
-  else.
+* This module does only I/O: it reads and writes bytes, reads a clock and sets a timer. Everything else is
+  decided by `machine.step`.
 * Every buffer is bounded. A frame has at most `socket.request.max.bytes`. The broker stops reading from a
   connection that has many waiting requests, or whose client does not read its responses.
-* A connection that sends invalid bytes is closed, and the reason is logged. Other connections are not
+* A connection that sends an invalid request is closed, and the reason is logged. Other connections are not
   affected.
 """
 
@@ -78,13 +78,13 @@ if TYPE_CHECKING:
 
 FAILING: Final = {API_NAMES[key]: key for key in sorted(REFUSABLE)}
 """The APIs that `Server.fail` accepts: name -> key."""
-# The longest throttle time; in ms it must fit into 31 bits.
+# The longest throttle time in seconds: in ms it must fit into the int32 of a response.
 MAX_THROTTLE_SECONDS: Final = 2_000_000
 # The seconds that a call from another thread waits for the broker's event loop. The work itself takes
 # milliseconds.
 CALL_TIMEOUT: Final = 30.0
-# The listen backlog; a client that exceeds it retries after a second. Kafka's default of
-# socket.listen.backlog.size is 50, but Kafka accepts connections in a separate thread.
+# The listen backlog of a socket. A client whose connection does not fit into it retries after a second.
+# Kafka's default of socket.listen.backlog.size is 50, but Kafka accepts connections in a separate thread.
 BACKLOG: Final = 1024
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
 # The limits for reading the keys of OAUTHBEARER tokens: 10 seconds and 1 MiB.
@@ -106,7 +106,7 @@ class Server:
       of the machine if the listener has all addresses of the machine.
     * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11.
     * `listen` replaces `host` and `port`: ["PLAINTEXT://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"].
-    * `users` are the names and passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default they are
+    * `users` are the names and passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default, tokens are
       checked with the keys of sasl.oauthbearer.jwks.endpoint.url.
     * `tls` is the SSL context of listeners with SSL in their protocol.
 
@@ -152,7 +152,7 @@ class Server:
         self._broker: Broker | None = None
         self._shell: Shell | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Listener -> the advertised host and port.
+        # The name of a listener -> its advertised host and port.
         self._advertised: dict[str, tuple[str, int]] = {}
         self._servers: list[asyncio.Server] = []
         self._observers: list[Observer] = []
@@ -210,9 +210,9 @@ class Server:
 
     @property
     def broker(self) -> Broker:
-        """The state of the broker, for inspection.
+        """The state of the running broker, for inspection by tests.
 
-        Change it only through the methods of this class.
+        Change the state only through the methods of this class.
         """
         if self._broker is None:
             raise IllegalState("the broker has not been started yet; start it first")
@@ -221,7 +221,7 @@ class Server:
     async def start(self) -> None:
         """Start listening.
 
-        Raises OSError if an address is in use, ConfigError if a topic cannot be created.
+        Raises OSError if an address is in use, and ConfigError if a topic cannot be created.
         """
         if self._servers:
             raise IllegalState("the broker is already running")
@@ -260,7 +260,7 @@ class Server:
         shell.set_timer()
 
     def _reload_groups(self, broker: Broker) -> None:
-        """Load the groups as a restarted coordinator does: the sessions of members restart (R175)."""
+        """Load the groups as a restarted coordinator does, which restarts session timeouts (R175)."""
         node = self._settings.node_id
         for group_id in broker.coordinator.group_ids():
             if broker.cluster.group_coordinator_of(group_id) == node:
@@ -274,7 +274,8 @@ class Server:
             lambda: SocketConnection(shell, listener.protocol, None if tls is None else ServerTls(tls)),
             sock=sock,
             backlog=BACKLOG,
-            # If a cancelled `create_server` had started serving, nothing could close the server.
+            # Serving starts only after `create_server` has returned: a server that it started before being
+            # cancelled could not be closed.
             start_serving=False,
         )
 
@@ -332,17 +333,17 @@ class Server:
     def truncate(self, topic: str, partition: int, offset: int) -> None:
         """Remove a partition's records from `offset` on, as an unclean election does.
 
-        A batch is removed whole, so that the log may end before `offset`. Raises ConfigError for an offset
-        outside of the log.
+        Batches are removed whole, so that the log may end before `offset`. Raises ConfigError if the log does
+        not contain `offset`.
         """
         self._operate(lambda shell: shell.step(TruncateLog(topic, partition, offset)))
 
     def clean_logs(self) -> None:
         """Run retention and compaction on all logs now.
 
-        The broker also runs both periodically, as Kafka does: every log.retention.check.interval.ms and
-        log.cleaner.backoff.ms. Compaction then requires min.cleanable.dirty.ratio, and skips the active
-        segment. This call rolls the active segment first, and ignores the ratio.
+        As Kafka does, the broker also runs retention every log.retention.check.interval.ms, and compaction
+        every log.cleaner.backoff.ms. Periodic compaction requires min.cleanable.dirty.ratio, and skips the
+        active segment. This method rolls the active segment first, and ignores the ratio.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 
@@ -387,9 +388,9 @@ class Server:
     def throttle(self, api: str, seconds: float) -> None:
         """Throttle the clients of an API (KIP-219): `server.throttle("Fetch", 2.0)`.
 
-        Every response is sent immediately with this throttle time. Until the time has passed, the broker does
-        not read from the connection. A throttled Fetch returns no records. 0 ends the throttling of later
-        responses. Raises ConfigError for an API without a throttle time.
+        Every response is sent immediately, with `seconds` as its throttle time. The broker does not read from
+        the connection until that time has passed. A throttled Fetch returns no records. With 0, later
+        responses are not throttled. Raises ConfigError for an API without a throttle time.
         """
         throttled_apis = {
             API_NAMES[key]: key
@@ -405,9 +406,9 @@ class Server:
 
     @checked(place=TEXT)
     def advertise(self, place: str) -> None:
-        """Advertise another HOST:PORT for the first listener, such as that of a proxy.
+        """Advertise another HOST:PORT for the first listener, such as the address of a proxy.
 
-        The method changes advertised.listeners, but not `bootstrap`.
+        This changes the broker config advertised.listeners, but not `bootstrap`.
         """
         listener = Listener.parse(place)
         if not listener.port:
@@ -427,7 +428,8 @@ class Server:
     def up(self) -> None:
         """Start the broker again after `down`, on its port, with its records and groups.
 
-        A delay that `slow` set has ended. Raises OSError if another process uses the port.
+        The restarted broker does not delay responses, even if `slow` was called before. Raises OSError if
+        another process uses the port.
         """
         self._wait(self.start)
 
@@ -439,8 +441,8 @@ class Server:
     def observe(self, observer: Observer) -> None:
         """Call `observer(event, actions, now)` after each step of a coordinator.
 
-        The events and actions of the group coordinator are those of `kproto.group.protocol`. Those of the
-        transaction coordinator are in `kproto.transactions`.
+        The events and actions of the group coordinator are declared in `kproto.group.protocol`, those of the
+        transaction coordinator in `kproto.transactions`.
         """
         self._observers.append(observer)
 
@@ -455,7 +457,7 @@ class Server:
         asyncio.run_coroutine_threadsafe(work(), self._loop).result(CALL_TIMEOUT)
 
     def _operate(self, work: Callable[[Shell], None]) -> None:
-        """Run `work` in the broker's thread, and wait for it."""
+        """Run `work` in the thread of the broker, wait until it ends, and return its result."""
         shell = self._shell
         if shell is None:
             raise IllegalState("the broker is not running")
@@ -502,8 +504,8 @@ def running(
     """Run a server in its own thread and event loop, for blocking code.
 
     The server stops at the end of the `with` block. The arguments are those of `Server`, but the default of
-    group.initial.rebalance.delay.ms is 0. A new group therefore does not wait three seconds for more members.
-    An address in use also raises ConfigError.
+    group.initial.rebalance.delay.ms is 0, so that a new group does not wait three seconds for more members.
+    ConfigError is also raised if an address is in use.
     """
     server = Server(
         topics,
@@ -544,7 +546,7 @@ def running(
             raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
-        started.add_done_callback(end)  # After Ctrl-C the server may not have started yet.
+        started.add_done_callback(end)  # KeyboardInterrupt may arrive before the server has started.
         thread.join()
 
 

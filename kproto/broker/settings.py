@@ -68,55 +68,59 @@ def _check_super_users(text: str) -> str | None:
 class Settings:
     """The configs of a broker. `group` and `transactions` hold the configs of its coordinators."""
 
-    # Whether every user may use a resource that has no ACL; otherwise only super users may.
+    # Whether every user may use a resource that no ACL covers. By default only super users may use it.
     allow_everyone_if_no_acl_found: bool = _setting(False, Boolean())
-    # Kafka's StandardAuthorizer, with or without its package name. If empty, every request is authorized.
+    # The class name of Kafka's StandardAuthorizer, with or without its package. If empty, every request is
+    # authorized.
     authorizer_class_name: str = _setting("", Text(_check_authorizer))
     auto_create_topics_enable: bool = _setting(True, Boolean())
     broker_rack: str = _setting("", Text())
     connection_failed_authentication_delay_ms: int = _setting(100, Integer(32, 0))
-    # A connection without traffic for this time is closed; a negative time disables this.
+    # A connection without traffic for this time in ms is closed. With a negative value, idle connections stay
+    # open.
     connections_max_idle_ms: int = _setting(600_000, Integer(64))
-    # The lifetime of a SASL session in ms. With 0, a session expires only with its token.
+    # The lifetime of a SASL session in ms. With 0, a session expires only if its token does.
     connections_max_reauth_ms: int = _setting(0, Integer(32, 0))
     delete_topic_enable: bool = _setting(True, Boolean())
     # 55 MiB, Kafka's default.
     fetch_max_bytes: int = _setting(57_671_680, Integer(32, 0))
-    # The interval of compaction, see `log_manager`.
+    # The interval of compaction in ms, see `log_manager`.
     log_cleaner_backoff_ms: int = _setting(15_000, Integer(32, 0), dynamic=True)
     log_cleanup_policy: str = _setting("delete", CleanupPolicy(), dynamic=True, topic_config="cleanup.policy")
-    # The time from the start of the broker to its first retention check.
+    # The time in ms from the start of the broker to its first retention check.
     log_initial_task_delay_ms: int = _setting(30_000, Integer(32, 0))
     log_message_timestamp_type: str = _setting(
         "CreateTime", TIMESTAMP_TYPE, dynamic=True, topic_config="message.timestamp.type"
     )
     log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
     log_retention_check_interval_ms: int = _setting(300_000, Integer(32, 1))
-    # The first of these three configs that is set applies. If none is set, this broker keeps records for
-    # ever, where Kafka keeps them for a week: tests and demos often write records with old timestamps.
+    # The retention time: the first of these three configs that is set applies. If none is set, this broker
+    # keeps records for ever, where Kafka keeps them for a week: tests and demos often write records with old
+    # timestamps.
     log_retention_ms: int | None = _setting(
         None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
     )
     log_retention_minutes: int | None = _setting(None, Integer(32), topic_config="retention.ms")
     log_retention_hours: int | None = _setting(None, Integer(32), topic_config="retention.ms")
-    # 1 GiB, Kafka's default. At least 1 MiB, as in Kafka 4 (KIP-1030).
+    # The segment size: 1 GiB by default, as in Kafka, and at least 1 MiB, as in Kafka 4 (KIP-1030).
     log_segment_bytes: int = _setting(
         1_073_741_824, Integer(32, 1_048_576), dynamic=True, topic_config="segment.bytes"
     )
     max_incremental_fetch_session_cache_slots: int = _setting(1000, Integer(32, 0))
-    # Kafka's default: 1 MiB, plus the 12 bytes of a batch's offset and length.
+    # The maximum size of a batch. Kafka's default is 1 MiB plus the 12 bytes of a batch's offset and length.
     message_max_bytes: int = _setting(
         1_048_588, Integer(32, 0), dynamic=True, topic_config="max.message.bytes"
     )
     node_id: int = _setting(1, Integer(32, 0))
     num_partitions: int = _setting(1, Integer(32, 1))
-    # The interval of the check for expired idempotent producers, and the time after its last batch at which a
-    # producer expires.
+    # The interval at which expired idempotent producers are removed, and the time in ms from a producer's
+    # last batch to its expiration.
     producer_id_expiration_check_interval_ms: int = _setting(600_000, Integer(32, 1))
     producer_id_expiration_ms: int = _setting(86_400_000, Integer(32, 1), dynamic=True)
-    # Kafka's default is GSSAPI, which this broker does not support.
+    # The enabled SASL mechanisms. Kafka's default is GSSAPI, which this broker does not support.
     sasl_enabled_mechanisms: str = _setting("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", Text())
-    # The checks of signed tokens, see `security.jwks`. The URL is file:, http: or https:, and is read once.
+    # The checks of signed tokens, see `security.jwks`. The URL begins with file:, http: or https:, and is
+    # read only once.
     sasl_oauthbearer_clock_skew_seconds: int = _setting(SKEW_S, Integer(32, 0))
     sasl_oauthbearer_expected_audience: str = _setting("", Text())
     sasl_oauthbearer_expected_issuer: str = _setting("", Text())
@@ -134,7 +138,7 @@ class Settings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> Settings:
-        """Read settings by Kafka's names.
+        """Return the settings in `properties`, which maps Kafka's config names to values.
 
         Raises ConfigError for an unknown name or an invalid value.
         """
@@ -175,7 +179,7 @@ class Settings:
         return max(int(value) * _MS_PER_UNIT[name], -1)
 
     def signed_tokens(self, jwks: str, now_ms: Callable[[], int]) -> Check:
-        """Return the check of signed tokens. Raises ConfigError or MissingExtra."""
+        """Return the check of tokens signed with the keys in `jwks`. Raises ConfigError or MissingExtra."""
         audiences = self.sasl_oauthbearer_expected_audience.split(",")
         return signed(
             jwks,
@@ -199,7 +203,7 @@ class Settings:
 
 
 def kafka_name(field_name: str) -> str:
-    """Return Kafka's name of a field."""
+    """Return Kafka's config name of a field of the table."""
     return field_name.replace("_", ".")
 
 

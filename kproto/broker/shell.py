@@ -30,8 +30,8 @@ Observer = Callable[[Any, tuple[Any, ...], int], object]
 log: Final = logging.getLogger("kproto.broker")
 
 _CONNS: Final = itertools.count(1)
-# The iterations of the event loop until an accepted socket has a transport. Its protocol is called after the
-# same number of further iterations.
+# The number of event loop iterations from accepting a socket to its transport. After as many further
+# iterations, asyncio calls `connection_made`.
 _TURNS_TO_ACCEPT: Final = 2
 # The interval of the check for idle connections, as a fraction of connections.max.idle.ms.
 _IDLE_CHECK_FRACTION: Final = 0.1
@@ -44,21 +44,21 @@ class Clock:
         self._offset = self.wall_clock() - time.monotonic_ns() // 1_000_000
 
     def now(self) -> int:
-        """Return the monotonic time in ms.
+        """Return the time in ms, which never decreases.
 
-        The clock starts at the time of day at which it was created, and never decreases.
+        The monotonic clock started at the time of day when this object was created.
         """
         return self._offset + time.monotonic_ns() // 1_000_000
 
     def wall_clock(self) -> int:
-        """Return the time of day in ms, which can jump, and advances while the machine sleeps."""
+        """Return the time of day in ms, which may jump if the system's clock is set."""
         return time.time_ns() // 1_000_000
 
 
 async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
     """Close listeners.
 
-    When this function returns, `connection_made` has been called for every accepted connection.
+    This function returns after `connection_made` has been called for every accepted connection.
     `Server.close` alone leaves accepted sockets open without a protocol: asyncio creates their transports
     some iterations of the event loop later, or never.
     """
@@ -78,7 +78,7 @@ async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
 
 
 class Shell:
-    """The running part of a broker, which performs its actions from start to stop."""
+    """The part of a broker that exists from start to stop, and performs the machine's actions."""
 
     def __init__(
         self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, observers: list[Observer]
@@ -97,16 +97,17 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline: int | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        # The delay that the operator set, in seconds, and the delayed responses, each with the event loop's
-        # time at which it was ready.
+        # The delay in seconds that `Server.slow` set, and the delayed responses, each with the event loop's
+        # time at which the machine returned it.
         self._delay = 0.0
         self._delayed: deque[tuple[float, SendFrame]] = deque()
         self._delay_timer: asyncio.TimerHandle | None = None
 
     def step(self, event: Event) -> None:
-        """Apply an event and perform the actions.
+        """Apply an event to the machine, and perform the actions that it returns.
 
-        The broker is immediately stepped with `ResponseSent` for each response that was sent.
+        For each response that the connection could send immediately, the machine is stepped with
+        `ResponseSent`.
         """
         events = deque([event])
         while events:
@@ -126,7 +127,7 @@ class Shell:
         self.set_timer()
 
     def _send(self, action: SendFrame) -> bool:
-        """Send a response. Returns whether the broker may send the next one immediately."""
+        """Send a response; return whether the broker may send the next one immediately."""
         connection = self._connections.get(action.conn)
         return connection is not None and connection.send(action.frame)
 
@@ -136,7 +137,7 @@ class Shell:
         self._send_delayed()
 
     def _send_delayed(self) -> None:
-        """Send the responses whose delay has passed."""
+        """Send the delayed responses that are due."""
         if self._delay_timer is not None:
             self._delay_timer.cancel()
             self._delay_timer = None
@@ -166,7 +167,7 @@ class Shell:
             connection.close()
 
     def set_timer(self) -> None:
-        """Set the timer to the broker's next deadline."""
+        """Set the timer to the next deadline of the machine."""
         deadline = None if self._is_closing else next_deadline(self.broker)
         if deadline == self._timer_deadline:
             return
@@ -174,14 +175,15 @@ class Shell:
             self._timer.cancel()
         self._timer, self._timer_deadline = None, deadline
         if deadline is not None:
-            # The clock truncates to ms. One more ms ensures that the deadline has passed.
+            # The clock truncates to ms. One more ms ensures that the deadline has passed when the timer
+            # fires.
             seconds = max(0, deadline - self._clock.now() + 1) / 1000
             self._timer = self.loop.call_later(seconds, self._on_timer)
 
     def close_idle_connections(self) -> None:
         """Close connections without traffic for connections.max.idle.ms.
 
-        Unlike Kafka, this broker keeps connections whose client waits for a response.
+        Unlike Kafka, this broker does not close connections whose client waits for a response.
         """
         self._idle_timer = None
         max_idle = self.broker.settings.connections_max_idle_ms / 1000

@@ -17,23 +17,24 @@ from .security.tls import ServerTls, TlsError
 
 log: Final = logging.getLogger("kproto.broker")
 
-# The limit of waiting requests in bytes, 1 MiB; above it, the connection is not read.
+# The limit of queued requests in bytes, 1 MiB. Above the limit, the broker does not read from the connection.
 MAX_BACKLOG: Final = 1 << 20
-# The number of requests of one connection that are served before other connections get their turn. One read
-# may contain thousands of requests.
+# The number of requests of one connection that are served before the event loop serves other connections. One
+# read may contain thousands of requests.
 REQUESTS_PER_TURN: Final = 32
-# The limit for a TLS handshake in seconds.
+# The maximum duration of a TLS handshake in seconds.
 HANDSHAKE_TIMEOUT: Final = 15.0
-# The time in seconds for a client to read the alert of a failed handshake. If a socket is closed with unread
-# bytes, the kernel discards the bytes that were sent.
+# The time in seconds that a client has to read the alert of a failed handshake. The socket is not closed
+# before, because the kernel discards sent bytes if a socket with unread bytes is closed.
 ALERT_TIMEOUT: Final = 1.0
-# The first two bytes of a TLS handshake. A client that uses TLS sends them in place of a frame size.
+# The first two bytes of a TLS handshake. A client that uses TLS on a listener without TLS sends them in place
+# of a frame size.
 _TLS_HELLO: Final = 0x1603
 _HANDSHAKE_FAILED: Final = -1
 
 
 class ConnectionOwner(Protocol):
-    """The attributes and methods of the shell that a connection uses."""
+    """The attributes and methods of `Shell` that a connection uses."""
 
     @property
     def broker(self) -> Broker:
@@ -52,11 +53,11 @@ class ConnectionOwner(Protocol):
 
     @property
     def waiting(self) -> set[SocketConnection]:
-        """Connections with requests that the broker has not accepted yet."""
+        """Connections with requests that were received but not yet passed to the broker."""
         ...
 
     def connection_step(self, connection: SocketConnection, event: Event) -> None:
-        """Step the broker for a connection; if the step fails, only this connection is closed."""
+        """Apply an event of a connection; if the step fails, only this connection is closed."""
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
         """Register a connection, after its TLS handshake if it uses TLS."""
@@ -71,7 +72,8 @@ class ConnectionOwner(Protocol):
 class SocketConnection(asyncio.Protocol):
     """One connection.
 
-    `conn` is the number of the connection: 0 before it is registered, and -1 after a failed handshake.
+    The attribute `conn` is the number of the connection: 0 before the connection is registered, and -1 after
+    a failed handshake.
     """
 
     transport: asyncio.Transport
@@ -82,29 +84,30 @@ class SocketConnection(asyncio.Protocol):
         self.tls = tls
         # The timer that aborts a slow TLS handshake, or the wait for a client to read its alert.
         self._handshake_timer: asyncio.TimerHandle | None = None
-        # Whether the client may only send small requests, because its login is not complete.
+        # Whether requests have the lower size limit that applies until the login is complete.
         self._limits_size = listener.startswith("SASL")
         self._frames = Frames(
             MAX_UNAUTHENTICATED_SIZE if self._limits_size else owner.broker.settings.socket_request_max_bytes
         )
-        # Whether the socket's buffer is full, because the client reads too slowly.
+        # Whether the socket's send buffer is full, because the client reads too slowly.
         self._is_full = False
-        # Whether a response was written while the socket was full. `ResponseSent` follows when it is writable
-        # again.
+        # Whether a response was written while the buffer was full. `ResponseSent` follows when the socket is
+        # writable again.
         self._sent_is_due = False
-        # Requests that the broker has not accepted yet. The broker gets the next request after it has taken
-        # the previous one.
+        # Requests that were not passed to the broker yet. Each is passed when the broker has no queued
+        # request of this connection.
         self._bodies: deque[bytes] = deque()
         self._body_bytes = 0
         self._is_feeding = False
         self._next_turn: asyncio.Handle | None = None
-        # The reason to close the connection after these requests, if an invalid frame followed them.
+        # The reason to close the connection after the requests in `_bodies`, if an invalid frame followed
+        # them.
         self._frame_error: str | None = None
-        # Whether the client has closed its half of the connection, so that no request follows.
+        # Whether the client has closed its direction of the connection, so that it sends no more requests.
         self._is_half_closed = False
         self.conn = 0
         self.peer = "?"
-        # The loop's time of the last traffic.
+        # The event loop's time of the last traffic.
         self.used_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -120,7 +123,7 @@ class SocketConnection(asyncio.Protocol):
         self._handshake_timer = self._owner.loop.call_later(HANDSHAKE_TIMEOUT, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt bytes and split them into requests."""
+        """Decrypt received bytes if the connection uses TLS, and split them into requests."""
         self.used_at = self._owner.loop.time()
         if self.tls is None:
             self._plaintext_received(data)
@@ -180,7 +183,7 @@ class SocketConnection(asyncio.Protocol):
         self.feed()
 
     def feed(self) -> None:
-        """Pass requests to the broker, as many as it accepts in this connection's turn."""
+        """Pass requests to the broker: at most `REQUESTS_PER_TURN`, and as many as it accepts."""
         if self._next_turn is not None or self._is_feeding:
             return
         broker, remaining = self._owner.broker, REQUESTS_PER_TURN
@@ -205,20 +208,20 @@ class SocketConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
-        """Serve the requests that have arrived: a producer with acks=0 may close right after sending."""
+        """Keep the connection for received requests: a producer with acks=0 may close after sending."""
         self._is_half_closed = bool(self._bodies) and self.tls is None
         return self._is_half_closed
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client waits for a response of the broker."""
-        if self._is_full:  # A response was sent, and the client does not read it.
+        """Whether the client waits for the broker, because a request of it is not answered yet."""
+        if self._is_full:  # The client does not read a response that was sent.
             return False
         return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
 
     @property
     def backlog(self) -> int:
-        """The size in bytes of the requests that were received and are not served yet."""
+        """The size in bytes of the requests that were received but not yet served."""
         return self._body_bytes + self._owner.broker.backlog(self.conn)
 
     def _start_turn(self) -> None:
@@ -234,7 +237,7 @@ class SocketConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def send(self, body: bytes) -> bool:
-        """Send a response. Returns whether the broker may send the next one immediately."""
+        """Send a response; return whether the broker may send the next one immediately."""
         if self.transport.is_closing():
             return False
         self.used_at = self._owner.loop.time()
@@ -244,7 +247,7 @@ class SocketConnection(asyncio.Protocol):
             self._sent_is_due = True
             return False
         if not self._is_feeding and (self._bodies or self._owner.broker.backlog(self.conn)):
-            # More requests of this connection wait; other connections get their turn first.
+            # More requests of this connection are queued, but other connections are served first.
             self._owner.loop.call_soon(self._report_sent)
             return False
         return True
@@ -254,7 +257,7 @@ class SocketConnection(asyncio.Protocol):
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """Report the last response as sent: the client has read enough of the buffer."""
+        """Record that the buffer has space again, and report the last response as sent."""
         self.used_at = self._owner.loop.time()
         self._is_full = False
         if self._sent_is_due:

@@ -75,7 +75,7 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 
 
 def check_topic_config(name: str, value: str | None) -> str | None:
-    """Return why a topic config is invalid, with Kafka's message if it has one, or None."""
+    """Return why a topic config is invalid, in Kafka's words if Kafka has a message for it, or None."""
     if name not in TOPIC_CONFIGS:
         return f"Unknown topic config name: {name}"
     if value is None:

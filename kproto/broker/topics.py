@@ -5,7 +5,7 @@ Rules:
 * A topic that is re-created under its old name has a new id. Requests with the old id are answered
   UNKNOWN_TOPIC_ID.
 * Partitions can be added to a topic, but not removed.
-* The caller passes the ids of new topics: this module uses no random source.
+* The caller chooses the ids of new topics, because this module uses no random source.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from .transaction_index import COORDINATOR_EPOCH, PartitionTransactions, marker
 NO_ID: Final = UUID(int=0)
 # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH.
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-# The name of the metadata log of Kafka's controllers, which cannot be the name of a topic.
+# The name of the controllers' metadata log, which Kafka does not allow as the name of a topic.
 CLUSTER_METADATA: Final = "__cluster_metadata"
-# The most partitions of a topic. The limit is this broker's own: each partition occupies memory, and Metadata
-# lists all of them.
+# The maximum number of partitions of a topic. Kafka has no such limit, but here each partition occupies
+# memory, and Metadata lists all partitions.
 MAX_PARTITIONS: Final = 100_000
 
 
@@ -52,7 +52,7 @@ class Partition:
 
     @property
     def stable_offset(self) -> int:
-        """The last stable offset, where `read_committed` ends (X5)."""
+        """The last stable offset, at which readers with `read_committed` stop (X5)."""
         first = self.transactions.first_unstable_offset()
         return self.log.end_offset if first is None else max(first, self.log.start_offset)
 
@@ -77,7 +77,7 @@ class Partition:
         self.transactions.delete_before(self.log.start_offset)
 
     def apply_retention(self, config: Callable[[str], str], now: int) -> bool:
-        """Delete old segments by the topic's configs; return whether the log start offset moved."""
+        """Apply retention to the log; return whether the log start offset moved."""
         start = self.log.start_offset
         delete_old_segments(self.log, config, now)
         self.transactions.delete_before(self.log.start_offset)
@@ -93,7 +93,7 @@ class Partition:
 
 
 class Topic:
-    """One topic. `configs` has only the configs that were set on it; `config` adds the defaults."""
+    """One topic. `configs` has only the configs set on the topic; `config` adds the defaults."""
 
     __slots__ = ("configs", "id", "name", "partitions")
 
@@ -108,12 +108,12 @@ class Topic:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
     def config(self, name: str, settings: Settings) -> str:
-        """Return the value of a config on a broker with these settings."""
+        """Return the value of a topic config, with the broker's `settings` as defaults."""
         value = self.configs.get(name)
         return broker_default(name, settings) if value is None else trimmed(value)
 
     def limits(self, settings: Settings) -> Limits:
-        """Return the limits for segments of this topic."""
+        """Return the size and time limits for segments of this topic."""
         ms = int(self.config("segment.ms", settings))
         if "compact" in self.config("cleanup.policy", settings):
             ms = min(ms, int(self.config("max.compaction.lag.ms", settings)))
@@ -142,7 +142,7 @@ def broker_default(name: str, settings: Settings) -> str:
 
 
 class Topics:
-    """All topics, by name and by id. The coordinators use them as their `TopicCatalog`."""
+    """All topics, by name and by id. The coordinators use this class as their `TopicCatalog`."""
 
     __slots__ = ("_by_id", "_by_metric_name", "_by_name")
 
@@ -165,7 +165,7 @@ class Topics:
         """Return the topic of this id, or None."""
         return self._by_id.get(topic_id)
 
-    # The methods of `TopicCatalog`, for the coordinators.
+    # The methods of the protocol `TopicCatalog`, which the coordinators call:
 
     def name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic id, or None."""
@@ -185,7 +185,7 @@ class Topics:
     def create(
         self, name: str, topic_id: UUID, count: int, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Add a topic whose name and partition count `refusal` has accepted."""
+        """Add a topic; the caller has checked its name and partition count with `refusal`."""
         topic = Topic(name, topic_id, count, configs or {})
         self._by_name[name] = topic
         self._by_id[topic_id] = topic
@@ -229,7 +229,7 @@ def count_refusal(count: int) -> tuple[ErrorCode, str] | None:
 
 
 def _metric_name(name: str) -> str:
-    """Return the form of a name in Kafka's metrics, which must be unique among topics."""
+    """Return a topic name as Kafka's metrics show it; this form must be unique among topics."""
     return name.replace(".", "_")
 
 
@@ -243,5 +243,5 @@ def bad_name(name: str) -> str | None:
 
 
 def grow(topic: Topic, count: int) -> None:
-    """Add partitions to `topic` until it has `count`."""
+    """Add partitions to `topic` until it has `count` partitions."""
     topic.partitions.extend(Partition() for _ in range(count - len(topic.partitions)))

@@ -2,9 +2,9 @@
 
 Rules, as in Kafka's ProducerStateManager and TransactionIndex:
 
-* X5. In a partition, a transaction starts with its first record. Until its marker is written, no record from
-  that one on is stable: `read_committed` does not read further.
-* A marker is also written for a producer without records, but has no other effect.
+* X5. In a partition, a transaction starts with its first record. Until its marker is written, this record and
+  all later records are unstable: `read_committed` does not read them.
+* A marker is also written if the producer has no records in the partition. Such a marker has no effect.
 * A Fetch response lists the aborted transactions that overlap its offsets.
 """
 
@@ -21,7 +21,8 @@ from ..records.record import Record
 # ControlRecordType
 ABORT: Final = 0
 COMMIT: Final = 1
-COORDINATOR_EPOCH: Final = 0  # The brokers of a cluster share one coordinator, which is never replaced.
+# The epoch is constant, because the brokers of a cluster share one coordinator, which is never replaced.
+COORDINATOR_EPOCH: Final = 0
 
 
 class AbortedTransactionRange(NamedTuple):
@@ -38,7 +39,8 @@ class PartitionTransactions:
     __slots__ = ("_aborted", "_ongoing")
 
     def __init__(self) -> None:
-        # Producer id -> first offset. Offsets only increase, so the first entry has the lowest.
+        # Producer id -> the first offset of its transaction. Offsets only increase, so that the first entry
+        # has the lowest offset.
         self._ongoing: dict[int, int] = {}
         # Ordered by last offset.
         self._aborted: list[AbortedTransactionRange] = []
@@ -57,7 +59,7 @@ class PartitionTransactions:
         return self._ongoing.get(producer_id)
 
     def on_batch_appended(self, producer_id: int, offset: int) -> None:
-        """Record a transactional batch of the producer."""
+        """Record a transactional batch; the first one starts the producer's transaction."""
         self._ongoing.setdefault(producer_id, offset)
 
     def on_marker_appended(self, producer_id: int, offset: int, *, committed: bool) -> None:
@@ -72,7 +74,7 @@ class PartitionTransactions:
         return [aborted for aborted in self._aborted[first:] if aborted.first_offset < end]
 
     def delete_before(self, offset: int) -> None:
-        """Delete the transactions that end before the new log start offset."""
+        """Delete the aborted transactions that end before the new log start offset."""
         del self._aborted[: bisect_left(self._aborted, offset, key=_last_offset)]
 
     def remove(self, transactions: Iterable[AbortedTransactionRange]) -> None:
@@ -81,7 +83,7 @@ class PartitionTransactions:
             self._aborted.remove(aborted)
 
     def rebuild(self, batches: Iterable[Batch]) -> None:
-        """Rebuild this state from the batches of a log that was truncated."""
+        """Rebuild the transactions from the remaining batches of a truncated log."""
         self._ongoing.clear()
         self._aborted.clear()
         for batch in batches:

@@ -8,7 +8,8 @@ from ...messages.delete_acls import DeleteAclsFilter
 from ...messages.describe_acls import DescribeAclsRequest
 from ..security.acls import AclFilter
 
-# The reason to close the connection: Kafka cannot parse a request with UNKNOWN enum values.
+# The reason with which a connection is closed after a request with an UNKNOWN enum value, which Kafka cannot
+# parse.
 UNKNOWN_ELEMENTS: Final = "the request has UNKNOWN elements"
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker."
 _UNKNOWN: Final = 0  # The value UNKNOWN of ResourceType, PatternType, AclOperation and AclPermissionType.
@@ -28,7 +29,7 @@ def acl_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 
 
 def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> bool:
-    """Return whether one of the enum values of a filter is UNKNOWN."""
+    """Return whether a filter contains the enum value UNKNOWN (0), which Kafka cannot parse."""
     return has_unknown(
         requested.resource_type_filter,
         requested.pattern_type_filter,
@@ -40,6 +41,6 @@ def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> b
 def has_unknown(*enum_values: int) -> bool:
     """Return whether one of the enum values is UNKNOWN (0).
 
-    Kafka can parse requests with other unassigned numbers.
+    Enum numbers that are unassigned but not 0 return false: Kafka can parse them.
     """
     return _UNKNOWN in enum_values

@@ -37,7 +37,7 @@ def handle_alter_configs(broker: Broker, call: Call) -> Result:
 
 
 def _as_changes(broker: Broker, resource: AlterConfigsResource) -> incremental.AlterConfigsResource:
-    """Return the incremental changes that leave a resource with exactly the requested configs."""
+    """Return the incremental changes after which a resource has exactly the requested configs."""
     if resource.resource_type == ResourceType.BROKER:
         current: Iterable[str] = broker.cluster.dynamic.values(resource.resource_name)
     else:

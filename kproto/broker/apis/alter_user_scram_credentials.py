@@ -26,7 +26,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def handle_alter_user_scram_credentials(broker: Broker, call: Call) -> Result:
-    """Apply the changes. If one change of a user is invalid, no change of that user is applied."""
+    """Apply the changes, except for users with an invalid change, whose changes are all rejected."""
     request = call.request
     assert isinstance(request, AlterUserScramCredentialsRequest)
     faults = _faults(broker, request)

@@ -1,4 +1,4 @@
-"""The entry of one API in the broker's table."""
+"""The type of the entries in the broker's table of APIs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .authorization import Access, Authorization, Authorized
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One API as this broker serves it.
+    """One API that this broker serves: its versions, handler and required permissions.
 
     `authorization` narrows a request to what its caller is permitted to do; None means that the API requires
     no permission. `handle` executes the narrowed request. `refuse` builds the response that rejects a whole
-    request; None means that the group coordinator builds it.
+    request; None means that the group coordinator builds that response.
 
     `min_version` and `max_version` are advertised instead of the lowest and highest version that the request
     message declares.

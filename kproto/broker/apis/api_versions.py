@@ -24,7 +24,7 @@ END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28
 TRANSACTION_VERSION: Final = "transaction.version"
 
-# The lowest version of each API that transaction.version 2 requires (KIP-890).
+# Transaction.version 2 (KIP-890) is supported if the broker serves at least these versions of these APIs.
 _TRANSACTIONS_V2: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 
 _SOFTWARE_SINCE: Final = 3
@@ -32,7 +32,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # K
 
 
 def handle_api_versions(broker: Broker, call: Call) -> Result:
-    """Return the served versions, and the feature transaction.version if it is supported."""
+    """Return the served versions of all APIs, and the feature transaction.version if it is supported."""
     request = call.request
     assert isinstance(request, ApiVersionsRequest)
     authenticator = broker.connections[call.conn].authenticator
@@ -64,9 +64,9 @@ def _transaction_version(broker: Broker) -> int:
 
 
 def unsupported_api_versions(broker: Broker) -> ApiVersionsResponse:
-    """Return the v0 response to an ApiVersions request of an unknown version.
+    """Return the response, in version 0, to an ApiVersions request whose version is not supported.
 
-    The client then retries with a version that the response lists (KIP-511).
+    After this response a client retries with one of the versions that the response lists (KIP-511).
     """
     own = [broker.apis[API_VERSIONS]]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)

@@ -7,7 +7,7 @@ Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
 
 * A request is narrowed to its permitted part. The handler answers that part; errors for the denied part are
   added to its response.
-* A caller without DESCRIBE on a resource does not learn whether it exists: lists omit it.
+* A caller without DESCRIBE on a resource does not learn whether the resource exists: lists omit it.
 * If no part is permitted, the handler does not run. The group coordinator therefore never sees a member
   without permission.
 * A bit field of authorized operations in a response contains only operations that the caller may perform.
@@ -30,8 +30,8 @@ from ..topics import NO_ID
 AUTHORIZATION_FAILED: Final = "Authorization failed."
 """Kafka's error message for most denied requests."""
 
-# The operations that each resource type supports, as bit fields of AclOperation codes. Without an authorizer,
-# Kafka returns all of them as authorized.
+# Bit fields of the operations that each resource type supports; the bit numbers are AclOperation codes.
+# Without an authorizer, Kafka returns all of these operations as authorized.
 CLUSTER_OPERATIONS: Final = (
     8096  # CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
 )
@@ -74,7 +74,7 @@ class Access:
         return self.allows(operation, Resource.CLUSTER, CLUSTER_NAME)
 
     def authorized_operations(self, supported: int, resource: int, name: str) -> int:
-        """Return the bits of the `supported` operations that the caller may perform."""
+        """Return the bit field `supported` without the operations that the caller may not perform."""
         if supported == OPERATIONS_NOT_REQUESTED:
             return supported
         return sum(
@@ -82,7 +82,7 @@ class Access:
         )
 
     def topic_name(self, topic: Any) -> str | None:
-        """Return the name of a topic in a request, by name or id; None for an unknown id."""
+        """Return the name of a topic that a request gives by name or id; None for an unknown id."""
         if topic.topic_id == NO_ID:
             return topic.name or ""
         known = self.broker.topics.with_id(topic.topic_id)
@@ -98,7 +98,7 @@ class Access:
         return permitted, denied
 
     def narrow(self, amend: Callable[[Any], object], **fields: Any) -> Call:
-        """Return the call with these request fields replaced.
+        """Return the call with the request fields in `fields` replaced, and its response amended.
 
         `amend` is called with the response, and changes it in place.
         """
@@ -114,7 +114,7 @@ class Access:
 class Requirement(NamedTuple):
     """A permission that a request needs, and the error for callers without it.
 
-    With the error NONE, resources without the permission are omitted from the response.
+    If the error is NONE, resources for which the caller has no permission are omitted from the response.
     """
 
     operation: Operation
@@ -157,7 +157,7 @@ def transactional_id_requirement(operation: Operation) -> Requirement:
 
 
 def omission(operation: Operation, resource: Resource) -> Requirement:
-    """Return a requirement; resources that fail it are omitted from the response."""
+    """Return a requirement that omits resources without the permission from the response."""
     return Requirement(operation, resource, ErrorCode.NONE)
 
 
@@ -199,7 +199,7 @@ def on_each_topic(
     *,
     pass_duplicates: bool = False,
 ) -> Authorization:
-    """Require a permission on each topic of the request; each denied topic gets an error.
+    """Require a permission on each topic of the request; each denied topic is answered with an error.
 
     With `pass_duplicates`, a topic that the request names twice reaches the handler, which rejects it for
     every caller.
@@ -223,7 +223,7 @@ def narrow_topics(
     refuse_topic: Callable[[Any], Any],
     topic_responses: Callable[[Any], list[Any]] = lambda response: response.topics,
 ) -> Call:
-    """Narrow the call to the permitted topics; each denied topic gets an error."""
+    """Narrow the call to the permitted topics, and add an error for each denied topic to the response."""
     if not denied:
         return access.call
 
@@ -234,9 +234,9 @@ def narrow_topics(
 
 
 def restrict_cluster_operations(access: Access, response: Any) -> None:
-    """Clear the bits of cluster operations that the caller may not perform.
+    """Remove the operations that the caller may not perform from the response's cluster bit field.
 
-    Without DESCRIBE on the cluster, all bits are cleared.
+    All bits are cleared if the caller has no DESCRIBE permission on the cluster.
     """
     supported = response.cluster_authorized_operations
     if supported != OPERATIONS_NOT_REQUESTED and not access.allows_cluster(Operation.DESCRIBE):
@@ -246,14 +246,14 @@ def restrict_cluster_operations(access: Access, response: Any) -> None:
 
 
 def restrict_topic_operations(access: Access, topic: Any) -> None:
-    """Clear the bits of topic operations that the caller may not perform."""
+    """Remove the operations that the caller may not perform from the topic's bit field."""
     supported = topic.topic_authorized_operations
     operations = access.authorized_operations(supported, Resource.TOPIC, topic.name or "")
     topic.topic_authorized_operations = operations
 
 
 def narrow_commit(access: Access, permitted: list[Any], denied: list[Any]) -> Authorized:
-    """Narrow an offset commit to its permitted topics; each denied topic gets an error."""
+    """Narrow an offset commit to its permitted topics, and add an error for each denied topic."""
     if not denied:
         return access.call
     refused: Any = access.call.with_fields(topics=denied).refuse(TOPIC_FAILED)

@@ -74,7 +74,7 @@ def _key(resource: Any) -> tuple[int, str]:
 def _faults_before_controller(
     resources: Sequence[AlterConfigsResource],
 ) -> dict[tuple[int, str], Outcome]:
-    """Return the faults that Kafka's broker finds itself (ConfigAdminManager.preprocess)."""
+    """Return the faults that Kafka checks before its controller (ConfigAdminManager.preprocess)."""
     times = Counter(map(_key, resources))
     faults: dict[tuple[int, str], Outcome] = {}
     for resource in resources:

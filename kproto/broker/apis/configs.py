@@ -29,7 +29,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """DescribeConfigsResponse.ConfigSource: where a value is set."""
+    """The place where a config value is set (Kafka's DescribeConfigsResponse.ConfigSource)."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -50,7 +50,7 @@ def _broker_config_type(name: str, value: str) -> ConfigType:
 
 
 def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigsResourceResult]:
-    """Describe all configs of a topic, each with its synonyms: the values that it overrides."""
+    """Describe all configs of a topic, each with its value from every source (synonyms)."""
     configs: list[DescribeConfigsResourceResult] = []
     for name, config in TOPIC_CONFIGS.items():
         inherited = broker_default(name, broker.settings)
@@ -107,7 +107,7 @@ def _describe_broker_config(
 
 
 def broker_synonyms(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
-    """Return every value of a broker config, in the order of precedence."""
+    """Return the values of a broker config from all its sources, in the order of precedence."""
     dynamic = broker.cluster.dynamic
     static, default = dynamic.start.properties().get(name), _DEFAULTS.get(name)
     values = [

@@ -55,7 +55,7 @@ def _add_partitions(broker: Broker, topic: Topic, requested: CreatePartitionsTop
 
 
 def _fault(broker: Broker, topic: Topic | None, requested: CreatePartitionsTopic) -> Fault | None:
-    """Return the error and message for a topic that cannot get these partitions, or None."""
+    """Return the error and message if the requested partitions cannot be added, or None."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{requested.name}' does not exist."
     count = len(topic.partitions)

@@ -33,7 +33,8 @@ from .authorization import (
 from .configs import describe_topic_configs
 from .replica_assignment import MAX_PARTITIONS_PER_REQUEST, assignment_fault
 
-DEFAULT: Final = -1  # Requests the broker's default partition count or replication factor.
+# The value in a request that means the broker's default partition count or replication factor.
+DEFAULT: Final = -1
 
 Fault = tuple[ErrorCode, str]
 
@@ -41,8 +42,8 @@ Fault = tuple[ErrorCode, str]
 def handle_create_topics(broker: Broker, call: Call) -> Result:
     """Create topics; with `validate_only`, only check them.
 
-    Each topic is checked against the topics that existed before the request. Two new topics of one request
-    are therefore both created even if their names collide, as `a.b` and `a_b` do.
+    Each topic is checked only against the topics that existed before the request. Therefore two topics of one
+    request are both created even if their metric names collide, as those of `a.b` and `a_b` do.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)
@@ -85,7 +86,7 @@ def _too_large(
     partitions = sum(max(_partition_count(broker, topic), 0) for topic in counted)
     if partitions > MAX_PARTITIONS_PER_REQUEST:
         return error, "Excessively large number of partitions per request."
-    # Kafka's controller writes one record for the topic, each config and each partition.
+    # Kafka's controller writes one record for the topic, one for each config, and one for each partition.
     records = sum(
         1 + len({config.name for config in topic.configs}) + _partition_count(broker, topic)
         for topic in valid
@@ -139,7 +140,7 @@ def _replication_factor(topic: CreatableTopic) -> int:
 
 
 def _assign_replicas(broker: Broker, topic: Topic, requested: CreatableTopic, factor: int) -> None:
-    """Store the replicas of a topic with a manual assignment or several replicas."""
+    """Store the replicas of a new topic that has a manual assignment or several replicas."""
     manual = {
         assignment.partition_index: tuple(assignment.broker_ids) for assignment in requested.assignments
     }
@@ -204,7 +205,7 @@ def _authorize(access: Access, request: CreateTopicsRequest) -> Authorized:
     denied = {
         name
         for name in times
-        # The handler rejects duplicate names for every caller.
+        # Duplicate names pass without a permission check, because the handler rejects them for every caller.
         if times[name] == 1 and not any_topic and not access.allows_topic(Operation.CREATE, name)
     }
 

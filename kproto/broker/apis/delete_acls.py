@@ -21,7 +21,7 @@ from .authorization import AUTHORIZATION_FAILED, on_cluster
 def handle_delete_acls(broker: Broker, call: Call) -> Result:
     """Delete the ACLs that match the filters.
 
-    An ACL is reported by every filter that matches it.
+    An ACL that several filters match is reported in the result of each of them.
     """
     request = call.request
     assert isinstance(request, DeleteAclsRequest)
@@ -76,7 +76,7 @@ def _describe(acl: Acl) -> DeleteAclsMatchingAcl:
 def _fault(requested: DeleteAclsFilter) -> str | None:
     """Return Kafka's message for a filter with unassigned enum values, or None.
 
-    DescribeAcls, unlike DeleteAcls, accepts filters with unassigned enum values.
+    Kafka rejects such a filter only in DeleteAcls. DescribeAcls accepts it.
     """
     if requested.resource_type_filter not in {*Resource} or requested.pattern_type_filter not in {
         *PatternType

@@ -42,7 +42,7 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
         if topic is None:
             return _refuse_state(state, missing_topic(by_id=by_id), "The topic does not exist.")
         if by_id and topic.name in names:
-            return None  # The result for the topic's name contains the error.
+            return None  # The error stands in the result for the topic's name.
         if topic.id in ids and not by_id:
             message = "The topic appears in the request by name and by id."
             named = DeleteTopicState(name=topic.name, topic_id=topic.id)
@@ -61,7 +61,7 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
 def _without_duplicates(states: Sequence[DeleteTopicState]) -> list[DeleteTopicState]:
     """Return the requested topics, each name and each id once.
 
-    As in Kafka, entries with both a name and an id, or with neither, are all kept.
+    As in Kafka, invalid entries (with both a name and an id, or with neither) are kept, duplicates included.
     """
     unique: dict[tuple[str | None, UUID, int], DeleteTopicState] = {}
     for number, state in enumerate(states):
@@ -79,7 +79,7 @@ def _refuse_state(state: DeleteTopicState, error: ErrorCode, message: str) -> De
 def _authorize(access: Access, request: DeleteTopicsRequest) -> Authorized:
     """Require DELETE on each topic.
 
-    The error for a denied id shows the topic's name only to callers with DESCRIBE.
+    The error for a topic id contains the topic's name only if the caller has DESCRIBE on the topic.
     """
 
     def refuse(name: str | None, topic_id: UUID) -> DeletableTopicResult:
@@ -96,7 +96,7 @@ def _authorize(access: Access, request: DeleteTopicsRequest) -> Authorized:
         name = access.topic_name(state)
         duplicate = not by_id and times[state.name] > 1
         invalid = by_id and state.name is not None
-        # The handler rejects duplicates, invalid entries and unknown ids for every caller.
+        # Duplicates, invalid entries and unknown ids pass, because the handler rejects them for every caller.
         if name is None or duplicate or invalid or access.allows_topic(Operation.DELETE, name):
             permitted_states.append(state)
         elif by_id:

@@ -61,7 +61,7 @@ def handle_describe_cluster(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: DescribeClusterRequest) -> Authorized:
-    """Require no permission; only the authorized-operations bits depend on DESCRIBE."""
+    """Require no permission; the bit field of authorized operations depends on DESCRIBE."""
     return access.narrow(lambda response: restrict_cluster_operations(access, response))
 
 

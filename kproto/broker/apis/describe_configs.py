@@ -50,7 +50,7 @@ def _has_unknown_type(request: DescribeConfigsRequest) -> bool:
 
 
 def _documentation(resource_type: int, name: str) -> str:
-    """Return the documentation of a config: when or whether it takes effect on this broker."""
+    """Return the documentation of a config: whether it takes effect on this broker, and when."""
     if resource_type == ResourceType.BROKER:
         return "It takes effect immediately." if name in DYNAMIC else "It is read when the broker starts."
     if TOPIC_CONFIGS[name].acts:
@@ -77,7 +77,7 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConf
         configs = [] if message else describe_broker_configs(broker, name)
     else:
         error, message = ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}"
-    if resource.configuration_keys:  # Null and the empty list request all configs.
+    if resource.configuration_keys:  # Null and an empty list of names both request all configs.
         configs = [config for config in configs if config.name in resource.configuration_keys]
     return DescribeConfigsResult(
         error_code=error,
@@ -101,7 +101,7 @@ def _refuse_resource(
 
 
 def refuse(request: DescribeConfigsRequest, error: ErrorCode, version: int) -> DescribeConfigsResponse:
-    """Return an error for every resource, as Kafka does if one has an unknown type."""
+    """Return the same error for every resource, as Kafka does if one resource has an unknown type."""
     results = [
         _refuse_resource(resource, error, "Unexpected resource type") for resource in request.resources
     ]

@@ -35,7 +35,7 @@ MAX_PARTITIONS_PER_RESPONSE: Final = 2000  # Kafka's default of max.request.part
 def handle_describe_topic_partitions(broker: Broker, call: Call) -> Result:
     """Describe the requested topics, or all of them.
 
-    The cursor of a response is where the next request continues.
+    A response that is not complete has a cursor: the topic and partition at which the next request continues.
     """
     request = call.request
     assert isinstance(request, DescribeTopicPartitionsRequest)
@@ -146,7 +146,8 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
             restrict_topic_operations(access, topic)
         response.topics.extend(_refuse_topic(name, TOPIC_FAILED) for name in denied)
 
-    if not permitted:  # An empty list in the narrowed request would mean all topics.
+    # The request is answered immediately: an empty list in the narrowed request would mean all topics.
+    if not permitted:
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)
         return response

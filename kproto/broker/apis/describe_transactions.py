@@ -23,7 +23,7 @@ from .transaction_coordinator import send_to_coordinator
 def handle_describe_transactions(broker: Broker, call: Call) -> Result:
     """Pass the request to the transaction coordinator.
 
-    Each transactional id of another node gets NOT_COORDINATOR.
+    Transactional ids that another node coordinates are answered with NOT_COORDINATOR.
     """
     cluster, node_id = broker.cluster, broker.node.id
     if len(cluster.brokers) > 1:

@@ -33,7 +33,7 @@ def handle_elect_leaders(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, ElectLeadersRequest)
-    if request.topic_partitions == []:  # Kafka makes no other check of an empty request.
+    if request.topic_partitions == []:  # For a request without partitions, Kafka skips all other checks.
         return ElectLeadersResponse(throttle_time_ms=0, replica_election_results=[])
     if request.timeout_ms <= 0:
         return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version, None)
@@ -100,7 +100,7 @@ def _elect(broker: Broker, topic_name: str, index: int, *, unclean: bool) -> Par
 def _elect_leader(broker: Broker, partition: Partition, index: int, *, unclean: bool) -> ErrorCode:
     """Elect the preferred replica.
 
-    An `unclean` election elects any live replica, and only if the partition has no leader.
+    An `unclean` election elects any live replica, but only in a partition without a leader.
     """
     cluster = broker.cluster
     leader = cluster.leader(partition, index)

@@ -1,4 +1,4 @@
-"""Fetch (key 1): read batches, immediately or when enough of them have arrived.
+"""Fetch (key 1): read batches, immediately or when enough bytes are available.
 
 Rules, as in Kafka's ReplicaManager.fetchMessages:
 
@@ -7,12 +7,12 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
   until records arrive or `max_wait_ms` has passed.
 * With `read_committed` no record after the last stable offset is returned. The response lists the aborted
   transactions in the returned range (X5).
-* Batches are sent whole. The first batch of a response is sent even if it exceeds the limits. These are the
-  limits of the request and the partition, `fetch.max.bytes`, and `MOST_UNSENT` for all unsent responses.
+* Batches are sent whole. The first batch of a response is sent even if it exceeds the limits. The limits are
+  those of the request and the partition, `fetch.max.bytes`, and `MOST_UNSENT` for all unsent responses.
 * A throttled client (see `Server.throttle`) receives no records, and no fetch session if it requests one.
 
-Permissions are checked for each partition while it is read, because a fetch session also remembers partitions
-that the client may not read.
+The permission for a partition is checked when the partition is read, because a fetch session also remembers
+partitions that the client may not read.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MOST_UNSENT: Final = 1 << 28
 
 @dataclass(slots=True)
 class DelayedFetch:
-    """A fetch that is retried when a partition changes, and completed at `deadline`."""
+    """A fetch that waits for records: retried when a partition changes, completed at `deadline`."""
 
     broker: Broker
     call: Call
@@ -68,7 +68,7 @@ class DelayedFetch:
     waits_for: set[Partition | FetchSession] = field(default_factory=set[Partition | FetchSession])
 
     def try_complete(self, *, force: bool = False) -> FetchResponse | None:
-        """Return the response if enough data is available, or if `force` is set."""
+        """Return the response if enough data is available or `force` is set, else None."""
         results, size = self._read()
         enough = (
             size >= min(self.request.min_bytes, self._room())
@@ -86,7 +86,7 @@ class DelayedFetch:
                     partitions=[],
                 )
             topics[topic].partitions.append(data)
-        # Only a partition with an error carries its current leader.
+        # The result of a partition contains the current leader only together with an error.
         leaders = [
             data.current_leader.leader_id
             for topic in topics.values()
@@ -110,9 +110,9 @@ class DelayedFetch:
         return self.context.changed_partitions(results)
 
     def _read(self) -> tuple[dict[Key, PartitionData], int]:
-        """Read the partitions that may have new data.
+        """Read the partitions that may have changed since the last response of the session.
 
-        Returns the result of each partition, and the size of the records in bytes.
+        Returns the result of each partition, and the total size of the records in bytes.
         """
         self.waits_for.clear()
         if self.context.session is not None:
@@ -126,13 +126,13 @@ class DelayedFetch:
             size = len(data.records or b"")
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
-                # Only the first partition sees a negative `max_bytes` of the request.
+                # A negative `max_bytes` of the request applies to the first partition only.
                 room = max(room - size, 0)
             results[key] = data
         return results, total
 
     def _reader(self) -> Hashable:
-        """Return the isolation level and the caller's properties, which determine what is readable."""
+        """Return the isolation level and the caller's identity, which determine the readable records."""
         call, acls = self.call, self.broker.acls
         acls_version = None if acls is None else acls.version
         return self.request.isolation_level, call.principal, call.host, acls_version, call.injected_error
@@ -159,7 +159,7 @@ class DelayedFetch:
         if name and not self.broker.is_authorized(self.call, Operation.READ, Resource.TOPIC, name):
             return _refuse_partition(index, TOPIC_FAILED)
         if topic is None and find_partition(self.broker.topics, name, index) is not None:
-            # The topic was re-created since the client learned its id.
+            # The client has the id of a deleted topic, whose name now belongs to a new topic.
             return _refuse_partition(index, ErrorCode.INCONSISTENT_TOPIC_ID)
         if topic is None:
             return _missing_partition(index, missing_topic(by_id=self.context.by_id and not name))
@@ -176,8 +176,8 @@ class DelayedFetch:
             return self._refuse_with_leader(partition, index, error)
         offset = requested.fetch_offset
         diverging = _diverging_epoch(log, requested)
-        # An offset after the end is out of range, except if the response names the epoch and offset where the
-        # client's log diverges.
+        # An offset after the end of the log is out of range, except if the client's log diverged: the
+        # response then has the epoch and offset where it did.
         last = log.end_offset if diverging is None else offset
         unknown_epoch = diverging is not None and diverging.epoch < 0
         if unknown_epoch or not log.start_offset <= offset <= last:
@@ -209,7 +209,7 @@ class DelayedFetch:
         return data
 
     def _refuse_with_leader(self, partition: Partition, index: int, error: ErrorCode) -> PartitionData:
-        """Return an error for a partition, with its current leader and leader epoch (KIP-951)."""
+        """Return an error for a partition, with the partition's current leader and leader epoch (KIP-951)."""
         data = _refuse_partition(index, error)
         leader = self.broker.cluster.leader(partition, index)
         if self.call.version >= LEADER_SINCE and error is not ErrorCode.UNKNOWN_LEADER_EPOCH and leader >= 0:
@@ -219,7 +219,7 @@ class DelayedFetch:
 
 
 def handle_fetch(broker: Broker, call: Call) -> Result:
-    """Read immediately, or park the fetch until enough records have arrived."""
+    """Respond immediately, or keep the fetch in the purgatory until enough records have arrived."""
     request = call.request
     assert isinstance(request, FetchRequest)
     context = broker.fetch_sessions.create_context(request, call.version >= BY_ID_SINCE, call.now)
@@ -243,7 +243,7 @@ def _exists(broker: Broker, key: TopicKey, index: int) -> bool:
 
 
 def refuse(request: FetchRequest, error: ErrorCode, version: int) -> FetchResponse:
-    """Return a top-level error; before v13, every partition has the error as well."""
+    """Return a response with a top-level error; before v13, also with the error in every partition."""
     topics = [] if version >= TOP_LEVEL_ERROR_SINCE else request.topics
     return FetchResponse(
         throttle_time_ms=0,
@@ -260,7 +260,7 @@ def refuse(request: FetchRequest, error: ErrorCode, version: int) -> FetchRespon
 
 
 def _aborted_transactions(partition: Partition, offset: int, batches: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions within the next `batches` batches from `offset` on."""
+    """Return the aborted transactions that overlap the next `batches` batches from `offset` on."""
     if not batches:
         return []
     end = partition.log.base_after(offset, batches)
@@ -271,7 +271,7 @@ def _aborted_transactions(partition: Partition, offset: int, batches: int) -> li
 
 
 def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | None:
-    """Return the epoch and offset where a client's log diverged (KIP-595), or None."""
+    """Return the epoch and offset where the client's log diverged (KIP-595), or None if it did not."""
     if requested.last_fetched_epoch < 0:
         return None
     end = log.epoch_end(requested.last_fetched_epoch)

@@ -24,7 +24,7 @@ from .authorization import (
 # FindCoordinatorRequest.CoordinatorType
 GROUP: Final = 0
 TRANSACTION: Final = 1
-BATCHED_SINCE: Final = 4  # KIP-699: many keys in one request
+BATCHED_SINCE: Final = 4  # KIP-699: a request may have several keys.
 
 
 def handle_find_coordinator(broker: Broker, call: Call) -> Result:
@@ -46,7 +46,8 @@ def handle_find_coordinator(broker: Broker, call: Call) -> Result:
     if node is None:
         return _refuse_single(ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     host, port = node.address(call.listener)
-    # Before v4 Kafka writes the error message "NONE". Later versions have an empty message.
+    # In a successful response, Kafka sets the error message to "NONE" before v4, and to an empty text since
+    # v4.
     return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=host, port=port)
 
 

@@ -1,4 +1,4 @@
-"""Requests to the group coordinator, and the errors for groups that other nodes coordinate.
+"""The routing of requests to the group coordinator, and errors for groups of other nodes.
 
 Rules, as in Kafka's GroupCoordinatorService on a cluster:
 
@@ -38,7 +38,7 @@ GroupRequest = (
 
 
 def handle_group_request(broker: Broker, call: Call) -> Result:
-    """Handle a request for one group, on the node that coordinates it."""
+    """Pass a request for one group to the coordinator, or reject it if another node coordinates the group."""
     request = call.request
     assert isinstance(request, GroupRequest)
     if broker.cluster.needs_routing:
@@ -49,7 +49,7 @@ def handle_group_request(broker: Broker, call: Call) -> Result:
 
 
 def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-    """Return the groups that this node does not coordinate, with the error for each."""
+    """Return the error for each group that this node does not coordinate, or is still loading."""
     if not broker.cluster.needs_routing:
         return {}
     errors = {

@@ -29,9 +29,10 @@ def handle_init_producer_id(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: InitProducerIdRequest) -> Authorized:
-    """Require WRITE on the transactional id.
+    """Require WRITE on the transactional id, or permission for an idempotent producer.
 
-    Without a transactional id, IDEMPOTENT_WRITE on the cluster or WRITE on any topic is enough (KIP-679).
+    A producer without a transactional id needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic
+    (KIP-679).
     """
     if request.transactional_id is not None:
         if access.allows_transactional_id(Operation.WRITE, request.transactional_id):

@@ -1,4 +1,4 @@
-"""ListGroups (key 16): the groups of this node, or an error while one of them loads."""
+"""ListGroups (key 16): the groups of this node, or an error while the node loads one of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .group_coordinator import send_to_coordinator
 def handle_list_groups(broker: Broker, call: Call) -> Result:
     """Pass the request to the group coordinator.
 
-    Groups of other nodes are removed from the response.
+    Groups that other nodes coordinate are removed from the response.
     """
     cluster, node_id = broker.cluster, broker.node.id
     if cluster.needs_routing:

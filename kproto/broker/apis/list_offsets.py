@@ -1,6 +1,6 @@
 """ListOffsets (key 2): the offset at the start, at the end, or at a timestamp.
 
-With `read_committed` the end is the last stable offset (X5). A search by timestamp finds no record after it.
+With `read_committed` the end is the last stable offset (X5), and a search by timestamp ends there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
-# The version that introduced each special timestamp.
+# The version of ListOffsets that introduced each special timestamp.
 _SINCE: Final = {
     LATEST: 1,
     EARLIEST: 1,
@@ -45,13 +45,15 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_LEADER_EPOCH_SINCE: Final = 4  # KIP-320. Earlier versions lack the field, which is not ignorable.
+# The first version with leader epochs (KIP-320). In earlier versions the field does not exist and must not be
+# set.
+_LEADER_EPOCH_SINCE: Final = 4
 
 
 def handle_list_offsets(broker: Broker, call: Call) -> Result:
     """Look up one offset in each partition.
 
-    A partition that is requested twice has one result, which is an error.
+    A partition that the request lists twice has a single result, which is an error.
     """
     request = call.request
     assert isinstance(request, ListOffsetsRequest)

@@ -14,7 +14,7 @@ from .transaction_coordinator import send_to_coordinator
 def handle_list_transactions(broker: Broker, call: Call) -> Result:
     """Pass the request to the transaction coordinator.
 
-    Transactional ids of other nodes are removed from the response.
+    Transactional ids that other nodes coordinate are removed from the response.
     """
     cluster, node_id = broker.cluster, broker.node.id
     if len(cluster.brokers) > 1:

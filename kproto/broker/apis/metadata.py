@@ -34,7 +34,9 @@ from .authorization import (
 )
 from .partitions import partition_replicas
 
-BY_ID_SINCE: Final = 12  # KIP-516. v10 and v11 have the field, but Kafka rejects requests that use it.
+# The first version that accepts topic ids (KIP-516). v10 and v11 have the field, but Kafka rejects requests
+# that use it.
+BY_ID_SINCE: Final = 12
 
 
 def handle_metadata(broker: Broker, call: Call) -> Result:
@@ -74,14 +76,14 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
 
 
 def _requests_all_topics(request: MetadataRequest, version: int) -> bool:
-    """Return whether all topics are requested: by null, or by an empty list in v0."""
+    """Return whether all topics are requested: with null instead of a list, or an empty list in v0."""
     return request.topics is None or (version == 0 and not request.topics)
 
 
 def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
     """Return whether a request before v12 has a topic id.
 
-    Kafka rejects a request before v12 with a topic id as a whole.
+    Kafka then rejects the whole request.
     """
     topics = request.topics or ()
     return version < BY_ID_SINCE and any(topic.name is None or topic.topic_id != NO_ID for topic in topics)

@@ -98,7 +98,8 @@ def _authorize(access: Access, request: OffsetFetchRequest) -> Authorized:
     def add_refusals(response: OffsetFetchResponse) -> None:
         for group in response.groups:
             denied = denied_topics.get(group.group_id)
-            if denied is None:  # All topics of the group were requested.
+            # The request asks for all topics of the group, so denied topics are removed from the response.
+            if denied is None:
                 group.topics, _ = access.split_topics(Operation.DESCRIBE, group.topics)
             elif not group.error_code:
                 group.topics.extend(map(_refuse_group_topic, denied))

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended (KIP-320)."""
+"""OffsetForLeaderEpoch (key 23): the offset at which a leader epoch ended (KIP-320)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def find_partition(topics: Topics, name: str, index: int) -> Partition | None:
 def leader_epoch_error(log: Log, current_leader_epoch: int) -> ErrorCode:
     """Return the error if the leader epoch of a client is not the current one, or NONE.
 
-    An epoch of -1 skips the check (KIP-320).
+    A client that sends the epoch -1 skips the check (KIP-320).
     """
     if current_leader_epoch == -1 or current_leader_epoch == log.leader_epoch:
         return ErrorCode.NONE

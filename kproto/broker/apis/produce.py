@@ -2,13 +2,13 @@
 
 Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 
-* acks=1 and acks=-1 are the same on this broker. acks=0 has no response: if such a request fails, the
-  connection is closed, because the producer can notice nothing else.
+* acks=1 and acks=-1 are the same on this broker. A request with acks=0 has no response. If it fails, the
+  connection is closed, because the producer cannot notice an error in another way.
 * A partition accepts exactly one batch of magic 2 per request. It must not be a control batch, and not larger
   than `max.message.bytes`.
 * A batch of a transaction needs a transactional id, and its partition must be in the transaction. Up to v11
   clients add the partition first; from v12 on the write adds it (KIP-890). Errors of the transaction
-  coordinator that older clients do not know are translated.
+  coordinator are replaced by errors that the version of the request knows.
 * The bytes that the CRC covers are stored as they are. Records are decoded only in a compacted topic, where
   each must have a key (LogValidator.validateKey).
 """
@@ -53,7 +53,8 @@ from .partitions import missing_topic
 from .transaction_coordinator import verify_partitions
 
 # The first versions with zstd (KIP-110), the current leader in errors (KIP-951), TRANSACTION_ABORTABLE
-# (KIP-890), writes that add their partition to the transaction (KIP-890), and topic ids (KIP-516).
+# (KIP-890), writes that add their partition to the transaction (KIP-890), and topic ids (KIP-516), in this
+# order.
 ZSTD_SINCE: Final = 7
 LEADER_SINCE: Final = 10
 KNOWS_ABORTABLE_SINCE: Final = 11
@@ -67,8 +68,8 @@ _SIZE_END: Final = 12  # Kafka's Records.LOG_OVERHEAD
 _SMALLEST_BATCH: Final = 14  # Kafka's LegacyRecord.RECORD_OVERHEAD_V0
 _MAGIC: Final = 2
 
-# Coordinator errors that a producer cannot handle. The response has NOT_ENOUGH_REPLICAS instead, which
-# producers retry.
+# Errors of the transaction coordinator that a producer cannot handle. They are replaced by
+# NOT_ENOUGH_REPLICAS, after which producers retry.
 _RETRIABLE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
@@ -135,7 +136,7 @@ def _close_without_acks(error: ErrorCode) -> CloseWithoutResponse:
 
 
 def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
-    """Return the batches to append: one per partition, the last if a partition is listed twice."""
+    """Return the topics with each partition once; of a partition listed twice, the last batch counts."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     unique: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
@@ -169,7 +170,7 @@ def _is_transactional(records: bytes | None) -> bool:
 
 
 def _may_write_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
-    """Return whether the client may write the transactional batches of its request, if any."""
+    """Return whether the client has permission for the transactional batches of its request, if any."""
     if not any(
         _is_transactional(part.records) for data in request.topic_data for part in data.partition_data
     ):
@@ -181,7 +182,7 @@ def _may_write_transactions(broker: Broker, call: Call, request: ProduceRequest)
 
 
 def _is_unreadable(records: bytes) -> bool:
-    """Return whether Kafka cannot parse the first batch's header (ByteBufferLogInputStream)."""
+    """Return whether Kafka rejects the first batch's size or magic (ByteBufferLogInputStream)."""
     if len(records) < _SIZE_END:
         return False
     size = int.from_bytes(records[_SIZE_END - 4 : _SIZE_END], "big", signed=True)
@@ -191,7 +192,7 @@ def _is_unreadable(records: bytes) -> bool:
 def _refuse_with_leader(
     broker: Broker, partition: Partition, index: int, version: int
 ) -> PartitionProduceResponse:
-    """Return NOT_LEADER_OR_FOLLOWER, with the current leader and leader epoch (KIP-951)."""
+    """Return NOT_LEADER_OR_FOLLOWER for a partition, with its leader and leader epoch (KIP-951)."""
     response = _refuse_partition(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
     leader = broker.cluster.leader(partition, index)
     if version >= LEADER_SINCE and leader >= 0:
@@ -258,7 +259,8 @@ def _transaction_errors(
             if topic is None or producer is None or partition is None:
                 continue
             producers.add(producer)
-            # After the first batch of a transaction, the state of the partition contains the transaction.
+            # After the first batch of a transaction, the partition knows the transaction, so that no
+            # verification is needed.
             if broker.is_leader(partition, part.index) and not partition.is_writing(*producer):
                 to_verify[topic.name, part.index] = producer
                 new_partitions.append((partition, _base_sequence(part.records or b"")))
@@ -289,7 +291,7 @@ def _transaction_errors(
 
 
 def _transaction_message(error: ErrorCode) -> str | None:
-    """Return Kafka's message for an error of the transaction coordinator."""
+    """Return Kafka's message for an error of the transaction coordinator, or None."""
     if error is ErrorCode.INVALID_TXN_STATE:
         return "Partition was not added to the transaction"
     if error is ErrorCode.NOT_ENOUGH_REPLICAS:
@@ -346,7 +348,7 @@ def _append(
             and not partition.is_writing(batch.producer_id, batch.producer_epoch),
         )
         if isinstance(verdict, StoredBatch):
-            # Kafka returns the stored timestamp for a duplicate, even with CreateTime.
+            # For a duplicate, Kafka returns the timestamp of the stored batch, even with CreateTime.
             return _accept_partition(data.index, verdict.base_offset, verdict.max_timestamp, start)
         if verdict is not ErrorCode.NONE:
             return _refuse_partition(data.index, verdict, None, start)
@@ -406,8 +408,8 @@ def _accept_partition(
 def _records_without_key(batch: Batch, latest: int | None) -> list[BatchIndexAndErrorMessage]:
     """Return the records of a batch that have no key.
 
-    The list is empty if the package for the batch's compression is missing, or if a record with a key is
-    later than `latest`: Kafka reports the timestamp first.
+    The list is empty if the package for the batch's compression is missing. It is also empty if a record with
+    a key has a timestamp after `latest`, which Kafka reports first.
     """
     try:
         records = batch.records()

@@ -7,8 +7,8 @@ from typing import Final
 
 from ..broker import Broker
 
-# Kafka's MAX_PARTITIONS_PER_BATCH limits the partitions of one request, and the records that the controller
-# writes for the request.
+# The limit of a request's partitions, and of the records that the controller writes for a request (Kafka's
+# MAX_PARTITIONS_PER_BATCH).
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
@@ -17,8 +17,8 @@ def assignment_fault(
 ) -> str | None:
     """Return why a manual replica assignment is invalid, or None.
 
-    `assignment` has the node ids of each partition. Each partition needs `factor` of them, by default as many
-    as the first partition.
+    `assignment` lists the node ids for each partition. Each partition needs `factor` node ids, by default as
+    many as the first partition has.
     """
     nodes = broker.cluster.nodes
     size = len(assignment[0]) if factor is None else factor

@@ -14,9 +14,9 @@ from .api import Api
 
 
 def handle_sasl_authenticate(broker: Broker, call: Call) -> Result:
-    """Pass the message to the SASL mechanism.
+    """Pass the message of the client to the SASL mechanism of its connection.
 
-    The error response to a failed login is delayed, and then the connection is closed.
+    If the login fails, the error response is delayed, and the connection is closed after it.
     """
     request = call.request
     assert isinstance(request, SaslAuthenticateRequest)

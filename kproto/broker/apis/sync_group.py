@@ -14,7 +14,8 @@ _READ_GROUP = on_group(Operation.READ)
 
 
 def _authorize(access: Access, request: SyncGroupRequest) -> Authorized:
-    # KafkaApis checks for a missing protocol before the permission. The coordinator returns the error for it.
+    # KafkaApis checks for a missing protocol before it checks the permission. The coordinator returns the
+    # error for the missing protocol.
     missing = None in (request.protocol_type, request.protocol_name)
     if access.call.version >= PROTOCOL_REQUIRED_SINCE and missing:
         return access.call

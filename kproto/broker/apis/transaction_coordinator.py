@@ -4,10 +4,10 @@ Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceA
 
 * X6. Records and offsets of a transaction are accepted only while it is ongoing and contains their partition.
   Newer clients add a partition by writing to it, older ones with AddPartitionsToTxn. After the first record
-  or offset, the state of the partition contains the transaction. Later requests are not verified with the
-  coordinator, even if they carry another transactional id.
-* A fenced producer gets INVALID_PRODUCER_EPOCH instead of the coordinator's PRODUCER_FENCED. Only clients
-  that know TRANSACTION_ABORTABLE get it; others get INVALID_TXN_STATE.
+  or offset, the partition knows the transaction, and later requests are not verified with the coordinator,
+  even if they carry another transactional id.
+* A fenced producer is answered with INVALID_PRODUCER_EPOCH instead of the coordinator's PRODUCER_FENCED.
+  Clients that do not know TRANSACTION_ABORTABLE are answered with INVALID_TXN_STATE instead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def verify_partitions(
     adds: bool,
     knows_abortable: bool,
 ) -> dict[TransactionPartition, ErrorCode]:
-    """Return an error per partition; NONE if the producer may write to it in its transaction.
+    """Return NONE for each partition that the producer may write to in its transaction, else an error.
 
     `producer` is the producer's id and epoch. With `adds`, partitions that are not in the transaction are
     added to it.

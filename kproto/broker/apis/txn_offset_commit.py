@@ -30,8 +30,8 @@ from .group_coordinator import handle_group_request
 from .partitions import find_partition
 from .transaction_coordinator import verify_partitions
 
-# The first versions in which the commit adds the group to the transaction (KIP-890), and in which clients
-# know TRANSACTION_ABORTABLE (KIP-890) and COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
+# The first versions in which the commit adds the group to the transaction (KIP-890), clients know
+# TRANSACTION_ABORTABLE (KIP-890), and clients know COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
 ADDS_SINCE: Final = 5
 KNOWS_ABORTABLE_SINCE: Final = 4
 KNOWS_LOADING_SINCE: Final = 2
@@ -83,7 +83,7 @@ def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
 def _refuse_partitions(
     unknown: list[tuple[str, int]], known: list[tuple[str, int]], error: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    """Return errors for partitions, the unknown ones first (TxnOffsetCommitResponse.Builder)."""
+    """Return the errors of partitions; unknown partitions come first (TxnOffsetCommitResponse.Builder)."""
     topics: dict[str, TxnOffsetCommitResponseTopic] = {}
     errors = [
         *((partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for partition in unknown),

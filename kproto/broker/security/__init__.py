@@ -1,5 +1,5 @@
 """Security of the embedded broker: listeners, TLS, SASL, users and ACLs.
 
-The machine authenticates SASL clients as part of a connection's state. The socket layer handles TLS;
-`ClientConnected` contains the principal of a client certificate.
+The state machine authenticates SASL clients: the login is part of a connection's state. The socket layer
+handles TLS, and puts the principal of a client certificate into `ClientConnected`.
 """

@@ -7,8 +7,8 @@
 Rules:
 
 * An ACL covers one name (LITERAL), all names with a prefix (PREFIXED), or all names (LITERAL with *).
-* A DENY has precedence over every ALLOW. An ALLOW of READ, WRITE, DELETE or ALTER implies DESCRIBE, and one
-  of ALTER_CONFIGS implies DESCRIBE_CONFIGS. A DENY implies nothing.
+* A DENY has precedence over every ALLOW. An ALLOW of READ, WRITE, DELETE or ALTER implies an ALLOW of
+  DESCRIBE. An ALLOW of ALTER_CONFIGS implies an ALLOW of DESCRIBE_CONFIGS. A DENY implies no other DENY.
 * Super users may do everything. If no ACL covers the resource, other users may do nothing, or everything with
   `allow.everyone.if.no.acl.found`.
 """
@@ -80,7 +80,7 @@ _IMPLIED_BY: Final = {
 
 
 class Acl(NamedTuple):
-    """One ACL; its numbers are values of `Resource`, `PatternType`, `Operation` and `Permission`."""
+    """One ACL, with the codes of `Resource`, `PatternType`, `Operation` and `Permission`."""
 
     resource: int
     name: str
@@ -96,8 +96,8 @@ class Acl(NamedTuple):
             return False
         if self.pattern == PatternType.PREFIXED:
             return name.startswith(self.name)
-        # StandardAuthorizer's search treats * as a prefix of names that begin with *, so that the literal *
-        # does not cover them.
+        # As in StandardAuthorizer, the literal * does not cover names that begin with *: the search regards
+        # it as a prefix of them.
         return self.name == name or (self.name == "*" and not name.startswith("*"))
 
     def applies_to(self, principal: str, host: str) -> bool:
@@ -105,7 +105,7 @@ class Acl(NamedTuple):
         return self.principal in (ALL_USERS, principal) and self.host in ("*", host)
 
     def decides(self, operation: int) -> bool:
-        """Return whether the ACL allows or denies this operation."""
+        """Return whether the ACL applies to this operation, also by implication."""
         if self.operation in (Operation.ALL, operation):
             return True
         implying = _IMPLIED_BY.get(Operation(operation), set[Operation]())
@@ -116,7 +116,8 @@ class Acl(NamedTuple):
 class AclFilter:
     """A filter of ACLs.
 
-    None and ANY match everything, MATCH matches every ACL that covers the name.
+    A field that is None or ANY matches every value. The pattern type MATCH matches every ACL that covers the
+    name.
     """
 
     resource: int
@@ -149,7 +150,7 @@ class AclFilter:
 
 
 class Acls:
-    """All ACLs of a broker, and the permissions that follow from them."""
+    """The ACLs of a broker, which answer whether a principal has a permission."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone: bool = False) -> None:
         self._super_users = frozenset(super_users)

@@ -2,16 +2,16 @@
 
 Rules:
 
-* Before the login is complete, only ApiVersions, SaslHandshake and then SaslAuthenticate are served. Any
-  other request closes the connection, and so does a second ApiVersions. Between SaslHandshake and the end of
-  the login, another ApiVersions or SaslHandshake is first answered ILLEGAL_SASL_STATE.
+* Before the login is complete, only one ApiVersions, one SaslHandshake, and after it SaslAuthenticate are
+  served. Any other request closes the connection. Between SaslHandshake and the end of the login, another
+  ApiVersions or SaslHandshake is answered ILLEGAL_SASL_STATE before the connection is closed.
 * SaslHandshake v0 is followed by SASL messages without request headers (before KIP-152).
-* A failed login is answered after `connection.failed.authentication.delay.ms`, then the connection is closed.
-  The delay slows down password guessing.
-* A session expires after `connections.max.reauth.ms` or with its token (KIP-368). Another handshake
-  re-authenticates, and must keep the mechanism and the principal. A mechanism that is not enabled closes the
-  connection immediately. A different enabled mechanism is answered without an error, but the next request
-  closes the connection. A client may re-authenticate once per second.
+* The response to a failed login is sent after `connection.failed.authentication.delay.ms`. Then the
+  connection is closed. The delay slows down password guessing.
+* A session expires after `connections.max.reauth.ms`, or when its token expires (KIP-368). A client
+  re-authenticates with another handshake, and must keep its mechanism and principal. A handshake with a
+  mechanism that is not enabled closes the connection immediately. A handshake with another enabled mechanism
+  succeeds, but the next request closes the connection. A client may re-authenticate once per second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ API_VERSIONS: Final = 18
 HANDSHAKE: Final = 17
 AUTHENTICATE: Final = 36
 ANONYMOUS: Final = "User:ANONYMOUS"
-# The largest message before the login is complete: 512 KiB, Kafka's default of sasl.server.max.receive.size.
+# The maximum size of a request before the login is complete: 512 KiB, Kafka's default of
+# sasl.server.max.receive.size.
 MAX_UNAUTHENTICATED_SIZE: Final = 524_288
 # The minimum time between the handshakes of two re-authentications: KafkaChannel's
 # MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS.
@@ -39,11 +40,11 @@ MIN_REAUTH_INTERVAL_MS: Final = 1_000
 
 
 class SaslState(Enum):
-    """State of one login (SaslServerAuthenticator.SaslState)."""
+    """The state of one login (Kafka's SaslServerAuthenticator.SaslState)."""
 
     # Before SaslHandshake.
     INITIAL = "initial"
-    # SaslHandshake has selected the mechanism, and the mechanism's messages follow.
+    # SaslHandshake has selected the mechanism, and the broker expects the mechanism's messages.
     AUTHENTICATE = "authenticate"
     COMPLETE = "complete"
     FAILED = "failed"
@@ -72,7 +73,7 @@ class SaslAuthenticator:
     failure: str = ""
 
     def rejection_reason(self, api_key: int, now: int) -> str | None:
-        """Return why a request closes the connection, or None if it is served."""
+        """Return why a request closes the connection, or None if the request is served."""
         if self.state is SaslState.COMPLETE:
             expired = self.expires_at is not None and now >= self.expires_at
             if expired and not (api_key == HANDSHAKE and self.is_handshake_allowed(now)):
@@ -87,7 +88,7 @@ class SaslAuthenticator:
         return self.failure or "a request before the client was authenticated"
 
     def is_handshake_allowed(self, now: int) -> bool:
-        """Return whether a handshake may start: the first one, or one that re-authenticates."""
+        """Return whether the client may send a handshake: for its first login, or to re-authenticate."""
         if self.state is not SaslState.COMPLETE:
             return self.state is SaslState.INITIAL
         if self.expires_at is None:
@@ -126,7 +127,7 @@ class SaslAuthenticator:
     def authenticate(
         self, message: bytes, now: int, wall_clock_offset: int
     ) -> Challenge | Accepted | Rejected:
-        """Apply a SASL message of the client.
+        """Pass a SASL message of the client to the mechanism, and return the mechanism's result.
 
         `wall_clock_offset` is the time of day minus `now`, in ms; tokens expire by the time of day.
         """
@@ -139,7 +140,7 @@ class SaslAuthenticator:
         return step
 
     def session_lifetime_ms(self, now: int) -> int:
-        """Return the remaining time of the session; 0 without a limit."""
+        """Return the remaining time of the session in ms; 0 means no limit."""
         return 0 if self.expires_at is None else max(0, self.expires_at - now)
 
     def _complete(self, step: Accepted, now: int, wall_clock_offset: int) -> Accepted | Rejected:

@@ -54,10 +54,11 @@ class Listener:
 
 
 def allowed_addresses(error: OSError) -> str:
-    """Return which addresses are allowed, given the error of a failed attempt to listen."""
+    """Return which addresses are allowed, for the message about a failed attempt to listen."""
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
-    unknown_host = error.errno is not None and error.errno < 0  # An error code of getaddrinfo.
+    # The number is not an errno but an error code of getaddrinfo.
+    unknown_host = error.errno is not None and error.errno < 0
     if error.errno == errno.EADDRNOTAVAIL or unknown_host:
         return "allowed: an address of this machine, such as 127.0.0.1:9092, or 0.0.0.0:9092 for all of them"
     return f"allowed: an address that this machine can listen on ({error.strerror or error})"

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from .authenticator import ANONYMOUS
 
-# RFC 2253: the short names of a subject's attributes, and the characters that are escaped in their values.
+# Definitions of RFC 2253: the short names of a subject's attributes, and the characters that are escaped in
+# attribute values.
 _SHORT_NAMES: Final = {
     "commonName": "CN",
     "organizationName": "O",

@@ -6,11 +6,11 @@
 
 Rules:
 
-* A failed handshake or a corrupt stream raises TlsError with the reason for the log; `outgoing` then returns
-  the alert. The caller must give the client time to read it: in TLS 1.3 the client has already sent its first
-  request.
+* A failed handshake or a corrupt stream raises TlsError with the reason for the log. `outgoing` then returns
+  the TLS alert. The caller must give the client time to read the alert: in TLS 1.3 the client has already
+  sent its first request.
 * Nothing is encrypted or decrypted before the handshake is complete.
-* `server_context` accepts no weak protocol or cipher; the scanner sslyze finds none.
+* `server_context` accepts no weak protocol or cipher, as the scanner sslyze confirms.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-# The most plaintext bytes per read, 256 KiB; a TLS record has at most 16 KiB.
+# The maximum of plaintext bytes per read: 256 KiB. A TLS record has at most 16 KiB.
 _READ_SIZE: Final = 1 << 18
-# The fatal alert "unexpected message", which Java sends to a client without TLS. OpenSSL sends no alert.
+# The fatal alert "unexpected message". Java sends it to a client without TLS, to which OpenSSL sends no
+# alert.
 _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 10))
 # OpenSSL's error reasons for bytes that are not TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
@@ -45,7 +46,7 @@ def server_context(certificate: str, client_auth: str = "none", ca: str | None =
     context.set_ciphers(_CIPHERS)
     context.load_cert_chain(certificate)
     if client_auth != "none":
-        # As in Kafka, an intermediate certificate in `ca` is enough, without its root.
+        # As in Kafka, `ca` may contain an intermediate certificate without its root.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.load_verify_locations(ca)
         context.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL
@@ -94,7 +95,7 @@ class ServerTls:
         return b"".join(pieces)
 
     def outgoing(self) -> bytes:
-        """Return the bytes to send now; after a TlsError these may be an alert."""
+        """Return the bytes to send now; after a TlsError, the bytes may be an alert."""
         return self._out.read()
 
     def encrypt(self, data: bytes) -> bytes:
@@ -108,7 +109,7 @@ class ServerTls:
         return self._out.read()
 
     def close(self) -> bytes:
-        """Return the close_notify alert to send, which confirms that nothing was truncated."""
+        """Return the close_notify alert to send, which tells the client that the stream is complete."""
         if self.is_handshake_complete:
             with contextlib.suppress(ssl.SSLError):
                 self._ssl.unwrap()

@@ -2,11 +2,12 @@
 
 Rules:
 
-* A user has one password. PLAIN compares it, and the SCRAM credentials are derived from it when it is set.
-  Deriving them at a login would take milliseconds, which would reveal that the name exists.
+* A user has one password. PLAIN compares the password. The SCRAM credentials are derived from it when it is
+  set: a derivation at the login would take milliseconds, which would reveal that the name exists.
   AlterUserScramCredentials changes the SCRAM credentials only, as in Kafka.
-* Salts, and the decoys for unknown names, are derived from a secret of the broker. They are not random: an
-  unknown name gets the same salt at every login, as the name of a user does.
+* An unknown name gets a decoy: a credential that no password matches. Salts and decoys are derived from a
+  secret of the broker. They are not random, so that an unknown name has the same salt at every login, as the
+  name of a user does.
 * No repr contains a password.
 """
 
@@ -29,7 +30,7 @@ MOST_ITERATIONS: Final = 16_384
 class Users:
     """The users of one broker. `passwords` maps user names to passwords.
 
-    Salts and decoys are derived from `secret`.
+    The salts, and the decoys for unknown names, are derived from `secret`.
     """
 
     def __init__(
