@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -10,8 +11,10 @@ import pytest
 from tests.documents import DOCS
 
 
-@pytest.mark.thorough
-@pytest.mark.timeout(3600)
+@pytest.mark.skipif(
+    os.environ.get("KPROTO_PROFILE") != "soak", reason="takes an hour: run it with tox -e soak"
+)
+@pytest.mark.timeout(7200)
 def test_each_rule_of_a_cell_is_pinned_by_its_tests() -> None:
     """The mutants run in a process of their own, as they change the tables."""
     command = [sys.executable, "-m", "tests.rule_mutants"]
