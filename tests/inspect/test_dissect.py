@@ -172,7 +172,7 @@ def test_a_response_is_decoded_for_the_given_api_and_version() -> None:
     ("frame", "at", "why"),
     [
         ("00ff0003 00000001 0000", 0, "no API with the key 255"),
-        ("000c0063 00000001 0000", 2, "Heartbeat has the versions 0-4"),
+        ("000c0063 00000001 0000", 2, f"Heartbeat has the versions {HeartbeatRequest.__versions__}"),
         ("0000000a 00ff0003 00000001 0000", 4, "no API with the key 255"),
     ],
 )
