@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from consumer.options import CONSUMER, PRODUCER
 from kproto import cli
 from kproto.broker.apis import table
 from kproto.broker.settings import SETTINGS, kafka_name
@@ -174,3 +175,35 @@ def test_a_broker_config_is_read(class_name: str, field: str) -> None:
 
 def test_a_config_without_a_reader_is_found() -> None:
     assert not is_read("Settings", "log_flush_interval_ms")
+
+
+# -- options of the clients
+
+
+@cache
+def attributes_of_clients() -> frozenset[str]:
+    """Return the names of all attributes in the modules of `consumer` that may read options."""
+    return frozenset(
+        node.attr
+        for path in (ROOT / "consumer").rglob("*.py")
+        if path != ROOT / "consumer" / "options.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    )
+
+
+def is_applied(option: str) -> bool:
+    """Return whether code reads an option, or the property of `ConsumerOptions` that is computed of it."""
+    computed = {"policy": "as_java", "metadata_recovery_strategy": "recovers"}
+    return computed.get(option, option) in attributes_of_clients()
+
+
+@pytest.mark.parametrize("option", sorted(CONSUMER.keys() | PRODUCER.keys()))
+def test_an_option_of_a_client_is_read(option: str) -> None:
+    assert is_applied(option), (
+        f"{option} (consumer/options.py) has no effect: no module reads options.{option}"
+    )
+
+
+def test_an_option_without_a_reader_is_found() -> None:
+    assert not is_applied("max_poll_bytes")
