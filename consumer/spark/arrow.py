@@ -1,8 +1,8 @@
-"""Convert record batches from the wire to the Arrow batches that Spark accepts.
+"""Converts fetched record batches to the Arrow batches that Spark accepts.
 
-Spark compares the schema of the first batch *exactly* with its own. Dictionary types, large types, and
-timestamps other than microseconds in UTC are rejected. Constant columns (topic, partition) are built once,
-for at most twice the rows, and sliced.
+Spark compares the schema of the first batch *exactly* with its own. It rejects dictionary types, large types,
+and timestamps other than microseconds in UTC. Constant columns (topic, partition) are built once, with at
+most twice as many rows as needed, and sliced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .offsets import Range
 from .values import ERROR, BadValue, ColumnFormat, Decode, module_of
 from .values.arrow_types import arrow_type
 
-# pyarrow has no type stubs.
+# pyarrow is imported as Any, because it has no type stubs.
 pa: Any = pyarrow
 RecordBatch: TypeAlias = Any
 Column: TypeAlias = Any
@@ -32,14 +32,15 @@ Column: TypeAlias = Any
 # The aborted transactions of a fetch response: (producer id, first offset).
 Aborted: TypeAlias = tuple[tuple[int, int], ...]
 
-# Rows per Arrow batch. Between 2,000 and 65,000 rows the JVM is equally fast, and small batches cost more CPU
-# in Python. A million rows of 100 bytes through mapInArrow take 0.69 CPU seconds in batches of 2,000 rows.
-# Batches of 20,000 rows take 0.58 s, and of 50,000 rows 0.55 s (medians of five runs on a busy machine).
+# The maximum of rows in an Arrow batch. Between 2,000 and 65,000 rows the JVM is equally fast, but small
+# batches cost more CPU time in Python. For a million rows of 100 bytes through mapInArrow, batches of 2,000
+# rows take 0.69 CPU seconds, of 20,000 rows 0.58 s, and of 50,000 rows 0.55 s (medians of five runs on a busy
+# machine).
 ROWS = 50_000
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
-# Keys are the names of `schema.COLUMNS` in lower case.
+# The Arrow types of the columns. The keys are the names of `schema.COLUMNS` in lower case.
 TYPES: dict[str, Any] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -56,31 +57,32 @@ TYPES: dict[str, Any] = {
 def batches_before(records: Data, end: int) -> tuple[Data, int | None]:
     """Return the batches that begin before `end`, and the next offset to read.
 
-    Without any batch, no next offset is known: it is returned as None. A gap at the end of a batch counts as
-    read: no record will ever have those offsets.
+    If there is no batch, the next offset is unknown, and None. A gap in the offsets at the end of a batch
+    counts as read, because no record will ever have those offsets.
     """
     next_offset: int | None = None
     size = 0
     for batch in spans(records):
         if batch.base_offset >= end:
-            # If no batch begins before `end`, the requested range is a gap.
+            # If no batch begins before `end`, the requested offsets are a gap without records.
             return records[:size], end if next_offset is None else next_offset
         next_offset, size = batch.last_offset + 1, batch.end
     return records, next_offset
 
 
-# Compressed batches are decompressed in pieces of at most this many bytes and `ROWS` rows, because log lines
-# may expand a hundredfold. Measured with 600,000 lines of 600 bytes: a worker's memory fell from 866 MB for a
-# whole fetch to 245 MB. Its CPU time fell to 40 %. With an aborted transaction in the fetch, the memory fell
-# from 839 MB to 193 MB.
+# The limit in bytes of a piece of compressed batches that is decompressed together. A piece has at most
+# `ROWS` rows as well. The limit saves memory, because log lines may expand a hundredfold. With 600,000 lines
+# of 600 bytes, a worker needed 245 MB instead of 866 MB for a whole fetch, and 40 % of the CPU time. With an
+# aborted transaction in the fetch, it needed 193 MB instead of 839 MB.
 PIECE_BYTES = 1024 * 1024
 
 
 def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted]]:
-    """Split batches into pieces. A piece of compressed batches has at most `PIECE_BYTES` and `ROWS` rows.
+    """Split record batches into pieces. A piece of compressed batches has at most `PIECE_BYTES` and `ROWS`
+    rows.
 
-    A piece has at least one batch. Each piece comes with the aborted transactions of the response that are
-    still open at its start.
+    A piece has at least one batch. It is returned with those aborted transactions of the response that are
+    still open at the start of the piece.
     """
     transactions, open_ = AbortedTransactions(aborted), aborted
     begin = end = size = rows = 0
@@ -90,18 +92,20 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
             yield records[begin:end], open_
             open_ = tuple(transactions.pairs)
             begin, size, rows = end, 0, 0
-        if isinstance(batch, Batch):  # A span is not decoded: no transaction was aborted.
+        # If no transaction was aborted, the elements are spans, which are not decoded.
+        if isinstance(batch, Batch):
             try:
                 transactions.skips(batch)
             except RecordError:
-                # The marker is malformed. The error is raised when the piece is decoded, with the place.
+                # A transaction marker is malformed. `Builder.batches` raises the error with its place in the
+                # log.
                 break
         end, size, rows = batch.end, size + length, rows + count
     yield records[begin:], open_
 
 
 class Builder:
-    """Builds the Arrow batches of one slice, with exactly the columns of a schema."""
+    """Builds the Arrow batches of one slice, with exactly the columns of a given schema."""
 
     def __init__(
         self,
@@ -144,7 +148,7 @@ class Builder:
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _decode(self, records: Columns, first: int, last: int) -> dict[str, Column]:
-        """Return the columns that have a format, and the column ``_error``. Raises BadValue."""
+        """Return the decoded columns (those with a format), and the column ``_error``. Raises BadValue."""
         formatted: dict[str, Column] = {}
         reasons: dict[int, str] = {}
         for column_format, decode in self._decoded:
@@ -167,7 +171,7 @@ class Builder:
         return formatted
 
     def _with_place(self, error: RecordError, position: int) -> RecordError:
-        """Return the same error with its place in the log and what to do."""
+        """Return an error like `error`, with its place in the log and a remedy."""
         problem = error.detail or "the bytes end too early"
         place = f"fetched at offset {position} of {self._range.topic}-{self._range.partition}"
         remedy = "; kafka.check.crcs=false skips the check" if error.field == "crc" else ""
@@ -175,7 +179,7 @@ class Builder:
         return RecordError(error.message, error.version, error.field, error.offset, detail)
 
     def _maker(self, name: str) -> Callable[[Columns, int, int], Column]:
-        """Return a function (records, first row, last row) that builds the column of this name."""
+        """Return a function that builds the column of this name from (records, first row, last row)."""
         topic, partition = self._range.topic, self._range.partition
         match name:
             case "key":
@@ -218,7 +222,7 @@ class Builder:
 
 
 def _decode_non_null(decode: Decode, values: Column) -> tuple[Column, Mapping[int, str]]:
-    """Decode the values that are not null. Nulls stay null."""
+    """Decode the values that are not null, and keep the nulls."""
     if not values.null_count:
         return decode(values)
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -244,7 +248,7 @@ def _repeated(value: object, kind: Any, rows: int) -> Column:
 
 
 def _headers(records: Columns, first: int, last: int) -> Column:
-    """Return the headers. A record without headers has null, as in Spark's own source."""
+    """Return the column of headers. It is null for a record without headers, as in Spark's own source."""
     if not records.has_headers:
         return pa.nulls(last - first, _HEADERS)
     lists = records.slice(first, last).headers_array()

@@ -1,4 +1,6 @@
-"""Spark's own worker daemon with the filters of `worker_output`. `session` configures it."""
+"""Spark's worker daemon with the filters of `worker_output`. `session` sets it as
+``spark.python.daemon.module``.
+"""
 
 from __future__ import annotations
 

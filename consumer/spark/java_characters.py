@@ -1,7 +1,7 @@
-r"""Return which characters of topic names belong to Java's ``\p{NAME}``.
+r"""Determines which characters of topic names have the Java property ``\p{NAME}``.
 
-A topic name consists of ``a-z A-Z 0-9 . _ -``. Only those 65 characters of a property matter. It follows the
-documentation of java.util.regex.Pattern and java.lang.Character (Java 17).
+A topic name consists of ``a-z A-Z 0-9 . _ -``, so a property is reduced to those 65 characters. The module
+follows the documentation of java.util.regex.Pattern and java.lang.Character (Java 17).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ DIGITS = frozenset(string.digits)
 _PUNCTUATION = frozenset("._-")
 NOTHING = frozenset[str]()
 
-# Names that may stand in \p{NAME}: POSIX classes, methods of java.lang.Character, Unicode's binary
-# properties, scripts and blocks.
+# The characters of each name that may stand in \p{NAME}: POSIX classes, methods of java.lang.Character,
+# Unicode's binary properties, scripts and blocks.
 _PROPERTIES: dict[str, frozenset[str]] = {
     "lower": _LOWER,
     "upper": _UPPER,
@@ -74,7 +74,7 @@ _PROPERTIES: dict[str, frozenset[str]] = {
     "inbasic_latin": NAME_CHARACTERS,
     "inbasiclatin": NAME_CHARACTERS,
 }
-# Names that are case-sensitive in Java: POSIX classes and methods.
+# The names that are case-sensitive in Java: POSIX classes and methods.
 _EXACT = {
     **{name: name.capitalize() for name in list(_PROPERTIES)[:13]},
     "ascii": "ASCII",
@@ -97,7 +97,7 @@ _EXACT = {
     "javaunicodeidentifierstart": "javaUnicodeIdentifierStart",
     "javaunicodeidentifierpart": "javaUnicodeIdentifierPart",
 }
-# With (?i), Java does not distinguish upper, lower and title case in these properties.
+# The properties in which Java does not distinguish upper, lower and title case under the flag (?i).
 _CASES = _words(
     "Lu Ll Lt lower upper javalowercase javauppercase javatitlecase islowercase isuppercase istitlecase"
 )

@@ -1,19 +1,18 @@
-r"""Translate Java's regular expressions for topic names (``subscribePattern``) to Python's `re`.
+r"""Translates Java's regular expressions for topic names (``subscribePattern``) to Python's `re`.
 
 Spark's users write Java's syntax: ``\p{Digit}+``, ``[a-z&&[^q]]``, ``\Q..\E``, possessive quantifiers, inline
-flags. Python's `re` supports only some of it. Some of the syntax has another meaning in Python, without an
-error.
+flags. Python's `re` supports only a part of it, and interprets another part differently without an error.
 
 Rules:
 
 * A topic name consists of ``a-z A-Z 0-9 . _ -``. Every character class, whatever its syntax, is therefore
-  reduced to those 65 characters. Line ends, spaces and other alphabets never match.
+  reduced to those 65 characters. Patterns for line ends, spaces and other alphabets never match.
 * The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source:
   `flights` also selects `my-flights-2`, and `^flights$` only `flights`.
-* Syntax that is not supported here, or that Java rejects, raises ConfigError with the position. No syntax is
-  interpreted differently from Java.
+* Syntax that Java rejects, or that this module does not support, raises ConfigError with the position. No
+  syntax is interpreted differently from Java.
 
-It follows the documentation of java.util.regex.Pattern (Java 17).
+The module follows the documentation of java.util.regex.Pattern (Java 17).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 
 
 def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], bool]:
-    """Return a predicate: whether Java's `pattern` matches somewhere in a topic name.
+    """Return a function that says whether Java's `pattern` matches somewhere in a topic name.
 
     Raises ConfigError, with the position, for patterns that Java rejects or Python cannot express.
     """
@@ -57,7 +56,7 @@ def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], b
 
 
 class _Reader:
-    """Reads Java's syntax from left to right, and returns Python's."""
+    """Reads a pattern in Java's syntax from left to right, and translates it to Python's syntax."""
 
     def __init__(self, pattern: str, option: str) -> None:
         self.pattern = pattern
@@ -69,7 +68,7 @@ class _Reader:
         self.names: set[str] = set()
 
     def error_at(self, why: str, at: int | None = None) -> ConfigError:
-        """Return a ConfigError for the text at position `at`, by default the current position."""
+        """Return a ConfigError for the pattern's text at position `at`, by default the current position."""
         where = self.at if at is None else at
         shown = self.pattern[where : where + 8]
         allowed = f"allowed: a regular expression in Java's syntax; at {where}, {shown!r} {why}"
@@ -79,7 +78,7 @@ class _Reader:
         return self.pattern[self.at : self.at + 1]
 
     def accept(self, text: str) -> bool:
-        """Skip `text` if it comes next. Return whether it does."""
+        """Skip `text` if the pattern continues with it. Return whether it does."""
         if not self.pattern.startswith(text, self.at):
             return False
         self.at += len(text)
@@ -99,7 +98,9 @@ class _Reader:
     # ---- structure
 
     def alternatives(self, *, inside: bool) -> str:
-        """Translate the text up to the closing parenthesis, or all of it. Flags inside apply up to it."""
+        """Translate the pattern up to the next closing parenthesis, or to its end. Inline flags apply up to
+        there.
+        """
         flags = self.ignore_case, self.comments
         branches = [self.branch(inside=inside)]
         while self.accept("|"):
@@ -327,7 +328,7 @@ class _Reader:
         return members
 
     def character(self) -> str:
-        """Read one character, which may be escaped."""
+        """Read one character or its escape sequence."""
         at = self.at
         char = self.peek()
         self.at += 1
@@ -364,7 +365,7 @@ class _Reader:
     # ---- classes
 
     def characters(self) -> frozenset[str]:
-        """Read ``[...]`` with Java's ranges, nested classes and intersections."""
+        """Read a character class ``[...]`` with Java's ranges, nested classes and intersections."""
         at = self.at
         self.at += 1
         negated = self.accept("^")
@@ -394,7 +395,7 @@ class _Reader:
         return NAME_CHARACTERS - whole if negated else whole
 
     def member(self) -> frozenset[str]:
-        """Read one member of a class: a nested class, a range or single characters."""
+        """Read one member of a character class: a nested class, a range or single characters."""
         if self.peek() == "[":
             return self.characters()
         if self.pattern.startswith("\\Q", self.at):

@@ -1,14 +1,15 @@
-"""Read partitions and offsets of the cluster on the driver, as Spark's KafkaOffsetReader does.
+"""Reads partitions and offsets of the cluster on the driver, as Spark's KafkaOffsetReader does.
 
 Rules:
 
-* A topic or partition is missing in a `View` only if the cluster says that it does not exist. If it existed
-  before, the cluster must say so several times. All other failures are retried (``fetchOffset.numRetries``,
-  ``fetchOffset.retryIntervalMs``) and then raised.
-* Every wait has a timeout. A driver that hangs while planning shows no error at all (SPARK-32032).
-* An unreachable cluster is retried, as in Java's clients: for ``kafka.default.api.timeout.ms`` if it has
-  answered before, and otherwise for ``kafka.request.timeout.ms``. An explicit, shorter
-  ``kafka.default.api.timeout.ms`` applies in both cases.
+* A topic or partition is missing in a `View` only if the brokers report that it does not exist. If it existed
+  before, it is requested several times before it counts as deleted. All other failures are retried
+  (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then raised.
+* Every wait has a timeout. A driver that hangs during planning would show no error at all (SPARK-32032).
+* While the cluster is unreachable, requests are retried, as in Java's clients. The limit is
+  ``kafka.default.api.timeout.ms`` if the cluster has answered before, and otherwise
+  ``kafka.request.timeout.ms``. If ``kafka.default.api.timeout.ms`` is set and shorter, it applies in both
+  cases.
 * Metadata requests never create topics.
 """
 
@@ -44,8 +45,8 @@ from .selection import Assigned, Bound, GlobalTimestamp, LogEdge, Pattern, Speci
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# How often, and how many seconds apart, a missing topic is requested before it counts as deleted. Brokers
-# learn of a new topic with a delay: one of them may not know it for a moment.
+# How often, and at intervals of how many seconds, a missing topic is requested before it counts as deleted.
+# Brokers learn of a new topic with a delay: one of them may not know it for a moment.
 METADATA_TRIES = 5
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
@@ -57,10 +58,10 @@ API_TIMEOUT_MS = 60_000
 
 
 class ResolvedBound(NamedTuple):
-    """The offsets that a bound refers to.
+    """The offsets to which a bound of the options refers.
 
-    For the partitions in `edges`, the offset is an edge of the log, which moves. For those in `explicit`, it
-    is a number in the options. For all others, it was found by a timestamp.
+    The offset of a partition in `edges` is the start or the end of the log, which moves. The offset of a
+    partition in `explicit` is a number in the options. All other offsets were found by a timestamp.
     """
 
     positions: dict[TopicPartition, int]
@@ -69,7 +70,7 @@ class ResolvedBound(NamedTuple):
 
 
 def report_losses(losses: Collection[str], options: Options) -> None:
-    """Raise DataLoss, or log the losses if failOnDataLoss=false."""
+    """Raise DataLoss if there are losses, or log them if failOnDataLoss=false."""
     if losses and options.fail_on_data_loss:
         raise DataLoss(tuple(losses))
     for loss in losses:
@@ -79,19 +80,19 @@ def report_losses(losses: Collection[str], options: Options) -> None:
 class OffsetReader:
     """Reads the offsets of the partitions that the options select.
 
-    Connects at the first request. Call `close` at the end.
+    The first request opens the connections, and `close` closes them.
     """
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.isolation = options.text("isolation.level", "read_uncommitted")
-        self.partition_count = 0  # Number of partitions in the last metadata response.
+        self.partition_count = 0  # The number of partitions in the last metadata response.
         self._cluster: Cluster | None = None
         self._has_answered = False
 
     @property
     def cluster(self) -> Cluster:
-        """Return the connections to the cluster, opening them if necessary."""
+        """The client of the cluster, which is created if necessary."""
         if self._cluster is None:
             self._cluster = connect(self.options)
         return self._cluster
@@ -107,10 +108,11 @@ class OffsetReader:
     def partitions(
         self, expected: Collection[str] | None = None, *, strict: bool = True
     ) -> tuple[list[TopicPartition], dict[str, str]]:
-        """Return the partitions to read now, in order, and the ids of their topics.
+        """Return the partitions that the query reads now, in order, and the ids of their topics.
 
-        A missing topic in `expected` (None: every topic named in the options) is requested several times.
-        With `strict`, at the start of a query, a missing topic or partition raises UnknownTopic.
+        If a topic of `expected` is missing, it is requested several times. None stands for every topic that
+        the options name. `strict` is for the start of a query: a missing topic or partition then raises
+        UnknownTopic.
         """
         choice = self.options.choice
         wanted: list[str] | None = None
@@ -148,7 +150,7 @@ class OffsetReader:
         return sorted(partitions), ids
 
     def _topics(self, wanted: list[str] | None, expected: Iterable[str]) -> dict[str, TopicView]:
-        """Return the existing topics among `wanted`. With None, return all topics."""
+        """Return the existing topics among `wanted`, or all topics if None."""
         expected, existing = set(expected), dict[str, TopicView]()
         for attempt in range(METADATA_TRIES):
             if attempt:
@@ -156,8 +158,8 @@ class OffsetReader:
             view = self.cluster.metadata(wanted, timeout=self._timeout)
             names = list(view.topics) if wanted is None else wanted
             if wanted is None and (unlisted := expected.difference(names)):
-                # A request for all topics omits topics that the client is not authorized to describe. A
-                # request by name returns the error.
+                # The response for all topics omits topics that the client is not authorized to describe. A
+                # request by name returns the authorization error.
                 view = self.cluster.metadata(unlisted, timeout=self._timeout)
                 names = [*names, *unlisted]
             topics = {name: view.topics[name] for name in names if name in view.topics}
@@ -174,7 +176,7 @@ class OffsetReader:
     # ---- offsets
 
     def view(self, expected: Collection[str] | None = None, *, strict: bool = True) -> View:
-        """Return the current ends of all logs to read. The arguments are the same as of `partitions`."""
+        """Return the current ends of all logs that the query reads. The arguments are as in `partitions`."""
         partitions, ids = self.partitions(expected, strict=strict)
         try:
             return self.view_of(partitions, ids)
@@ -184,37 +186,38 @@ class OffsetReader:
             return self.view_of(partitions, ids)
 
     def view_of(self, partitions: Iterable[TopicPartition], ids: Mapping[str, str]) -> View:
-        """Return the current ends and leader epochs of these logs."""
+        """Return the current ends and leader epochs of the logs of these partitions."""
         offsets = self._list_offsets(dict.fromkeys(partitions, "latest"), self.isolation)
         epochs = {p: offset.leader_epoch for p, offset in offsets.items() if offset.leader_epoch is not None}
         return View({p: offset.offset or 0 for p, offset in offsets.items()}, ids, epochs)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return where each leader epoch ends. Partitions whose end is unknown are omitted."""
+        """Return the end offset of each leader epoch. Partitions whose end is unknown are omitted."""
         try:
             ends = self._retry(
                 lambda: self.cluster.run(epoch_ends(self.cluster.view, epochs, now), self._timeout)
             )
-        except (UnknownTopic, UnsupportedVersion):  # The next metadata request reports UnknownTopic.
+        # If the topic does not exist, the next metadata request reports it.
+        except (UnknownTopic, UnsupportedVersion):
             return {}
         return {p: end for p, end in ends.items() if end is not None}
 
     def ends(
         self, partitions: Iterable[TopicPartition], isolation: str | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the end of each log: the last stable offset under read_committed."""
+        """Return the end of each log: the high watermark, or the last stable offset under read_committed."""
         return self._offsets(dict.fromkeys(partitions, "latest"), isolation)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the start of each log."""
+        """Return the first offset of each log."""
         return self._offsets(dict.fromkeys(partitions, "earliest"))
 
     def resolve(self, bound: Bound, end: Literal["starting", "ending"], ends: Positions) -> ResolvedBound:
-        """Return the offsets that `bound` refers to. `ends` has the current ends of the logs.
+        """Return the offsets to which `bound` refers. `ends` has the current ends of the logs.
 
         Explicit offsets are returned unchanged, even if they are outside of the log. Raises ConfigError if
-        the option does not name exactly the partitions of `ends`. Also raises it if no record is as new as a
-        starting timestamp, unless the options allow it.
+        the option does not name exactly the partitions of `ends`, or if no record is as new as a starting
+        timestamp and the options do not allow this.
         """
         if isinstance(bound, LogEdge):
             return ResolvedBound(dict(ends) if bound.edge == "latest" else self.starts(ends), set(ends))
@@ -258,7 +261,7 @@ class OffsetReader:
         return ResolvedBound(positions, edges)
 
     def begin(self, bound: Bound, view: View) -> dict[TopicPartition, int]:
-        """Return where a new query begins in each partition."""
+        """Return the offset at which a new query starts in each partition."""
         starts, _, numbers = self.resolve(bound, "starting", view.ends)
         if numbers:
             explicit = {p: starts[p] for p in numbers}
@@ -275,7 +278,9 @@ class OffsetReader:
 
     @property
     def _unreachable_limit(self) -> tuple[float, str]:
-        """Return how many seconds an unreachable cluster is retried, and the option that decides."""
+        """Return for how many seconds requests to an unreachable cluster are retried, and the option that
+        sets it.
+        """
         total, first = self._timeout, request_timeout_ms(self.options) / 1000
         shorter = "default.api.timeout.ms" in self.options.client and total < first
         if self._has_answered or shorter:
@@ -285,7 +290,7 @@ class OffsetReader:
     def _offsets(
         self, wants: Mapping[TopicPartition, str], isolation: str | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the edge of each log that `wants` names, "earliest" or "latest"."""
+        """Return the start or end offset of each log: `wants` maps partitions to "earliest" or "latest"."""
         return {
             p: offset.offset or 0
             for p, offset in self._list_offsets(wants, isolation or self.isolation).items()
@@ -294,7 +299,7 @@ class OffsetReader:
     def _list_offsets(
         self, wants: Mapping[TopicPartition, str], isolation: str
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return the offsets of the edges that `wants` names, with their leader epochs."""
+        """Return offsets with their leader epochs: `wants` maps partitions to "earliest" or "latest"."""
         if not wants:
             return {}
         return self._retry(
@@ -302,7 +307,7 @@ class OffsetReader:
         )
 
     def _retry(self, request: Callable[[], T]) -> T:
-        """Return the result of `request`, retried as fetchOffset.numRetries says."""
+        """Return the result of `request`, which is retried as often as fetchOffset.numRetries allows."""
         timeout, option = self._unreachable_limit
         for retries_left in reversed(range(self.options.fetch_offset_retries + 1)):
             try:
@@ -310,7 +315,7 @@ class OffsetReader:
             except (RequestTimedOut, Retriable) as error:
                 if not retries_left:
                     error.add_note(f"It was retried {self.options.fetch_offset_retries} times; {_RETRIES}.")
-                    # The stack frames of kproto do not help the user.
+                    # The user does not need kproto's stack frames.
                     raise error.with_traceback(None) from None
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
             else:
@@ -320,9 +325,9 @@ class OffsetReader:
 
 
 def retry_while_unreachable(request: Callable[[], T], seconds: float, option: str) -> T:
-    """Return the result of `request`, retried for `seconds` while the cluster is unreachable.
+    """Return the result of `request`. Retry it for at most `seconds` while the cluster is unreachable.
 
-    `option` is the option that sets the time. Raises ConnectionFailed after it.
+    `option` is the option that sets the time. Raises ConnectionFailed when the time has passed.
     """
     end, pause = time.monotonic() + seconds, PAUSE_S
     for tries in count():
@@ -340,7 +345,7 @@ def retry_while_unreachable(request: Callable[[], T], seconds: float, option: st
 
 
 def connect(options: Options) -> Cluster:
-    """Return a client of the cluster that the options name. It connects at its first request."""
+    """Return a client of the cluster that the options name. The client connects at its first request."""
     timeout_ms = request_timeout_ms(options)
     return Cluster(
         options.bootstrap_servers,

@@ -1,33 +1,35 @@
-"""Compute what a query reads next, what it has lost, and how the work is divided. No I/O, no clock.
+"""Computes the offsets of the next batch, the losses of a query, and its division into ranges. No I/O, no
+clock.
 
-An offset of a query has the *next* record to read of each partition. Spark writes its JSON to the checkpoint,
-and shows it in the query's progress. The JSON has the form topic -> partition -> offset, as in Spark's own
-source:
+An offset of a query contains the offset of the *next* record to read in each partition. Spark writes its JSON
+to the checkpoint, and shows it in the query's progress. The JSON maps topics to partitions and offsets, as in
+Spark's own source:
 
     {"@flights id=c0ff… began=2:0": {}, "@flights epochs=0:3,1:3,2:5": {},
      "flights": {"0": 17, "1": 9, "2": 4}}
 
-The checkpoint stores nothing else of a source. Everything else that must survive a crash is therefore stored
-in keys that cannot be topic names, each with an empty object. Other readers see them as topics without
+The checkpoint stores nothing else of a source. All other data that must survive a crash is therefore stored
+in keys that cannot be topic names, each with an empty object. Other readers see these keys as topics without
 partitions. The keys contain the topic's id, the first offsets of new partitions (``began=``), and the leader
 epoch of each log. (Before the first release the keys were "@ids" and "@began" with values, which are still
 read.)
 
 Rules:
 
-* Spark compares offsets as *text*. `Offsets.to_json` is therefore deterministic: topics by name, partitions
-  by number. Another key order would be a "new" offset, and cause an endless series of empty batches.
-* The end of a batch contains the first offset of each partition that is new in it. ``partitions(start, end)``
-  needs nothing else. After a crash the batch is therefore repeated with the same range. This includes the
-  first batch, although Spark does not store an initial offset.
+* Spark compares offsets as *text*. `Offsets.to_json` is therefore deterministic: topics are sorted by name,
+  and partitions by number. Another order would be a "new" offset, and cause an endless series of empty
+  batches.
+* The end of a batch contains the first offset of each partition that is new in it, so ``partitions(start,
+  end)`` needs only the two offsets. After a crash the batch is therefore repeated with the same range. This
+  includes the first batch, although Spark does not store an initial offset.
 * The first end of a new query contains the first offset of every partition, even if there is nothing to read.
   Spark runs a batch up to that end in any case, and the options are not evaluated again.
 * A query that has begun without any partition is not a new query. Its offset is `{"@": {}}` (Spark's own
   source writes `{}`), and the offset of a new query is `{"@new": {}}`. A topic that appears later is read
   from its start, whatever `startingOffsets` says.
-* A position moves back only to where a log was truncated, or to the start of a re-created log. Both are data
-  loss and require failOnDataLoss=false.
-* Truncation is detected by leader epochs, because the log may have grown beyond the position since. Records
+* A position moves back only to the offset at which a log was truncated, or to the start of a re-created log.
+  Both are data loss and require failOnDataLoss=false.
+* Truncation is detected by leader epochs, because the log may have grown beyond the position again. Records
   that were read under epoch 3 lie below the end of epoch 3, or were truncated there. Without epochs (an older
   checkpoint or broker), truncation is detected only while the log is shorter than the position.
 * Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
@@ -54,7 +56,7 @@ _EPOCHS = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")
 
 
 class DataLoss(KprotoError):
-    """Records that the query should have read have been deleted or truncated.
+    """The error that records which the query should have read were deleted or truncated.
 
     `losses` describes each loss in one line.
     """
@@ -75,8 +77,9 @@ class DataLoss(KprotoError):
 class Offsets:
     """The progress of a query: its position in each partition, and what its next batch needs.
 
-    `ids` are the topic ids, `began` the first offsets of new partitions, and `epochs` the leader epochs when
-    the offsets were determined. `begun` distinguishes a query without partitions from a new one.
+    `ids` are the topic ids, `began` the first offsets of new partitions, and `epochs` the leader epochs at
+    the time when the offsets were determined. `begun` distinguishes a query that has begun without partitions
+    from a new query.
     """
 
     positions: Positions = field(default_factory=dict[TopicPartition, int])
@@ -87,7 +90,7 @@ class Offsets:
 
     @property
     def new(self) -> bool:
-        """Return whether the query is new. A query that has begun without partitions is not new."""
+        """Whether the query is new. A query that has begun without partitions is not new."""
         return not (self.positions or self.begun)
 
     @classmethod
@@ -112,14 +115,14 @@ class Offsets:
         return cls(positions, ids, began, epochs, begun=not positions and _NEW not in json_object)
 
     def to_json(self) -> dict[str, object]:
-        """Return a JSON object whose text is always the same for the same offsets."""
+        """Return a JSON object. Its text is the same whenever the offsets are the same."""
         began, epochs = _texts(self.began), _texts(self.epochs)
         json: dict[str, object] = {} if self.positions else {_NEW if self.new else _BEGUN: {}}
         for topic in sorted({*began, *self.ids}):
             topic_id = f" id={self.ids[topic]}" if topic in self.ids else ""
             starts = f" began={began[topic]}" if topic in began else ""
             json[f"@{topic}{topic_id}{starts}"] = {}
-        # A release that does not know epochs ignores these keys, because they are separate.
+        # The epochs have their own keys, which a release that does not know epochs ignores.
         json.update({f"@{topic} epochs={epochs[topic]}": {} for topic in sorted(epochs)})
         json.update(_nested(self.positions))
         return json
@@ -127,12 +130,12 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The ends of all logs to read and the ids of their topics at one moment.
+    """The ends of all logs that a query reads and the ids of their topics, at one moment.
 
-    An end is the high watermark, or the last stable offset under read_committed. `ids` lacks topics of
-    brokers without topic ids (before Kafka 2.8). `epochs` lacks partitions of brokers that do not return
+    An end is the high watermark, or the last stable offset under read_committed. `ids` lacks the topics of
+    brokers without topic ids (before Kafka 2.8). `epochs` lacks the partitions of brokers that do not return
     leader epochs (before 2.1). `truncations` has the offsets at which logs were truncated below the query's
-    position, as far as known.
+    position, if they are known.
     """
 
     ends: Positions
@@ -145,8 +148,8 @@ class View:
 class Range:
     """The records of one partition from `start` to `end`, exclusive.
 
-    A bound that is `open` is an edge of the log. The edge at the time of reading applies, because it may have
-    moved.
+    An open start or end is the start or end of the log. Since that offset may have moved, a reader determines
+    it again.
     """
 
     topic: str
@@ -164,11 +167,10 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happened to the logs since the offset `start`.
+    """The changes of the logs since the offset `start` of a query.
 
-    Partitions in `new` were never read. Partitions in `recreated` belong to a topic that was deleted and
-    re-created. Logs in `truncated` were truncated below the position. Partitions in `removed` no longer
-    exist.
+    `new` has the partitions that were never read, `recreated` those whose topic was deleted and re-created,
+    `truncated` those whose log was truncated below the position, and `removed` those that no longer exist.
     """
 
     new: tuple[TopicPartition, ...] = ()
@@ -183,8 +185,8 @@ def find_changes(
 ) -> Changes:
     """Compare the progress of a query with the current logs. `losses` describes every loss.
 
-    `is_selected` returns whether the options select a partition. A partition that they no longer select was
-    not deleted.
+    `is_selected` says whether the options select a partition. A partition that is no longer selected is
+    reported as such and not as deleted.
     """
     new = tuple(sorted(set(view.ends) - set(start.positions)))
     recreated: list[TopicPartition] = []
@@ -196,7 +198,8 @@ def find_changes(
         topic, partition_number = partition
         known_id, current_id = start.ids.get(topic), view.ids.get(topic)
         if known_id is not None and current_id is not None and known_id != current_id:
-            if position and topic not in reported_topics:  # At position 0, no record is known to be lost.
+            # If the position is 0, no record was read, and none is known to be lost.
+            if position and topic not in reported_topics:
                 losses.append(
                     f"topic {topic} was deleted and re-created (its id was {known_id}, and is {current_id})"
                 )
@@ -227,7 +230,7 @@ def find_changes(
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """Return the last known leader epochs of logs that have a newer leader now and may be truncated."""
+    """Return the last known leader epoch of each log that has a newer leader now, and so may be truncated."""
     return {
         p: epoch
         for p, epoch in start.epochs.items()
@@ -245,11 +248,11 @@ def advance(
     limit: int | None = None,
     ceiling: View | None = None,
 ) -> Offsets:
-    """Return the end of the next batch, or the very object `start` if there is nothing to do.
+    """Return the end of the next batch, or the object `start` itself if there is no batch.
 
-    `starts` has the first position of every partition that needs one (see `find_changes`): new, re-created or
-    truncated. `limit` is the largest number of offsets in the batch, divided in proportion to the backlog of
-    each partition. `ceiling` has ends that must not be exceeded.
+    `starts` has the first position of each partition that is new, re-created or truncated (see
+    `find_changes`). `limit` is the largest number of offsets in the batch, which is divided in proportion to
+    each partition's backlog. `ceiling` has ends that must not be exceeded.
     """
     ends = dict(view.ends)
     if ceiling is not None:
@@ -283,7 +286,7 @@ def advance(
 def describe_trimmed(new: Positions) -> list[str]:
     """Describe the records of new partitions that were deleted before the query could read them.
 
-    `new` has the starts of their logs.
+    `new` maps each partition to the start of its log.
     """
     return [
         f"partition {topic}-{partition_number} is new to this query, and its log begins at {first}: "
@@ -294,10 +297,10 @@ def describe_trimmed(new: Positions) -> list[str]:
 
 
 def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
-    """Divide `limit` offsets in proportion to each partition's backlog.
+    """Divide `limit` offsets among the partitions, in proportion to each partition's backlog.
 
-    Each share is rounded down, and is at least one, so that every partition makes progress. Spark's own
-    source computes the same numbers.
+    Each share is rounded down, and is at least one, so that every partition makes progress. The numbers are
+    those of Spark's own source.
     """
     total = sum(backlog.values())
     return {p: min(waiting, max(1, int(limit * (waiting / total)))) for p, waiting in backlog.items()}
@@ -306,19 +309,19 @@ def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
 def should_wait(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
     """Return whether minOffsetsPerTrigger and maxTriggerDelay delay a batch of `waiting` offsets.
 
-    `since_last_ms` is the time since the last batch of this run. The first batch of a run, which has no such
-    time, is never delayed.
+    `since_last_ms` is the time since the last batch of this run, or None before the first batch, which is
+    never delayed.
     """
     return least is not None and since_last_ms is not None and waiting < least and since_last_ms < longest_ms
 
 
 def waiting(start: Offsets, end: Offsets) -> int:
-    """Return the number of offsets between two offsets of a query."""
+    """Return how many offsets lie between two offsets of a query, in all partitions together."""
     return sum(r.size for r in ranges(start, end))
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """Return the ranges of the batch from `start` to `end`, in order. They depend on the arguments only."""
+    """Return the ranges of the batch from `start` to `end`, in order. The result depends on nothing else."""
     result: list[Range] = []
     for partition, stop in sorted(end.positions.items()):
         begin = end.began.get(partition, start.positions.get(partition))
@@ -342,8 +345,8 @@ def split(
 ) -> list[Range]:
     """Cut ranges into at least `least` pieces of at most `most_records` offsets each.
 
-    The longest pieces are cut first, into equal parts. A single offset cannot be cut. Short ranges may
-    therefore give fewer pieces.
+    The longest pieces are cut first, into equal parts. A single offset cannot be cut, so short ranges may
+    give fewer pieces than `least`.
     """
     ranges = [r for r in ranges if r.size > 0 or r.open_end]
     parts = [1 if most_records is None else max(1, -(-r.size // most_records)) for r in ranges]
@@ -367,7 +370,8 @@ def check_partitions(
 ) -> None:
     """Raise ConfigError unless an option's JSON names exactly the assigned partitions.
 
-    Each topic in `topics` must have an assigned partition. The error shows both sets.
+    Each topic in `topics` must have an assigned partition. The error shows the named and the assigned
+    partitions.
     """
     named_set, assigned_set = set(named), set(assigned)
     unread_topics = set(topics) - {p.topic for p in assigned_set}
@@ -388,7 +392,7 @@ def check_partitions(
 def clamp_starts(
     option: str, starts: Positions, log_starts: Positions, log_ends: Positions
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Move starts that are outside of their logs to the log's edge. Describe each of them as a loss."""
+    """Move each start that is outside of its log to the log's start or end. Describe each as a loss."""
     losses: list[str] = []
     for (topic, partition_number), start in sorted(starts.items()):
         log_start, log_end = (at[TopicPartition(topic, partition_number)] for at in (log_starts, log_ends))
@@ -412,10 +416,10 @@ def batch_ranges(
     explicit_starts: Collection[TopicPartition] = (),
     explicit_ends: Collection[TopicPartition] = (),
 ) -> tuple[list[Range], list[str]]:
-    """Return the ranges of a batch query, and the losses.
+    """Return the ranges that a batch query reads, and the descriptions of its losses.
 
-    An explicit bound outside of the log is moved to the log's edge and is a loss. A bound that was looked up
-    may be outside of the log as well, because logs grow and shrink between the requests. That is not a loss.
+    An explicit start or end outside of the log is moved to the log's start or end, and is a loss. If the
+    offset was looked up, this is not a loss, because logs grow and shrink between the requests.
     """
     result: list[Range] = []
     losses: list[str] = []
@@ -443,7 +447,7 @@ def batch_ranges(
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
-    """Cut a range into this number of equal parts. Only its outer ends stay open."""
+    """Cut a range into equal parts. The first part keeps an open start, and the last part an open end."""
     if parts == 1:
         return [whole]
     at = [whole.start + whole.size * i // parts for i in range(parts + 1)]
@@ -459,7 +463,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _texts(numbers: Positions) -> dict[str, str]:
-    """Return topic -> ``0:17,1:9``, the form of the keys that begin with ``@``."""
+    """Return ``0:17,1:9`` for each topic, as it is written in the keys that begin with ``@``."""
     pairs: dict[str, list[str]] = {}
     for (topic, partition), number in sorted(numbers.items()):
         pairs.setdefault(topic, []).append(f"{partition}:{number}")
@@ -479,13 +483,13 @@ def _nested(positions: Positions) -> dict[str, object]:
 
 
 def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
-    """Parse topic -> partition -> offset. Raises ConfigError for anything else."""
+    """Parse JSON that maps topics to partitions and offsets. Raises ConfigError for any other content."""
     positions: dict[TopicPartition, int] = {}
     for topic, partitions in topics.items():
         if not isinstance(partitions, Mapping):
             raise _broken({topic: partitions})
         for number, position in cast("Mapping[str, object]", partitions).items():
-            # A bool is rejected, and so is a number that would be rounded. Brokers have 64-bit offsets.
+            # A bool is rejected, and so is a float. The limit is that of Kafka's 64-bit offsets.
             is_offset = type(position) is int and 0 <= position < 1 << 63
             if not (is_offset and number.isascii() and number.isdigit()):
                 raise _broken({topic: {number: position}})
@@ -494,7 +498,7 @@ def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
 
 
 def _broken(value: object) -> ConfigError:
-    """Return the error for offsets in a checkpoint that cannot be read."""
+    """Return the error for offsets in a checkpoint that cannot be parsed."""
     reason = (
         'its offsets are not JSON such as {"flights": {"0": 17}}: the last file in its folder "offsets" was '
         "edited, is broken, or belongs to another source. Restore a copy of it, or start with a new "

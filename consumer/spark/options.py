@@ -1,20 +1,23 @@
-"""Parse and check the options of ``format("kproto")`` before anything is planned.
+"""Parses and checks the options of ``format("kproto")`` before a query is planned.
 
-The names are the same as in Spark's own Kafka source. To migrate a query, change only the name of the format.
+The option names are those of Spark's own Kafka source. To migrate a query, change only the name of the
+format.
 
 Rules:
 
-* Spark passes option names in lower case. Names are compared case-insensitively, and shown as documented.
-* `parse`, which the data source calls in its constructor, checks every option. A wrong value therefore fails
-  at ``load()``, with the option, the value and what is allowed. `Options.for_batch`, `Options.for_stream` and
-  `Options.for_sink` check what is specific to a batch, a stream or a sink.
+* Spark passes option names in lower case. Names are compared without regard to case, and errors show them as
+  documented.
+* `parse`, which the data source calls in its constructor, checks every option. An invalid value therefore
+  fails at ``load()``, with the option, the value and the allowed values. `Options.for_batch`,
+  `Options.for_stream` and `Options.for_sink` check what is specific to a batch, a stream or a sink.
 * An unknown option is rejected, with the most similar known name. If a misspelt ``maxOffsetPerTrigger`` were
   ignored, the query would have no limit.
 * Options that Spark's own source ignores are ignored with a warning, such as a stream's limits in a batch, or
-  options for reading in a sink. A program can therefore be moved unchanged.
+  options for reading in a sink. A program can therefore be migrated unchanged.
 * ``kafka.*`` options are passed to kproto's client, and those for TLS and SASL to `security`. Options that
-  would change the meaning of a read (``auto.offset.reset``, deserializers, ``enable.auto.commit``) are
-  rejected. Options for group membership, which this source does not use, are accepted and have no effect.
+  would change which records are read, or in which form (``auto.offset.reset``, deserializers,
+  ``enable.auto.commit``), are rejected. Options for group membership, which this source does not use, are
+  accepted and have no effect.
 """
 
 from __future__ import annotations
@@ -51,8 +54,8 @@ log = logging.getLogger(__name__)
 class Options:
     """The parsed options. They can be pickled, and are the same in every process that Spark starts.
 
-    `names` has the documented names of the options that were set. A batch, stream or sink rejects some of
-    them.
+    `names` has the documented names of the options that were set. Some of them are rejected in a batch, a
+    stream or a sink.
     """
 
     bootstrap_servers: str
@@ -70,7 +73,8 @@ class Options:
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
-    # Spark's own source uses spark.network.timeout, which a Python source cannot read. Its default is 120 s.
+    # The default of Spark's spark.network.timeout, 120 s. Spark's own source uses that setting, which a
+    # Python source cannot read.
     poll_timeout_ms: int = 120_000
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 1_000
@@ -81,15 +85,15 @@ class Options:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return the key under which this process shares connections between the slices of one query."""
+        """The key under which the slices of a query share connections in a worker process."""
         return (os.getpid(), self.bootstrap_servers, self.access, *sorted(self.client.items()))
 
     def text(self, name: str, default: str) -> str:
-        """Return a textual ``kafka.*`` option by Kafka's name."""
+        """Return the text of a ``kafka.*`` option by Kafka's name, or the default."""
         return str(self.client.get(name, default))
 
     def number(self, name: str, default: int) -> int:
-        """Return a numeric ``kafka.*`` option by Kafka's name."""
+        """Return the number in a ``kafka.*`` option by Kafka's name, or the default."""
         value = self.client.get(name, default)
         assert isinstance(value, int)
         return value
@@ -141,7 +145,7 @@ class Options:
         return self
 
     def for_reading(self) -> None:
-        """Check what batches and streams have in common."""
+        """Check the options that batches and streams have in common."""
         if self.choice is None:
             self._refuse("topic", "it is for writing; set subscribe to the topics to read")
             self._refuse("path", "load() takes no name; set subscribe to the topics to read")
@@ -168,7 +172,7 @@ class Options:
 
 
 def parse(options: Mapping[str, str]) -> Options:
-    """Parse the options that Spark passes. Raises ConfigError for the first wrong one."""
+    """Parse the options that Spark passes. Raises ConfigError for the first invalid option."""
     values: dict[str, str] = {}
     client: dict[str, str] = {}
     if not options:
@@ -214,7 +218,7 @@ def parse(options: Mapping[str, str]) -> Options:
 
 
 def _hint(name: str) -> str:
-    """Return a suggestion for an unknown option name in lower case."""
+    """Return a suggestion for an unknown option, whose name is given in lower case."""
     dotted = name.replace("_", ".")
     if dotted in {"bootstrap.servers", *_CLIENT, *_REFUSED, *_WITHOUT_EFFECT}:
         return f"did you mean kafka.{dotted}?"
@@ -235,7 +239,7 @@ def _hint(name: str) -> str:
 def _client(options: Mapping[str, str]) -> dict[str, object]:
     """Parse the ``kafka.*`` options under Kafka's dotted names.
 
-    Raises ConfigError for options that cannot be honoured.
+    Raises ConfigError for options that are unknown or not supported.
     """
     client: dict[str, object] = {}
     for key, value in options.items():
@@ -243,7 +247,7 @@ def _client(options: Mapping[str, str]) -> dict[str, object]:
         if key in _REFUSED:
             raise ConfigError(name, value, _REFUSED[key])
         if key in _MAY_BE_EMPTY and not value.strip():
-            continue  # An empty text is Java's default.
+            continue  # In Java an empty text selects the default.
         if key in _CLIENT:
             client[key] = _CLIENT[key](name, value)
         elif key not in _WITHOUT_EFFECT:
@@ -274,8 +278,8 @@ _REFUSED = {
     "transaction.two.phase.commit.enable": "each task commits its own transaction; set transactionalIdPrefix",
 }
 
-# Options for group membership, which neither Spark's source nor this one uses, and for the Java client's own
-# buffers, metrics and reconnection.
+# The options that have no effect: those for group membership, which neither Spark's source nor this one uses,
+# and those for the Java client's own buffers, metrics and reconnection.
 _WITHOUT_EFFECT = frozenset(
     {
         "group.id", "group.instance.id", "group.protocol", "group.remote.assignor",
@@ -304,7 +308,7 @@ _MAY_BE_EMPTY = ("client.id", "client.rack")
 
 
 def _from_zero(name: str, value: str) -> int:
-    """Read a number that may be 0 in Java's clients. kproto reads 0 as 1, which has the same effect."""
+    """Parse a number that may be 0 in Java's clients. 0 is replaced by 1, which has the same effect."""
     return max(1, integer(0, _INT32)(name, value))
 
 
@@ -342,7 +346,7 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "max.in.flight.requests.per.connection": integer(1, _INT32),
 }
 
-# Options of Spark's source and of kproto: documented name -> (attribute of Options, parser) ---------------
+# The options of Spark's source and of kproto: each documented name with an attribute of Options and a parser.
 
 _PLAIN: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "startingOffsetsByTimestampStrategy": ("starting_without_match", one_of("error", "latest")),
@@ -376,9 +380,9 @@ _NO_TABLES = (
     "OPTIONS ..."
 )
 
-# Options that Spark's own source and sink do not have: no existing program uses them.
+# The options that Spark's own source and sink do not have, so that no existing program uses them.
 _OURS = frozenset({"commitGroupId", *decoding.NAMES})
 
-# Options that Spark adds, or that users set for all formats.
+# The options that Spark adds, or that users set for all formats. They are ignored.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
 _SPARKS = ("spark.", "_", "asyncprogresstracking")

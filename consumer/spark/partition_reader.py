@@ -1,18 +1,18 @@
-"""Read the records of a slice as Arrow batches on an executor. No Python object per record.
+"""Reads the records of a slice as Arrow batches on an executor, without a Python object for each record.
 
 Rules:
 
-* A range that is open at the end of its log ends where the log ends when reading begins. If the batch was
-  planned for the action that reads it, the planned end applies.
+* A range with an open end ends where its log ends when reading begins. If the batch was planned for the
+  action that reads it, the planned end applies.
 * Reading stops by offset, not by count. Compaction, transaction markers and aborted transactions leave gaps,
-  so that a slice may have fewer records than offsets. Brokers send whole batches, which are cut at both ends
-  of the slice.
+  so that a slice may have fewer records than offsets. Brokers send whole batches, whose records outside of
+  the slice are dropped.
 * A slice that cannot be read completely is an error (DataLoss, or a timeout that names the partition). With
   failOnDataLoss=false, only deleted or truncated records may be missing.
-* The records of a topic that was re-created after the slice was planned are different records: topics are
-  compared by id. Only a later action that reads whole logs identifies topics by name.
-* Every wait has a timeout: kafkaConsumer.pollTimeoutMs without progress raises.
-* One fetch is always in flight while the previous one is decoded and passed to the JVM.
+* The records of a topic that was re-created after the slice was planned are not read instead, because topics
+  are compared by id. Only a later action that reads whole logs identifies topics by name.
+* Every wait has a timeout: if no records arrive for kafkaConsumer.pollTimeoutMs, an error is raised.
+* One fetch is always in flight while the records of the previous one are decoded and passed to the JVM.
 * Connections live as long as the worker process, which Spark uses for many slices. A forked process opens its
   own connections.
 """
@@ -48,12 +48,12 @@ from .slices import Slice
 
 T = TypeVar("T")
 
-# Size limit of one fetch, 16 MiB. Kafka's consumers use 1 MiB for each of many partitions. Here one partition
-# is read at a time, and larger responses need fewer round trips.
+# The size limit of one fetch, 16 MiB. Kafka's consumers use 1 MiB, for each of many partitions. A slice reads
+# one partition at a time, and larger responses need fewer round trips.
 FETCH_BYTES = 16 * 1024 * 1024
 
-# A fetch for the last records of a slice requests about their size, because the records after them belong to
-# another slice. The fetch uses this size of a record in bytes until some records were read. Brokers send
+# The assumed size of a record in bytes, until some records were read. It limits the fetch for the last
+# records of a slice to about their size, because the records after them belong to another slice. Brokers send
 # whole batches in any case.
 GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
@@ -80,7 +80,7 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
 
 @dataclass(slots=True)
 class _Worker:
-    """What a worker process keeps between slices."""
+    """The objects that a worker process keeps between slices."""
 
     cluster: Cluster
     fetcher: ThreadPoolExecutor
@@ -102,13 +102,13 @@ _frozen: set[int] = set()
 
 
 def _freeze_imported_objects() -> None:
-    """Exclude the objects that exist now from garbage collection.
+    """Exclude the objects that exist at this moment from garbage collection.
 
-    Spark's workers collect garbage after every task and traverse everything that was imported. For a small
-    task this takes ten times the CPU of the rest of the task.
+    Spark's workers run the garbage collector after every task, and it traverses all imported modules. For a
+    small task this takes ten times the CPU time of the task itself.
     """
-    # gc.get_freeze_count() would traverse the frozen objects as well. The ids of the frozen processes are
-    # stored instead.
+    # The ids of the processes that have frozen their objects. gc.get_freeze_count() is not used, because it
+    # traverses the frozen objects.
     if "pyspark.worker" in sys.modules and os.getpid() not in _frozen:
         _frozen.add(os.getpid())
         gc.collect()
@@ -116,7 +116,7 @@ def _freeze_imported_objects() -> None:
 
 
 class _Fetches:
-    """The fetches of one slice. One fetch is always ahead of the records that are being decoded."""
+    """The fetches of one slice. One fetch runs ahead while records are being decoded."""
 
     def __init__(self, range_: Range, options: Options) -> None:
         self.range = range_
@@ -135,7 +135,7 @@ class _Fetches:
         return self.worker.fetcher.submit(self._fetch, position)
 
     def _fetch(self, position: int) -> FetchedBytes:
-        """Fetch until the response has records or a final error, at most for kafkaConsumer.pollTimeoutMs."""
+        """Fetch until there are records or a final error, at most for kafkaConsumer.pollTimeoutMs."""
         deadline = time.monotonic() + self.options.poll_timeout_ms / 1000
         size = self.worker.record_bytes.get(self.partition, GUESSED_RECORD_BYTES)
         most = min(self.most_bytes, max(LEAST_FETCH_BYTES, int((self.range.end - position) * size * 1.1)))
@@ -165,7 +165,9 @@ class _Fetches:
         raise RequestTimedOut("Fetch", timeout_ms, f"{detail}; see kafkaConsumer.pollTimeoutMs")
 
     def _fetch_once(self, position: int, most: int, timeout: float) -> FetchedBytes:
-        """Return one fetch response for the planned topic. Raises LogDeleted if the topic was re-created."""
+        """Send one fetch and return its response. Raises LogDeleted if the topic was re-created since it was
+        planned.
+        """
         topic = self.range.topic
         answer = self.worker.cluster.fetch(
             {self.partition: position},
@@ -179,7 +181,7 @@ class _Fetches:
         ).get(self.partition)
         if answer is not None and self.range.topic_id in (None, self._topic_id()):
             return answer
-        # The metadata of this worker may be older than the plan.
+        # This worker's metadata may be older than the plan, and is requested again.
         self.worker.cluster.metadata([topic], timeout=timeout)
         if self._topic_id() not in (None, self.range.topic_id):
             ids = f"its id was {self.range.topic_id}, and is {self._topic_id()}"
@@ -189,7 +191,9 @@ class _Fetches:
         )
 
     def _contradiction(self, position: int) -> str:
-        """Describe how the log contradicts an OFFSET_OUT_OF_RANGE error, or return an empty text."""
+        """Return how the log's offsets contradict an OFFSET_OUT_OF_RANGE error, or an empty text if they do
+        not.
+        """
         first = _log_edge(self.range, "earliest", self.options)
         last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
         contradiction = f"the broker reports OFFSET_OUT_OF_RANGE, although the log is from {first} to {last}"
@@ -201,12 +205,12 @@ class _Fetches:
 
 
 class LogDeleted(KprotoError):
-    """The log for which the slice was planned does not exist any more. The text says why."""
+    """The error that the log for which the slice was planned no longer exists. Its text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Whole record batches. Records below `position` were read before or deleted, and are skipped."""
+    """Fetched record batches. Records below `position` are skipped: they were read before or are deleted."""
 
     records: Data
     aborted: Aborted
@@ -214,7 +218,9 @@ class _Chunk:
 
 
 def _current_range(slice_: Slice, options: Options) -> Range:
-    """Return the range with the current end of its log, if it is open and not planned for this action."""
+    """Return the range to read: an open end that was not planned for this action is replaced by the log's
+    current end.
+    """
     range_ = slice_.range
     if not range_.open_end or (slice_.plan is not None and slice_.plan.is_of_this_action()):
         return range_
@@ -223,7 +229,7 @@ def _current_range(slice_: Slice, options: Options) -> Range:
             range_ = _range_of_recreated_topic(range_, options)
         end = _log_edge(range_, "latest", options)
     except UnknownTopic:
-        return range_  # The fetch determines what happened to the topic.
+        return range_  # The fetch determines whether the topic was deleted or re-created.
     if end < range_.end:
         name = f"{range_.topic}-{range_.partition}"
         report_losses(
@@ -234,9 +240,9 @@ def _current_range(slice_: Slice, options: Options) -> Range:
 
 
 def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
-    """Return an empty range at the start of the topic if the topic was re-created, else `range_`.
+    """Return `range_`, or an empty range at the start of the log if the topic was re-created.
 
-    Call it only for a range that covered the whole log when it was planned.
+    The function is only for a range that covered the whole log when it was planned.
     """
     cluster = _worker(options).cluster
     view = _retry_while_unreachable(
@@ -250,7 +256,7 @@ def _range_of_recreated_topic(range_: Range, options: Options) -> Range:
 
 
 def _log_edge(range_: Range, which: str, options: Options, isolation: str | None = None) -> int:
-    """Return where the log of a range begins ("earliest") or ends ("latest")."""
+    """Return the first offset ("earliest") or the end offset ("latest") of a range's log."""
     cluster, partition = _worker(options).cluster, TopicPartition(range_.topic, range_.partition)
     isolation = isolation or options.text("isolation.level", "read_uncommitted")
     wants = {partition: which}
@@ -261,7 +267,7 @@ def _log_edge(range_: Range, which: str, options: Options, isolation: str | None
 
 
 def _retry_while_unreachable(request: Callable[[float], T], options: Options) -> T:
-    """Call `request` with a timeout in seconds. Call it again while the cluster is unreachable."""
+    """Call `request` with a timeout in seconds, and repeat it while the cluster is unreachable."""
     timeout = options.poll_timeout_ms / 1000
     return retry_while_unreachable(lambda: request(timeout), timeout, "kafkaConsumer.pollTimeoutMs")
 
@@ -304,7 +310,7 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
 
 
 def _resume_position(fetches: _Fetches, position: int) -> int:
-    """Return where to continue if `position` is not in the log, at most the end of the slice."""
+    """Return the offset to continue at if `position` is not in the log, at most the end of the slice."""
     range_ = fetches.range
     first = _log_edge(range_, "earliest", fetches.options)
     if first <= position:

@@ -1,9 +1,9 @@
-"""Monitor queries: how far a query is behind, and one log line per batch.
+"""Monitors queries: computes their lag, and logs one line for each batch.
 
-Spark has no metrics interface for Python sources. A query's progress contains the offsets where a batch began
-and ended, and the ends of the logs (`startOffset`, `endOffset`, `latestOffset`). Spark's UI shows the rows
-and bytes that came from Python. The metrics of Spark's own source follow from the offsets. They are computed
-here from the progress of either source.
+Spark has no metrics interface for Python sources. But a query's progress contains the offsets at which a
+batch began and ended, and the ends of the logs (`startOffset`, `endOffset`, `latestOffset`). From these, this
+module computes the metrics of Spark's own source, for either source. Spark's UI shows the numbers of rows and
+bytes that came from Python.
 
     for source in behind(query.lastProgress):
         print(source.metrics)          # {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7", ...}
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Maximum number of partitions that a log line names.
+# The maximum number of partitions that a log line names.
 _NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The lag of one source of a query after a batch that read from `start` to `end`.
+    """The lag of one source of a query, after a batch that has read from `start` to `end`.
 
-    `latest` has the ends of the logs when the batch was planned. An offset is the offset of the next record.
-    `rows_per_second` is the speed of the batch.
+    `latest` has the ends of the logs at the time when the batch was planned. Each offset is that of the next
+    record. `rows_per_second` is the speed of the batch.
     """
 
     rows: int
@@ -48,7 +48,7 @@ class Behind:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """Return the lag of each partition: how many offsets the query is behind."""
+        """Return the lag of each partition: the number of offsets by which the query is behind."""
         return {p: max(0, latest - self.end.get(p, 0)) for p, latest in sorted(self.latest.items())}
 
     @property
@@ -88,7 +88,7 @@ class Behind:
 def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
     """Return the lag of each Kafka source of a query, from ``query.lastProgress``.
 
-    Without a progress, as before the first batch, the result is empty. Sources of other kinds are omitted.
+    Before the first batch there is no progress, and the result is empty. Sources of other kinds are omitted.
     The progress may also be a parsed JSON object, as in Spark Connect.
     """
     result: list[Behind] = []
@@ -100,7 +100,7 @@ def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
             continue
         previous: Positions = {} if begin is None else begin.positions
         start = {p: end.began.get(p, previous.get(p, 0)) for p in end.positions}
-        # The JSON lacks the field if its value is not a finite number.
+        # A field whose value is not a finite number is missing in the JSON.
         speed = float(source.get("processedRowsPerSecond") or 0)
         result.append(Behind(int(source["numInputRows"]), start, end.positions, latest.positions, speed))
     return result
@@ -127,7 +127,7 @@ def log_batches(spark: SparkSession) -> None:
 
 
 def describe_batch(progress: Mapping[str, Any]) -> str:
-    """Describe a batch in one line: the query, its duration, what it read, and what remains to be read."""
+    """Describe a batch in one line: the query, the duration, the records that were read, and the lag."""
     name = progress["name"] or f"query {str(progress['id'])[:8]}"
     rows = sum(int(source["numInputRows"]) for source in progress["sources"])
     sources = "; ".join(map(str, behind(progress))) or f"{rows} rows"
@@ -135,7 +135,9 @@ def describe_batch(progress: Mapping[str, Any]) -> str:
 
 
 def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[TopicPartition], str]) -> str:
-    """Describe the partitions with the largest counts, in order, and count the others."""
+    """Describe the partitions with the largest counts, in descending order, and say how many others there
+    are.
+    """
     largest = sorted(counts, key=lambda p: (-counts[p], p))[:_NAMED]
     remainder = [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []
     return ", ".join([*map(describe, sorted(largest)), *remainder])
@@ -144,7 +146,7 @@ def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[
 def _offsets(text: object) -> Offsets | None:
     """Return the offsets in a progress, or None if they are not offsets of this source.
 
-    The offsets are text or parsed JSON.
+    The offsets may be text or parsed JSON.
     """
     try:
         value: object = json.loads(text) if isinstance(text, str) else text

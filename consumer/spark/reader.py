@@ -1,13 +1,14 @@
-"""``spark.read.format("kproto")``: read the records between two bounds as one batch.
+"""``spark.read.format("kproto")``: reads the records between two bounds as one batch.
 
 Spark plans a batch once per ``load()``, at the first action, and reuses the plan for later actions: the
 second `count`, or the next micro-batch of a stream that is joined with it. The action for which the plan was
 made reads exactly the planned ranges, however often Spark recomputes them. `slices` describes how a task
 knows its action.
 
-In later actions, each task looks up a bound that is an edge of the log again. Such an action therefore reads
-the current records, as with Spark's own source, also of a re-created topic. It does not read partitions that
-were added since the first action. A task that is repeated reads to the end of the log at that time.
+In later actions, each task determines the start or end of the log again if that is the bound. Such an action
+therefore reads the current records, as with Spark's own source, also those of a re-created topic. It does not
+read partitions that were added since the first action. If a task is repeated, it reads to the end of the log
+at the time of the repetition.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 
 class KprotoReader(DataSourceReader):
-    """Reads from startingOffsets (earliest) to endingOffsets (latest).
+    """Reads a batch from startingOffsets (default: earliest) to endingOffsets (default: latest).
 
-    `loaded` is the time in ms at which ``load()`` requested the columns, or 0 if the user gave a schema.
+    `loaded` is the time in ms at which ``load()`` requested the columns, or 0 if the user has given a schema.
     """
 
     def __init__(self, schema: StructType, options: Options, loaded: int = 0) -> None:

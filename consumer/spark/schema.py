@@ -1,7 +1,7 @@
 """The columns of a Kafka record in Spark, with the names and types of Spark's own source.
 
-Spark does not pass the columns that a query needs to a Python source. A schema given by the user
-(``.schema("value BINARY")``) therefore selects the columns. The others are not built and not sent to the JVM,
+Spark does not tell a Python source which columns a query needs. So a schema given by the user
+(``.schema("value BINARY")``) selects the columns. All other columns are neither built nor sent to the JVM,
 which halves the JVM's work.
 """
 
@@ -38,15 +38,15 @@ COLUMNS: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
 }
-# The columns, in lower case, that have a value in every record.
+# The columns that are never null, in lower case.
 NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamptype"})
 _NULLS = "records of other producers may have null in it; remove NOT NULL"
 
 
 def full_schema(options: Options) -> StructType:
-    """Return all columns, with keys and values as bytes, whatever their format.
+    """Return the schema of all columns. Keys and values are binary, whatever their format.
 
-    It has `headers` if includeHeaders is true, and ``_error`` if bad values become null.
+    The column `headers` exists if includeHeaders is true, and ``_error`` if bad values become null.
     """
     fields = [StructField(name, kind) for name, kind in COLUMNS.items()]
     if options.include_headers:
@@ -57,7 +57,7 @@ def full_schema(options: Options) -> StructType:
 
 
 def ddl(options: Options) -> str:
-    """Return the columns of `full_schema` as DDL, with the types of decoded keys and values."""
+    """Return the columns of `full_schema` as DDL, but keys and values with their decoded types."""
     decoded = {
         column_format.column: module_of(column_format).column_type(column_format)
         for column_format in options.formats
@@ -67,14 +67,14 @@ def ddl(options: Options) -> str:
 
 
 def checked(schema: StructType, options: Options) -> StructType:
-    """Return `schema` if it names columns of `full_schema` with their types, in any order.
+    """Check that `schema` has columns of `full_schema` with their types, in any order, and return it.
 
     Raises ConfigError otherwise.
     """
     allowed = {field.name.lower(): field.dataType for field in full_schema(options).fields}
     decoded = {column_format.column for column_format in options.formats}
     if not schema.fields:
-        # Arrow cannot represent rows without columns: there would be no rows at all.
+        # Arrow cannot represent rows without columns, so the result would have no rows.
         names = ", ".join(full_schema(options).fieldNames())
         raise ConfigError("schema", "", f"name at least one column; allowed: {names}")
     names_seen: dict[str, str] = {}
@@ -87,7 +87,7 @@ def checked(schema: StructType, options: Options) -> StructType:
             raise ConfigError("schema", f"{field.name} NOT NULL", _NULLS)
         if field.name.lower() in decoded:
             _check_decodable(f"{field.name.lower()}.schema", field.dataType, "")
-            continue  # The decoder rejects a type that its format cannot produce.
+            continue  # The type of a decoded column is checked by its decoder.
         kind = allowed.get(field.name.lower())
         if kind is None:
             hint = " without includeHeaders" if field.name.lower() == "headers" else ""
@@ -102,7 +102,7 @@ def checked(schema: StructType, options: Options) -> StructType:
 
 
 def _check_decodable(option: str, data_type: DataType, place: str) -> None:
-    """Raise ConfigError for types that Spark accepts in DDL, but rejects in a task."""
+    """Raise ConfigError for types that Spark accepts in DDL but rejects in a task."""
     if isinstance(data_type, (CharType, VarcharType)):
         column = f"{place} {data_type.simpleString()}".strip()
         raise ConfigError(option, column, "use STRING; decoded values may have any length")

@@ -1,9 +1,10 @@
-"""Security options of a query: ``kafka.security.protocol``, ``kafka.ssl.*`` and ``kafka.sasl.*``.
+"""Checks the security options of a query: ``kafka.security.protocol``, ``kafka.ssl.*`` and ``kafka.sasl.*``.
 
 Rules:
 
-* The names are Java's, as in Spark's own source, so that a query can be moved unchanged, see
-  `consumer.security.properties`. An option that cannot be honoured is rejected at ``load()``, never ignored.
+* The names are Java's, as in Spark's own source, so that a query can be migrated unchanged (see
+  `consumer.security.properties`). An option that is not supported is rejected at ``load()``, and never
+  ignored.
 * Spark pickles the options for the executors. `SecurityProperties` can therefore be pickled, unlike
   `consumer.security.Security`. Its repr, and every plan, log and error, shows at most the protocol.
 * Files, such as trust stores, must exist under the same path on the driver and on every executor. PEM text
@@ -26,7 +27,7 @@ from .worker_output import hide_traceback
 
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
-# Option of the client -> name of the corresponding Java option, without ``kafka.``.
+# The Java option, without ``kafka.``, that corresponds to each option of the client.
 _JAVA: Final[Mapping[str, str]] = {
     "ssl_cafile": "ssl.truststore.location",
     "ssl_certfile": "ssl.keystore.location",
@@ -42,7 +43,7 @@ _JAVA: Final[Mapping[str, str]] = {
 
 
 def config_error_with_kafka_names(error: ConfigError, names: Iterable[str]) -> ConfigError:
-    """Return an error of the client with the names that Spark's users know.
+    """Return an error of the client, with option names replaced by those that Spark's users know.
 
     `names` are the client's options that the text may contain, such as `sasl_username`.
     """
@@ -51,7 +52,7 @@ def config_error_with_kafka_names(error: ConfigError, names: Iterable[str]) -> C
 
 
 def with_kafka_names(text: str, names: Iterable[str]) -> str:
-    """Return `text` with Kafka's names instead of the client's names, such as `max_request_size`."""
+    """Replace the client's option names in `text`, such as `max_request_size`, by Kafka's names."""
     words = re.compile(rf"\b({'|'.join(sorted((n for n in names if '_' in n), key=len, reverse=True))})\b")
     return words.sub(lambda match: _kafka_name(match[1]), text)
 
@@ -60,7 +61,7 @@ def _kafka_name(name: str) -> str:
     return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
 
 
-# Phrases with options that have another form in Java. Each phrase is replaced as a whole.
+# The phrases of errors whose remedy has another form in Java. Each phrase is replaced as a whole.
 _PHRASES: Final[Mapping[str, str]] = {
     "are sasl_username and sasl_password right": (
         "are the username and the password in kafka.sasl.jaas.config right"
@@ -73,8 +74,8 @@ _PHRASES: Final[Mapping[str, str]] = {
 def kafka_option_names_in_errors() -> Generator[None]:
     """Use the query's option names in errors, and hide kproto's stack frames from Spark's tracebacks.
 
-    Authentication, connection and timeout errors are raised again as the same class, with Kafka's option
-    names. Wrap every function that Spark calls.
+    Authentication, connection and timeout errors are raised again in the same class, with Kafka's option
+    names. Every function that Spark calls is wrapped in this context manager.
     """
     try:
         yield
@@ -105,13 +106,14 @@ def _reword(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SecurityProperties:
-    """Security options under Java's names, sorted by name. Without any, the protocol is PLAINTEXT."""
+    """The security options under Java's names, sorted. If there are none, the protocol is PLAINTEXT."""
 
     properties: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SecurityProperties:
-        """Check the options that Spark passes. The prefix ``kafka.`` is removed from their names.
+        """Check the security options that Spark passes. The prefix ``kafka.`` is already removed from their
+        names.
 
         Raises ConfigError, MissingExtra.
         """
@@ -137,7 +139,7 @@ class SecurityProperties:
 
     @property
     def protocol(self) -> str:
-        """Return the security protocol, by default ``PLAINTEXT``."""
+        """The security protocol, by default ``PLAINTEXT``."""
         return dict(self.properties).get("security.protocol", "PLAINTEXT").upper()
 
     def __repr__(self) -> str:

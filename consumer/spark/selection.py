@@ -1,8 +1,8 @@
-"""Select what a query reads: its partitions, where it starts and where it ends.
+"""Parses the options that select the partitions of a query, and its first and last offsets.
 
-The options and their forms are the same as in Spark's own source. Partitions are selected by topic names, by
-a pattern or one by one. A bound is an edge of the log, an offset or a timestamp, for all partitions or for
-each.
+The options and their forms are those of Spark's own source. Partitions are selected by topic names, by a
+pattern or one by one. A bound, where a query starts or ends, is the start or end of the log, an offset or a
+timestamp. It applies to all partitions or to single ones.
 """
 
 from __future__ import annotations
@@ -22,38 +22,39 @@ Edge: TypeAlias = Literal["earliest", "latest"]
 
 @dataclass(frozen=True, slots=True)
 class LogEdge:
-    """The same edge of the log for every partition."""
+    """A bound that is the start or the end of each log."""
 
     edge: Edge
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificOffsets:
-    """An offset or an edge of the log for each partition, and an edge for all partitions of some topics.
+    """A bound for each partition: an offset, or the start or end of its log. `topics` has bounds for whole
+    topics.
 
-    Together they must name exactly the partitions that are read.
+    The partitions and topics must together be exactly those that are read.
     """
 
     offsets: Mapping[TopicPartition, int | Edge]
     topics: Mapping[str, Edge] = field(default_factory=dict[str, Edge])
 
     def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | Edge]:
-        """Return the bound of each partition. A bound of a topic applies to all of its partitions."""
+        """Return the bound of each partition. The bound of a topic applies to all of its partitions."""
         return {**{p: self.topics[p.topic] for p in partitions if p.topic in self.topics}, **self.offsets}
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
-    """The first record of every partition that is not older than a timestamp, in ms since 1970."""
+    """A bound at the first record of each partition that is not older than a timestamp, in ms since 1970."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
-    """As `GlobalTimestamp`, but with a timestamp for each partition.
+    """A bound like `GlobalTimestamp`, but with a timestamp for each partition.
 
-    It must name exactly the partitions that are read.
+    The partitions must be exactly those that are read.
     """
 
     timestamps_ms: Mapping[TopicPartition, int]
@@ -64,14 +65,15 @@ Bound: TypeAlias = LogEdge | SpecificOffsets | GlobalTimestamp | SpecificTimesta
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """``subscribe``: all partitions of the named topics."""
+    """The selection by ``subscribe``: all partitions of the named topics."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """``subscribePattern``: all topics whose names contain a match, including topics created later.
+    """The selection by ``subscribePattern``: all topics whose names contain a match, including topics created
+    later.
 
     The regular expression has Java's syntax. Internal topics never match.
     """
@@ -93,7 +95,7 @@ Choice: TypeAlias = Topics | Pattern | Assigned
 
 
 def read_choice(options: Mapping[str, str]) -> Choice | None:
-    """Return the partitions that the options select, or None if no option does."""
+    """Return the selection in the options, or None if they have none."""
     set_options = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
     if len(set_options) > 1:
         raise ConfigError(
@@ -115,7 +117,7 @@ def read_choice(options: Mapping[str, str]) -> Choice | None:
 
 
 def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
-    """Parse ``assign``: the partitions of each topic."""
+    """Parse the option ``assign``: the partitions of each topic."""
     shape = '{"flights": [0, 1]}'
     result: set[TopicPartition] = set()
     for topic, partitions in json_object(name, value, shape).items():
@@ -131,7 +133,7 @@ def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
 
 
 def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
-    """Return a predicate: whether the options select a partition."""
+    """Return a function that says whether the options select a partition."""
     if isinstance(choice, Assigned):
         return set(choice.partitions).__contains__
     if isinstance(choice, Topics):
@@ -145,10 +147,11 @@ def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
 
 
 def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
-    """Return the bound that the options set, or None. All options of the bound are checked.
+    """Return the bound that the options set, or None. All options of the bound are checked, also those
+    without effect.
 
-    As in Spark's own source, a global timestamp takes precedence over timestamps of partitions, and those
-    over offsets.
+    A global timestamp takes precedence over timestamps of partitions, and these take precedence over offsets,
+    as in Spark's own source.
     """
     bounds: list[Bound] = []
     if (name := f"{end}Timestamp") in options:
@@ -164,7 +167,7 @@ def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -
 
 
 def _offsets(name: str, value: str) -> Bound:
-    """Parse ``startingOffsets`` or ``endingOffsets``: an edge of the log, or JSON."""
+    """Parse ``startingOffsets`` or ``endingOffsets``: "earliest", "latest", or JSON."""
     edge = value.strip().lower()
     if edge in ("earliest", "latest"):
         return LogEdge("earliest" if edge == "earliest" else "latest")
@@ -204,7 +207,7 @@ def _numbers(bound: SpecificOffsets) -> dict[TopicPartition, int]:
 
 
 def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
-    """Raise ConfigError if the bound of a batch is the wrong edge of some partition's log."""
+    """Raise ConfigError if a batch would start at the end of a log, or end at the start of a log."""
     if isinstance(bound, SpecificOffsets):
         reason = f"a batch cannot {'start' if name.startswith('start') else 'end'} at {edge}"
         for topic, topic_edge in bound.topics.items():
@@ -222,10 +225,10 @@ def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) ->
 def _each_partition(
     name: str, value: str, shape: str, edges: dict[str, Edge] | None = None
 ) -> dict[TopicPartition, int]:
-    """Read ``{"flights": {"0": 5}}`` into a map of partitions, and ``{"flights": "earliest"}`` into `edges`.
+    """Parse JSON such as ``{"flights": {"0": 5}}``. ``{"flights": "earliest"}`` is added to `edges`.
 
-    Without `edges`, such words are not allowed. Keys that begin with ``@`` are skipped: offsets copied from a
-    query's progress contain topic ids and first offsets there.
+    Without `edges`, the words "earliest" and "latest" are not allowed. Keys that begin with ``@`` are
+    skipped, so that offsets can be copied from a query's progress.
     """
     result: dict[TopicPartition, int] = {}
     for topic, partitions in json_object(name, value, shape).items():

@@ -1,13 +1,13 @@
-r"""Add the source to a session, or start a small local session that has it.
+r"""Adds the source to a session, or starts a small local session that has it.
 
     from consumer.spark import session
     spark = session()
     flights = spark.read.format("kproto").option("kafka.bootstrap.servers", "localhost:9092") \\
         .option("subscribe", "flights").load()
 
-In an existing session call ``register(spark)``. Spark's workers import this package by name. It must be
-installed there, or be on the PYTHONPATH with which the JVM was started. ``addPyFile`` is not sufficient,
-because it does not reach the process that plans streams.
+For an existing session, call ``register(spark)``. Spark's workers import this package by name. The package
+must therefore be installed where they run, or be on the PYTHONPATH with which the JVM was started.
+``addPyFile`` is not sufficient, because it does not reach the process that plans streams.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Python prints errors: the JVM's own log would repeat them. At any other level than `warn`, Spark prints that
-# it changes the level.
+# The log level of the JVM. Errors are printed by Python, and the JVM's log would repeat them. For any level
+# other than `warn`, Spark prints that it changes the level.
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -60,7 +60,7 @@ exec {python} "$@"
 """
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
-# Arbitrary state (transformWithState) requires this provider. Set it in the `settings` of `session`.
+# The state store that arbitrary state (transformWithState) requires. Set it in the `settings` of `session`.
 ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _RAW_FILES = "spark.hadoop.fs.file.impl"
@@ -72,10 +72,10 @@ SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
-    # A Unix socket instead of TCP saves about 40 ms per micro-batch.
+    # A Unix socket instead of TCP saves about 40 ms for each micro-batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Without this, Spark prints an error when a worker's connection closes. `worker_output` cannot suppress
-    # it.
+    # Otherwise Spark prints an error when a worker's connection closes, which `worker_output` cannot
+    # suppress.
     "spark.python.daemon.killWorkerOnFlushFailure": "false",
     DAEMON: f"{__package__}.daemon",
     # Writing the checkpoint takes half the time of a small micro-batch. Plain files are safe on one machine.
@@ -91,7 +91,7 @@ SETTINGS: Mapping[str, str] = {
 def settings_of(version: str) -> dict[str, str]:
     """Return `SETTINGS` for a version of PySpark.
 
-    In 4.0, the class that writes checkpoints is in another package.
+    The package of the class that writes checkpoints differs in 4.0.
     """
     package = ".streaming." if version.startswith("4.0.") else ".streaming.checkpointing."
     return {name: value.replace(".streaming.checkpointing.", package) for name, value in SETTINGS.items()}
@@ -99,12 +99,12 @@ def settings_of(version: str) -> dict[str, str]:
 
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _LASTING_JAVA = f"-XX:+UseParallelGC {_ARROW}"
-# The first query finishes in two thirds of the time, but long queries never reach full speed.
+# With these settings the first query takes two thirds of the time, but long queries never reach full speed.
 _QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
 
 
 def launcher(folder: Path) -> Path:
-    """Write a script to `folder` that starts this Python faster as Spark's worker. Return its path."""
+    """Write a script to `folder` that starts this Python faster as Spark's worker, and return its path."""
     script = folder / "python"
     script.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
     script.chmod(0o755)
@@ -125,11 +125,12 @@ def _temporary_folder() -> Path:
 def register(spark: SparkSession) -> None:
     """Make ``format("kproto")`` available in a session, also in one from ``newSession()``.
 
-    The workers of a local session run this Python, unless PYSPARK_PYTHON or spark.pyspark.python names
-    another one: the python3 on the PATH may not have kproto. Warns if the workers cannot import this package.
+    The workers of a local session run the same Python as the caller, unless PYSPARK_PYTHON or
+    spark.pyspark.python names another one. (The python3 on the PATH may not have kproto.) A warning is logged
+    if the workers cannot import this package.
 
-    On a cluster, a job with one task per slot checks the executors. Raises MissingOnExecutors if they lack a
-    package, and MissingExtra if PySpark has no Python data sources.
+    On a cluster, a job with one task for each slot checks the executors. Raises MissingOnExecutors if they
+    lack a package, and MissingExtra if PySpark has no Python data sources.
     """
     from pyspark.errors import AnalysisException
 
@@ -147,7 +148,7 @@ def register(spark: SparkSession) -> None:
         warnings.warn(f"Spark's workers cannot import {__package__}: {remedy}", stacklevel=2)
     try:
         spark.dataSource.register(KprotoDataSource)
-    # Spark 4.0 has found the source through `pyspark_kproto` and does not replace it.
+    # Spark 4.0 has already found the source through `pyspark_kproto` and does not replace it.
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
@@ -162,10 +163,10 @@ def session(
 ) -> SparkSession:
     """Return a local session that has the source and prints little.
 
-    It finds a Java, and works from a source checkout. With `quick` it starts sooner and uses less memory, but
-    runs slower: for tests and demos. `settings` are added to `SETTINGS` or replace them. A RocksDB state
-    store must be chosen there. Options of `spark-submit` take precedence over `SETTINGS` and `cores`. If they
-    name a cluster, kproto sets nothing.
+    The function finds a Java, and works from a source checkout. With `quick` the session starts sooner and
+    uses less memory, but runs slower, which suits tests and demos. `settings` are added to `SETTINGS` or
+    replace them. For a RocksDB state store, name it in `settings`. Options of `spark-submit` take precedence
+    over `SETTINGS` and `cores`. If they name a cluster, kproto sets nothing.
 
     If a session exists, it is returned unchanged, with the source registered. A warning names the settings
     whose values differ from `settings`. Raises MissingExtra, with what to install.
@@ -187,16 +188,16 @@ def session(
             "spark.sql.shuffle.partitions": str(cores),
         }
         if quick:
-            # Through TCP, workers that are still running at the end do not print an error.
+            # With TCP, workers that are still running at the end of the session do not print an error.
             defaults["spark.python.unix.domain.socket.enabled"] = "false"
         if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
-            # RocksDB requests a file system of another class from Hadoop, and would fail.
+            # RocksDB requires a Hadoop file system of another class, and would fail.
             del defaults[_RAW_FILES]
         defaults = {"spark.master": f"local[{cores}]", **defaults}
         submitted = _submitted_settings()
         is_python_chosen = "spark.pyspark.python" in {**submitted, **(settings or {})}
         if is_python_chosen or "PYSPARK_PYTHON" in os.environ:
-            del defaults[DAEMON]  # The chosen Python may not have this package.
+            del defaults[DAEMON]  # The user's Python may not have this package, so the script is not used.
         if not submitted.get("spark.master", "local").startswith("local"):
             defaults = {}
         builder = SparkSession.builder.appName(app)
@@ -212,7 +213,7 @@ def session(
 
 
 def _warn_of_differing_settings(spark: SparkSession, settings: Mapping[str, str]) -> None:
-    """Warn that an existing session keeps its values of these settings."""
+    """Warn that an existing session keeps its own values of these settings."""
     differing = [name for name, value in settings.items() if spark.conf.get(name, None) != value]
     if differing:
         reason = "stop it first, or change them with spark.conf.set if Spark allows it"
@@ -222,7 +223,7 @@ def _warn_of_differing_settings(spark: SparkSession, settings: Mapping[str, str]
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Return the settings passed to spark-submit, except the name. Without spark-submit, return nothing."""
+    """Return the settings passed to spark-submit, except the name, or nothing without spark-submit."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext
@@ -233,7 +234,9 @@ def _submitted_settings() -> dict[str, str]:
 
 @contextmanager
 def _environment(files: Path) -> Generator[None]:
-    """Set the environment that the JVM and its workers inherit, and restore it afterwards."""
+    """Set environment variables for the JVM and its workers, which inherit them, and restore the old values
+    afterwards.
+    """
     original = dict(os.environ)
     java = java_home(files / "java")
     if java is not None:
@@ -243,7 +246,7 @@ def _environment(files: Path) -> Generator[None]:
         paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT), *paths]))
     if "PYSPARK_PYTHON" not in os.environ and os.name == "posix":
-        # The processes that plan use the driver's Python.
+        # The processes that plan queries use the driver's Python.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(launcher(files))
     try:
         yield
@@ -261,9 +264,9 @@ def _without_pandas_warning() -> Generator[None]:
 
 
 def _choose_python(spark: SparkSession) -> None:
-    """Let local workers run this Python, unless the user chose another one.
+    """Make local workers run this Python, unless the user has chosen another one.
 
-    A virtual environment need not be activated.
+    The virtual environment of this Python need not be activated.
     """
     # With Spark Connect, this process has no context: the server chooses its own Python.
     context: Any = getattr(spark, "_sc", None)
@@ -278,7 +281,7 @@ def _choose_python(spark: SparkSession) -> None:
     python = shutil.which(str(context.pythonExec))
     if python is None or python in _launchers or Path(python).samefile(sys.executable):
         return
-    # The other Python searches only the paths that the JVM passes on. This Python may search more paths.
+    # Another Python searches only the paths that the JVM passes on, while this Python may search more.
     result = subprocess.run(
         [python, "-c", f"import {', '.join(_NEEDED)}"],
         env={**os.environ, "PYTHONPATH": _jvm_python_path(spark)},
@@ -301,7 +304,8 @@ def _check_executors(spark: SparkSession) -> None:
         return
     slots = int(context.defaultParallelism)
     packages = [name for name in _NEEDED for _ in range(slots)]
-    # Only functions of the standard library are used, because the executors would have to import any other.
+    # The job uses only functions of the standard library, because the executors would have to import any
+    # others.
     results = context.parallelize(packages, len(packages)).map(find_spec).map(bool).collect()
     missing = dict.fromkeys(name for name, is_found in zip(packages, results, strict=True) if not is_found)
     if missing:
@@ -312,7 +316,7 @@ _NEEDED = ("kproto", "consumer", "numpy", "pyarrow", "msgspec")
 
 
 class MissingOnExecutors(KprotoError, ImportError):
-    """The Python of the executors lacks a required package."""
+    """The error that the Python of the executors lacks a required package."""
 
     def __init__(self, packages: str, python: str) -> None:
         super().__init__(packages, python)
@@ -327,7 +331,7 @@ class MissingOnExecutors(KprotoError, ImportError):
 
 
 def _is_installed() -> bool:
-    """Return whether this package is installed where every process of this Python finds it."""
+    """Return whether every process of this Python finds the package without a PYTHONPATH."""
     return _is_in_site(ROOT)
 
 
@@ -341,7 +345,7 @@ def _is_importable(spark: SparkSession) -> bool:
         return True
     jvm = getattr(getattr(spark, "sparkContext", None), "_jvm", None)
     if jvm is None:
-        return True  # Spark Connect: its server has its own environment.
+        return True  # With Spark Connect, the server has its own environment.
     return any(Path(path).resolve() == ROOT for path in _jvm_python_path(spark).split(os.pathsep) if path)
 
 

@@ -1,10 +1,10 @@
 """The work of one task, planned on the driver and pickled for an executor.
 
 Spark plans a batch once, at its first action, and reuses the plan for later actions. If a batch ends with its
-logs, a task must know whether the plan was made for its action. If it was, the planned ends apply, so that
-ranges which Spark recomputes after losing an executor give the same rows. (If the rows of a shuffle change,
+logs, a task must determine whether the plan was made for its action. If so, the planned ends apply, so that
+ranges that Spark recomputes after losing an executor give the same rows. (If the rows of a shuffle change,
 Spark 4.2 fails the job, and older versions lose and duplicate rows.) In Spark 4.2 and newer, the id of an
-action is a UUID that begins with its time.
+action is a UUID that begins with its time, which is compared with the time of the plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pyspark.sql.datasource import InputPartition
 
 from .offsets import Range
 
-# SQLExecution.EXECUTION_ID_KEY and QUERY_ID_KEY, which the driver sets for each action on a DataFrame.
+# The properties that the driver sets for each action on a DataFrame: SQLExecution.EXECUTION_ID_KEY and
+# QUERY_ID_KEY.
 EXECUTION, QUERY = "spark.sql.execution.id", "spark.sql.execution.query.id"
 
 
@@ -30,9 +31,9 @@ class Plan(NamedTuple):
     def is_of_this_action(self) -> bool:
         """Return whether the current task's action began between `load()` and the plan.
 
-        An action on the very DataFrame that `load()` returned begins before the plan is made. It looks up the
-        ends again, which is safe because it has no shuffle. A job on `df.rdd` has no id. Before Spark 4.2
-        actions have no time, and the plan applies to all of them.
+        An action on the DataFrame that `load()` returned begins before the plan is made. Its tasks determine
+        the ends again, which is safe because such an action has no shuffle. A job on `df.rdd` has no id.
+        Before Spark 4.2 the ids of actions have no time, and the plan applies to all of them.
         """
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:
@@ -42,7 +43,7 @@ class Plan(NamedTuple):
 
 
 class Slice(InputPartition):
-    """One task's part of a batch. A stream has no `plan`."""
+    """The range that one task reads in a batch. `plan` is None in a stream."""
 
     def __init__(self, range_: Range, plan: Plan | None = None) -> None:
         super().__init__(range_)

@@ -1,7 +1,7 @@
 """``format("kproto")``: Kafka in Spark without a jar.
 
-The options are in `options`, the columns in `schema`. Spark starts a process for each function of a data
-source, and the start of a stream waits for each process. This module therefore imports only what all
+The module `options` has the options, and `schema` the columns. Spark starts a process for each function of a
+data source, and the start of a stream waits for each process. This module therefore imports only what all
 functions need.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _requires_pyspark(version: str, feature: str) -> Generator[None]:
-    """Raise MissingExtra with the required version if PySpark lacks a module."""
+    """Raise MissingExtra, with the required version, if PySpark lacks a module."""
     try:
         yield
     except ImportError as error:
@@ -40,10 +40,10 @@ def _requires_pyspark(version: str, feature: str) -> Generator[None]:
 
 
 class FailedStreamReader(DataSourceStreamReader):
-    """A stream reader that raises an error as soon as it is used.
+    """A stream reader that raises a given error as soon as Spark uses it.
 
-    An error raised by `streamReader` itself would be hidden: the process that plans streams replaces it by
-    its own (``cannot access local variable 'reader'``).
+    An error that `streamReader` itself raises would be hidden: the process that plans streams replaces it by
+    an error of its own (``cannot access local variable 'reader'``).
     """
 
     def __init__(self, error: KprotoError) -> None:
@@ -72,7 +72,7 @@ class FailedStreamReader(DataSourceStreamReader):
 class KprotoDataSource(DataSource):
     """The data source that Spark creates for every ``load()``, ``save()`` and ``start()``.
 
-    Raises ConfigError for a wrong option.
+    The constructor raises ConfigError for an invalid option.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -81,7 +81,7 @@ class KprotoDataSource(DataSource):
         try:
             self.parsed = parse(options)
         except ConfigError as error:
-            # Spark would print kproto's stack frames, which are longer than the error.
+            # Without this, Spark would print kproto's stack frames, which are longer than the error itself.
             hide_traceback()
             raise error.with_traceback(None) from None
 
@@ -92,10 +92,10 @@ class KprotoDataSource(DataSource):
 
     @kafka_option_names_in_errors()
     def schema(self) -> StructType | str:
-        """Return all columns. A schema given by the user takes precedence over this one.
+        """Return the schema of all columns, which applies unless the user has given a schema.
 
-        A registry's schemas are requested once: Spark pickles this object, with the schemas in it, for the
-        readers.
+        The schemas of a registry are requested once. Spark pickles this object, with the schemas in it, for
+        the readers.
         """
         self.loaded = wall()
         self.parsed.for_reading()
@@ -112,8 +112,8 @@ class KprotoDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KprotoStreamReader | FailedStreamReader:
         """Return the reader of ``spark.readStream``.
 
-        Wrong options fail the query when it starts, and so does Spark before 4.2 (MissingExtra): it does not
-        pass a start offset to Python sources.
+        Invalid options make the query fail when it starts. So does Spark before 4.2 (MissingExtra), which
+        does not pass a start offset to Python sources.
         """
         try:
             with _requires_pyspark("4.2", "a stream of kproto"):

@@ -1,21 +1,23 @@
-"""``spark.readStream.format("kproto")``: plan which offsets the next micro-batch reads.
+"""``spark.readStream.format("kproto")``: plans the offsets that the next micro-batch reads.
 
-Spark runs the reader in one process per run of a query. Its contract, and the consequences:
+Spark runs the reader in one process for each run of a query. The following rules state Spark's contract and
+its consequences:
 
-* An end offset is written to the checkpoint before its batch runs. After a crash the batch is repeated by
-  ``partitions(start, end)`` alone, without ``latestOffset``. `partitions` therefore sends no request and
+* Spark writes an end offset to the checkpoint before the batch runs. After a crash, Spark repeats the batch
+  by ``partitions(start, end)`` alone, without ``latestOffset``. `partitions` therefore sends no request and
   depends only on its arguments. `offsets` describes how an end contains the start of new partitions.
-* The initial offset is requested twice, and again if batch 0 is repeated, and Spark does not store it. It is
+* Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. It is
   therefore always the same offset, and ``startingOffsets`` is evaluated for the first end.
-* ``commit(end)`` is called one batch late, and never for the last batch. ``stop()`` is usually not called.
-  ``latestOffset(start)`` is also called after the last batch, with the completed offset as `start`. The
-  group's offsets are therefore committed there as well (`commitGroupId`).
+* Spark calls ``commit(end)`` one batch late, and never for the last batch. It usually does not call
+  ``stop()``. It also calls ``latestOffset(start)`` after the last batch, with the completed offset as
+  `start`. The group's offsets are therefore committed in ``latestOffset`` as well (`commitGroupId`).
 * An exception in ``commit`` or ``latestOffset`` ends the query. The checkpoint determines the position, and
-  commits to a group are for lag tools only. A failed commit is logged and retried later, and takes at most
-  two seconds.
-* An idle query calls ``latestOffset`` about every 11 ms and relies on its result: ``processAllAvailable()``
-  must include all records written before, and new partitions. The ends are therefore requested on every call,
-  which costs less than a millisecond of CPU. Only with many partitions is the list of topics cached.
+  commits to a group are for lag tools only. A commit may take at most two seconds. If it fails, this is
+  logged, and the commit is retried later.
+* Spark calls ``latestOffset`` of an idle query about every 11 ms and relies on its result:
+  ``processAllAvailable()`` must include all records written before, and new partitions. The ends are
+  therefore requested on every call, which costs less than a millisecond of CPU time. Only with many
+  partitions is the list of topics cached.
 * ``pushFilters`` is not implemented: Spark 4.3 applies the filters of one query to other queries, and only in
   batches.
 """
@@ -67,9 +69,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Maximum age of the list of topics if there are many partitions, unless kafka.metadata.max.age.ms sets it. A
-# request for the list takes milliseconds. New partitions are detected with this delay. Re-created topics are
-# detected immediately by the executors, which fetch by topic id.
+# The maximum age of the list of topics if there are many partitions, unless kafka.metadata.max.age.ms sets
+# it. A request for the list takes milliseconds. New partitions are detected with this delay. Re-created
+# topics are detected immediately by the executors, which fetch by topic id.
 MANY_PARTITIONS = 1_000
 TOPICS_MAX_AGE_MS = 1_000
 
@@ -84,19 +86,21 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def planner(self) -> Planner:
-        """Return the planner, created at first use: Spark also pickles readers that never plan."""
+        """The planner, which is created at first use, because Spark also pickles readers that never plan."""
         if self._planner is None:
             self._planner = Planner(self.options)
         return self._planner
 
     def initialOffset(self) -> dict[str, object]:
-        """Return the offset of a new query. The first end contains where each partition began."""
+        """Return the offset of a new query, which names no partitions: the first end contains where each
+        partition began.
+        """
         return Offsets().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger, else minOffsetsPerTrigger, else no limit.
 
-        Spark passes only one of them.
+        Spark passes only one of the two limits.
         """
         if self.options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self.options.max_offsets_per_trigger)
@@ -105,12 +109,12 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Use the current ends of the logs as the end of this run."""
+        """Make the current ends of the logs the end of this run."""
         with kafka_option_names_in_errors():
             self.planner.stop_at_present_ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch, or `start` itself if there is nothing to read.
+        """Return the end of the next batch, or `start` itself if there are no records to read.
 
         Raises DataLoss unless failOnDataLoss=false. Also raises errors of the cluster that remain after all
         retries.
@@ -127,7 +131,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the slices of the batch from `start` to `end`. They depend on the arguments only."""
+        """Return the slices of the batch from `start` to `end`. The result depends on the arguments only."""
         with kafka_option_names_in_errors():
             batch = ranges(Offsets.from_json(start), Offsets.from_json(end))
         max_records = self.options.max_records_per_partition
@@ -143,7 +147,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self.schema, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the offset `end`, which Spark has completed, to the group for lag tools."""
+        """Commit the offset `end`, up to which batches are completed, to the group for lag tools."""
         with kafka_option_names_in_errors():
             self.planner.commit(Offsets.from_json(end))
 
@@ -157,7 +161,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Planner:
-    """The state of a stream's driver between the micro-batches of one run. The next run begins without it."""
+    """Plans the micro-batches of one run of a stream, and keeps the state between them. It is not stored."""
 
     def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         self.options = options
@@ -171,14 +175,14 @@ class Planner:
         self._reported_losses: set[str] = set()
         self._is_selected = None if options.choice is None else partition_filter(options.choice)
         self._batch_at: float | None = None
-        # Logs with a new leader that were not truncated: (epoch before, epoch now, position).
+        # The logs that have a new leader and were not truncated: (epoch before, epoch now, position).
         self._untruncated: dict[TopicPartition, tuple[int, int, int]] = {}
         self._group = LagGroup(self.logs, options.commit_group_id, clock)
 
     def next_end(self, start: Offsets, max_offsets: int | None, *, patient: bool) -> Offsets:
-        """Return the end of the next batch, or the very object `start` if no batch follows.
+        """Return the end of the next batch, or the object `start` itself if no batch follows.
 
-        `patient` applies minOffsetsPerTrigger and maxTriggerDelay.
+        With `patient`, minOffsetsPerTrigger and maxTriggerDelay may delay the batch.
         """
         view, starts = self._view_and_starts(start)
         end = advance(start, view, starts, limit=max_offsets, ceiling=self._ceiling)
@@ -190,7 +194,8 @@ class Planner:
                 self.options.min_offsets_per_trigger,
                 self.options.max_trigger_delay_ms,
             )
-            # All available offsets count. The shares of a limit are rounded down, and might never be enough.
+            # All available offsets are counted, without the limit: its shares are rounded down, and might
+            # never reach the minimum.
             available = end if max_offsets is None else advance(start, view, starts)
             if should_wait(waiting(start, available), min_offsets, since_last_ms, max_delay_ms):
                 return start
@@ -198,9 +203,9 @@ class Planner:
         return end
 
     def _view_and_starts(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
-        """Return the logs, and the first position of each partition that needs one.
+        """Return the view of the logs, and the first position of each new, re-created or truncated partition.
 
-        The requests are repeated if topics change between them.
+        The requests are repeated if a topic was deleted between them.
         """
         for retries_left in reversed(range(METADATA_TRIES)):
             try:
@@ -213,7 +218,7 @@ class Planner:
         raise AssertionError("the last try returns or raises")
 
     def stop_at_present_ends(self) -> None:
-        """Do not read records that arrive after this moment."""
+        """Exclude records that arrive after this moment from the run."""
         self._ceiling = self.logs.view(strict=False)
 
     def report(self) -> dict[str, object] | None:
@@ -221,7 +226,7 @@ class Planner:
         return None if self._view is None else Offsets(self._view.ends, begun=True).to_json()
 
     def commit(self, completed: Offsets) -> None:
-        """Commit the completed offsets to the group, if the options name one."""
+        """Commit the completed offsets to the group that the options name, if any."""
         self._group.commit(completed)
 
     def close(self) -> None:
@@ -231,7 +236,7 @@ class Planner:
     def _current_view(self, start: Offsets, *, afresh: bool = False) -> View:
         """Return the current ends of the logs. For a new query, every selected topic must exist.
 
-        The list of topics is requested again if it is too old or `afresh` is true.
+        The list of topics is requested again if it is too old, or if `afresh` is set.
         """
         view = None
         if self._clock() - self._topics_at < self._topics_max_age and not afresh:
@@ -252,17 +257,18 @@ class Planner:
         return self.options.number("metadata.max.age.ms", 0 if few else TOPICS_MAX_AGE_MS) / 1000
 
     def _changes(self, start: Offsets) -> tuple[View, Changes]:
-        """Return the logs and what happened to them. Raises DataLoss unless failOnDataLoss=false."""
+        """Return the view of the logs and their changes since `start`. Raises DataLoss unless
+        failOnDataLoss=false.
+        """
         view = self._with_truncations(start, self._current_view(start))
         found_changes = find_changes(start, view, self._is_selected)
         if found_changes.losses:
-            # A log that seems truncated may belong to a topic that was re-created since the last request for
-            # the list of topics.
+            # The logs may belong to a topic that was re-created since the list of topics was requested.
             view = self._with_truncations(start, self._current_view(start, afresh=True))
             found_changes = find_changes(start, view, self._is_selected)
         ahead = [p for p in found_changes.truncated if p not in view.truncations]
         if ahead and self.logs.isolation == "read_committed":
-            # The position comes from a run that read uncommitted records. The logs are not truncated: the
+            # The position was reached by a run that read uncommitted records. The logs are not truncated: the
             # query waits until the transactions end.
             high_watermarks = self.logs.ends(ahead, isolation="read_uncommitted")
             ends = {
@@ -280,9 +286,9 @@ class Planner:
         self._reported_losses.update(losses)
 
     def _with_truncations(self, start: Offsets, view: View) -> View:
-        """Add where logs were truncated below the position.
+        """Return the view with the offsets at which logs were truncated below the position.
 
-        The end of an epoch is requested once for each new leader.
+        The end of the previous epoch is requested once for each new leader.
         """
         led = {p: (epoch, view.epochs[p], start.positions[p]) for p, epoch in moved(start, view).items()}
         unknown = {p: state[0] for p, state in led.items() if self._untruncated.get(p) != state}
@@ -294,7 +300,7 @@ class Planner:
         return replace(view, truncations=truncations)
 
     def _starts(self, start: Offsets, view: View, found_changes: Changes) -> dict[TopicPartition, int]:
-        """Return the first position of each partition that needs one."""
+        """Return the first position of each partition that is new, re-created or truncated."""
         if start.new:
             return self.logs.begin(self.options.starting or LogEdge("latest"), view)
         starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found_changes.truncated}
@@ -306,8 +312,8 @@ class Planner:
                     for p, truncated_at in view.truncations.items()
                 }
             )
-        # Added and re-created partitions are read from their start, whatever startingOffsets says: the query
-        # has not read any of their records.
+        # New and re-created partitions are read from their start, whatever startingOffsets says, because the
+        # query has not read any of their records.
         added = [p for p in [*found_changes.new, *found_changes.recreated] if p not in starts]
         if added:
             added_starts = self.logs.starts(added)
@@ -321,8 +327,8 @@ class Planner:
 class LagGroup:
     """Commits a consumer group's offsets for lag tools. Failures are logged, and not raised."""
 
-    # An available coordinator answers within this time. The query does not wait longer for one that is not
-    # available.
+    # The timeout of a commit in seconds: an available coordinator responds within this time, and the query
+    # does not wait longer for one that is not available.
     TIMEOUT_S = 2.0
     FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
@@ -335,7 +341,7 @@ class LagGroup:
         self._not_before = float("-inf")
 
     def commit(self, completed: Offsets) -> None:
-        """Commit what changed since the last success.
+        """Commit the positions that have changed since the last successful commit.
 
         After each failure, the pause before the next try doubles.
         """

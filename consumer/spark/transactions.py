@@ -1,22 +1,23 @@
-"""Write the rows of each task exactly once: in one transaction, together with a marker.
+"""Writes the rows of each task exactly once, in one transaction together with a marker that the batch is
+written.
 
-Consumers that read committed records (``isolation.level=read_committed``) see the rows of each task of a
-batch all together and once, or not at all. This holds even if the task runs again: by speculation, after an
+Consumers that read committed records (``isolation.level=read_committed``) see the rows that a task writes in
+a batch all together and once, or not at all. This holds even if the task runs again: by speculation, after an
 executor was lost, or by a driver that restarts from its checkpoint. It requires that Spark gives a partition
 of a repeated batch the same rows. Spark does so as long as the query depends only on its input and is
 partitioned in the same way: by ``spark.sql.shuffle.partitions``, minPartitions, maxRecordsPerPartition and
-the query itself. The tasks of a batch commit one by one. Some may therefore be visible before others.
+the query itself. The tasks of a batch commit one by one, so some may be visible before others.
 
 Rules:
 
-* The transactional id is PREFIX-QUERY-PARTITION: one for each task of a query. A task that begins fences an
-  earlier attempt. Of two attempts that write the same rows, one therefore fails.
+* The transactional id is PREFIX-QUERY-PARTITION, so each task of a query has its own. A task that begins
+  fences an earlier attempt. If two attempts write the same rows, one of them fails.
 * The marker is a committed offset of the group whose name is the transactional id, for partition 0 of the
-  topic. The offset is the number of the batch, committed in the same transaction. It is read inside the
-  transaction, after the earlier attempt was fenced, and is therefore final.
-* The marker's metadata contains the number of rows. If a repeated batch has another number of rows, the
-  requirement above did not hold, and a warning is logged. It is not an error, because a query may select rows
-  at random.
+  topic. The offset is the number of the batch, committed in the same transaction as the rows. A task reads
+  the marker inside its transaction, after the earlier attempt was fenced, so the marker is final.
+* The marker's metadata contains the number of rows. If a repeated batch has another number of rows, the same
+  rows were not repeated, and a warning is logged. This is not an error, because a query may select rows at
+  random.
 * A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
   because the batches that it would write again are marked as written.
 * Markers expire with the group's offsets, ``offsets.retention.minutes`` (a week) after the last one. If a
@@ -48,22 +49,25 @@ from .options import Options
 log = logging.getLogger(__name__)
 
 OPTION = "transactionalIdPrefix"
-# StreamExecution.QUERY_ID_KEY and MicroBatchExecution.BATCH_ID_KEY, which the driver sets for each batch.
+# The properties that the driver sets for each batch: StreamExecution.QUERY_ID_KEY and
+# MicroBatchExecution.BATCH_ID_KEY.
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-# 15 minutes, the brokers' default of transaction.max.timeout.ms. The default of Kafka's producer is one
-# minute, but a task may compute for longer.
+# The transaction timeout: 15 minutes, the brokers' default of transaction.max.timeout.ms. The default of
+# Kafka's producer is one minute, but a task may compute for longer.
 TIMEOUT_MS = 15 * 60_000
 
 
 class Task(NamedTuple):
-    """One partition of one batch, which is written once. `id` is both transactional id and group id."""
+    """A task: one partition of one batch, which is written once. `id` is the transactional id and the group
+    id.
+    """
 
     id: str
     batch: int
 
 
 def task(prefix: str, job: str | None) -> Task:
-    """Return the task that this process runs: of a stream, or of the batch query `job`.
+    """Return the task that this process runs, either of a stream or of the batch query `job`.
 
     Raises ConfigError if Spark does not provide the task's ids.
     """
@@ -90,9 +94,9 @@ def write(
     batches: Iterator[RecordBatch],
     send: Callable[[Producer, RecordBatch], None],
 ) -> bool:
-    """Write the rows of a task, unless a marker says that they are written. Return whether it wrote them.
+    """Write the rows of a task, unless a marker says that they are written. Return whether rows were written.
 
-    `send` sends one Arrow batch.
+    `send` is called for each Arrow batch.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
@@ -108,7 +112,7 @@ def write(
             marker = _find_marker(task, options, marker_partition)
             for batch in chain([first], batches):
                 rows += batch.num_rows
-                # Even if the rows are written already, consume them, because Spark expects it.
+                # The iterator is consumed even if the rows are already written, because Spark expects it.
                 if marker is None:
                     send(producer, batch)
             if marker is not None:
@@ -125,14 +129,14 @@ def write(
 
 
 def _find_marker(task: Task, options: Options, marker_partition: TopicPartition) -> CommittedOffset | None:
-    """Return the marker of this batch or of a later one, or None."""
+    """Return the marker of this batch or of a later batch, or None if there is none."""
     with connect(options) as cluster:
         marker = cluster.committed_offsets(task.id, [marker_partition])[marker_partition]
     return marker if marker is not None and marker.offset >= task.batch else None
 
 
 def _warn_of_different_rows(task: Task, marker: CommittedOffset, rows: int) -> None:
-    """Warn if the repeated batch has another number of rows than were written."""
+    """Log a warning if the repeated batch has another number of rows than the marker."""
     match = re.search(r": (\d+) rows$", marker.metadata or "")
     if marker.offset == task.batch and match is not None and int(match[1]) != rows:
         log.warning(

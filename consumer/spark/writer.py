@@ -1,16 +1,15 @@
-"""``df.write.format("kproto")`` and ``df.writeStream.format("kproto")``: write rows as records.
+"""``df.write.format("kproto")`` and ``df.writeStream.format("kproto")``: writes rows as records.
 
 Rules, as in Spark's own sink:
 
-* `value` is required. `key`, `topic`, `partition` and `headers` are written if they exist, and other columns
-  are ignored. A name with capitals is accepted if no other column has the exact name (Spark's own sink
-  ignores it). Keys and values are strings or binary. A null value is a tombstone.
+* The column `value` is required. `key`, `topic`, `partition` and `headers` are written if they exist, and
+  other columns are ignored. A column name with capitals is accepted if no other column has the exact name
+  (Spark's own sink ignores it). Keys and values are strings or binary. A null value is a tombstone.
 * The option `topic` takes precedence over the column. If `partition` is null, the partitioner chooses the
-  partition: murmur2 of the key.
-* Errors that can be found before writing are raised before anything is written: columns, types, modes, a
-  missing topic.
-* Delivery is at least once: a repeated task writes its rows again, and the rows of a failed task stay. A task
-  ends when every record was acknowledged. With ``transactionalIdPrefix`` delivery is exactly once, see
+  partition by the murmur2 hash of the key.
+* Errors in columns, types and modes, and a missing topic, are raised before anything is written.
+* Delivery is at least once: a repeated task writes its rows again, and the rows of a failed task remain. A
+  task ends when every record was acknowledged. With ``transactionalIdPrefix`` delivery is exactly once, see
   `transactions`.
 * Batches need ``.mode("append")``: Spark rejects its default mode for all Python sinks.
 """
@@ -42,7 +41,7 @@ from .security import config_error_with_kafka_names, kafka_option_names_in_error
 from .transactions import OPTION, TIMEOUT_MS, task
 from .transactions import write as write_once
 
-pa: Any = pyarrow  # pyarrow has no type stubs.
+pa: Any = pyarrow  # pyarrow is imported as Any, because it has no type stubs.
 pc: Any = import_module("pyarrow.compute")
 Table: TypeAlias = Any
 
@@ -54,18 +53,19 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     "headers": (HEADERS,),
 }
 
-# Kafka's names of the ``kafka.*`` options that the producer has. The producer's own names have underscores.
+# The ``kafka.*`` options that the producer has, under Kafka's names. (The producer's own names have
+# underscores.)
 _PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annotations__)
 
 _IN_FLIGHT = "max_in_flight_requests_per_connection"
 
-# Notes on errors: what to do if the topic or the partition does not exist.
+# The remedies that are added to errors if the topic or the partition does not exist.
 _TOPIC = "Create it first, or let the brokers do so: kafka.allow.auto.create.topics=true."
 _PARTITION = "The column partition selects the partition. Where it is null, the key does."
 
 _DELIVERY = "A record is retried for kafka.delivery.timeout.ms. Acknowledged records stay in the topic."
 
-# Number of open deliveries at which they are checked for failures.
+# The number of pending deliveries at which they are checked for failures.
 _OPEN = 1_000
 
 
@@ -75,11 +75,11 @@ class KprotoWriter(DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError("mode", "overwrite", 'kproto can only append to a topic; use .mode("append")')
-        # A unique name for this job. All attempts of its tasks have the same name.
+        # The unique name of this job, which all attempts of its tasks have in common.
         self.rows = RowWriter(schema, options.for_sink(), job=uuid4().hex)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task. Return when all of them are acknowledged."""
+        """Write the rows of one task, and wait until all of them are acknowledged."""
         return self.rows.write(iterator)
 
 
@@ -90,7 +90,7 @@ class KprotoStreamWriter(DataSourceStreamArrowWriter):
         self.rows = RowWriter(schema, options.for_sink())
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task. Return when all of them are acknowledged."""
+        """Write the rows of one task, and wait until all of them are acknowledged."""
         return self.rows.write(iterator)
 
 
@@ -108,7 +108,7 @@ class RowWriter:
             if allowed is None or (name == "topic" and options.topic is not None):
                 continue
             if column.name != name and name in exact:
-                continue  # Another column has the exact name.
+                continue  # Another column has the exact name, so this one is ignored.
             if name in self.columns:
                 column_names = f"{schema.fields[self.columns[name]].name}, {column.name}"
                 raise ConfigError(
@@ -142,8 +142,8 @@ class RowWriter:
         if level is not None:
             producer_config["compression_level"] = level
         if "enable_idempotence" not in producer_config and producer_config.get("acks", "all") == "all":
-            # With more than 5 requests in flight, Java's producer disables idempotence. Here the order of
-            # records is preserved.
+            # With more than 5 requests in flight, Java's producer disables idempotence. kproto's producer
+            # preserves the order of records in any case.
             producer_config[_IN_FLIGHT] = min(
                 5, self.options.number("max.in.flight.requests.per.connection", 5)
             )
@@ -153,7 +153,9 @@ class RowWriter:
         return cast(ProducerConfig, {"client_id": "kproto-spark", **producer_config, **access})
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task until all are acknowledged. Raises the first failure."""
+        """Write the rows of one task, and wait until all are acknowledged. Raises the error of the first
+        failed record.
+        """
         with kafka_option_names_in_errors():
             try:
                 return self._write(batches)
@@ -183,18 +185,19 @@ class RowWriter:
                 error.add_note(
                     _PARTITION if "partition" in self.columns and error.request == "Produce" else _TOPIC
                 )
-            # Records that are still buffered belong to a failed task and must not be sent with the next task.
+            # Records that are still buffered belong to a failed task, and must not be sent with the rows of
+            # the next task.
             _producers.pop(self.options.key, None)
             producer.kill()
             raise
         return WriterCommitMessage()
 
     def _send_all(self, producer: Producer, batch: RecordBatch) -> None:
-        """Send a batch. A failure is raised by the commit."""
+        """Send an Arrow batch in the transaction, whose commit raises any failure."""
         self._send(producer, batch, [])
 
     def _send(self, producer: Producer, batch: RecordBatch, waiting: list[Delivery]) -> None:
-        """Send a batch as columns. Add the deliveries to `waiting`."""
+        """Send an Arrow batch as columns, and add the deliveries to `waiting`."""
         named = {name: batch.column(index) for name, index in self.columns.items() if name != "topic"}
         for topic, rows in self._topics(batch, pa.table(named)):
             waiting += producer.send_columns(topic, rows)
@@ -202,7 +205,7 @@ class RowWriter:
             _drop_finished(waiting)
 
     def _topics(self, batch: RecordBatch, rows: Table) -> Iterator[tuple[str, Table]]:
-        """Yield the rows of each topic, in their order."""
+        """Yield each topic with its rows, in their order."""
         if self.options.topic is not None:
             yield self.options.topic, rows
             return

@@ -1,14 +1,14 @@
-"""Decode keys and values into columns: the options ``value.format`` and ``key.format``.
+"""Decodes keys and values into columns, according to the options ``value.format`` and ``key.format``.
 
-Each format is a row of `FORMATS`. Its module returns the type of the column (on the driver, without Arrow),
-and decodes whole batches of values into it (on an executor).
+Each format is a row of `FORMATS`, which names its module. The module returns the type of the decoded column
+(on the driver, without Arrow), and decodes whole batches of values (on an executor).
 
 Rules:
 
-* A null key or value stays null. It is not an error.
-* A value that cannot be decoded is a bad value. With ``value.onError=fail`` it ends the task. With ``null``
-  it becomes null, and the column ``_error`` has the reason. Other values are never affected.
-* Wrong options and errors of the registry always end the query.
+* A null key or value stays null, and is not an error.
+* If a value cannot be decoded, ``value.onError`` decides: with ``fail`` the task ends, with ``null`` the
+  value becomes null, and the column ``_error`` has the reason. Other values are never affected.
+* Invalid options and errors of the registry always end the query.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _protobuf() -> Format:
     return protobuf
 
 
-# The modules are imported at first use: the process that plans a stream needs none of them.
+# The modules are imported at first use, because the process that plans a stream needs none of them.
 FORMATS: Final[Mapping[str, Callable[[], Format]]] = {
     "string": _string,
     "json": _json,
@@ -69,7 +69,7 @@ FORMATS: Final[Mapping[str, Callable[[], Format]]] = {
     "protobuf": _protobuf,
 }
 
-# Name of an option after ``key.`` or ``value.`` -> attribute of ColumnFormat.
+# The attribute of ColumnFormat for each option, whose name here lacks ``key.`` or ``value.``.
 _OPTIONS: Final = {"schema": "schema", "message": "message", "subject": "subject", "onError": "on_error"}
 
 # The full names of all options of the formats.
@@ -90,8 +90,8 @@ def module_of(column_format: ColumnFormat) -> Format:
 def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[ColumnFormat, ...]:
     """Return the formats of the columns that `options` decode.
 
-    `topics` are the names in ``subscribe``. If there is only one, it determines the default subject in the
-    registry. Raises ConfigError for a value that is not allowed.
+    `topics` are the names in ``subscribe``. If there is only one, the default subject in the registry is
+    derived from it. Raises ConfigError for a value that is not allowed.
     """
     if not NAMES & options.keys():
         return ()
@@ -125,7 +125,7 @@ def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[C
 
 
 def _schema_text(column_format: ColumnFormat) -> str | None:
-    """Return the schema in the options. If it is a path, read the file here, on the driver."""
+    """Return the schema in an option. If the option is a path, read the file in this process, the driver."""
     schema = column_format.schema
     if schema is None or not schema.strip() or column_format.format not in ("avro", "protobuf"):
         return schema
@@ -148,7 +148,7 @@ def _schema_text(column_format: ColumnFormat) -> str | None:
 
 
 class BadValue(KprotoError, ValueError):
-    """A key or value cannot be decoded in the format that the options name."""
+    """The error that a key or value cannot be decoded in the format that the options name."""
 
     def __init__(self, column: str, partition: str, offset: int, reason: str) -> None:
         super().__init__(column, partition, offset, reason)

@@ -1,4 +1,4 @@
-"""Convert Spark's types to the Arrow types that Spark expects for them."""
+"""Converts Spark's types to the Arrow types in which Spark expects their columns."""
 
 from __future__ import annotations
 

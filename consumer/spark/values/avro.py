@@ -1,9 +1,9 @@
-"""``value.format=avro``: decode Avro, with or without a registry's header, column by column.
+"""``value.format=avro``: decodes Avro column by column, with or without the registry's header.
 
-All values of a batch are read in parallel, field by field (`lanes`). The writer's schema determines how the
-bytes are read. The reader's schema (``value.schema``, or the registry's latest) determines the columns. As
-Avro specifies, fields are matched by name and alias, missing fields get the reader's default, and numbers are
-widened. Fields that are not selected are skipped.
+All values of a batch are read in parallel, field by field; each value is a *lane* (`lanes`). The writer's
+schema determines how the bytes are read. The reader's schema (``value.schema``, or the registry's latest)
+determines the columns. As Avro specifies, fields are matched by name and alias, missing fields get the
+reader's default, and numbers are widened. Fields that are not selected are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """Return the DDL type of the column: the type of the reader's schema."""
+    """Return the DDL type of the column, which is that of the reader's schema."""
     return _reader(column_format).ddl
 
 
@@ -64,7 +64,7 @@ def _reader(column_format: ColumnFormat) -> AvroNode:
 
 
 def _parsed(column_format: ColumnFormat, schema: Schema) -> AvroNode:
-    """Parse a schema of the registry after the schemas that it refers to."""
+    """Parse a schema of the registry. The schemas to which it refers are parsed first."""
     if schema.kind != "AVRO":
         raise ConfigError(
             column_format.option("format"),
@@ -83,7 +83,7 @@ def _parsed(column_format: ColumnFormat, schema: Schema) -> AvroNode:
 
 
 class Mismatch(ValueError):
-    """A writer's schema cannot be read as the reader's schema or the column."""
+    """The error that a writer's schema does not match the reader's schema or the column."""
 
 
 class _Registered:
@@ -94,7 +94,7 @@ class _Registered:
         self.reads: dict[int, _Read | str] = {}
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
-        """Decode values, grouped by their writers' schemas."""
+        """Decode values in groups, one for each writer's schema."""
         bad: dict[int, str] = {}
         columns: list[Column] = []
         owners: list[Ints] = []
@@ -111,7 +111,9 @@ class _Registered:
         return _merge(columns, owners, len(values), self.target), bad
 
     def _read(self, number: int) -> _Read | str:
-        """Return a decoder for the values of a writer's schema, or the reason why they cannot be decoded."""
+        """Return a decoder for the writer's schema with this id, or the reason why its values cannot be
+        decoded.
+        """
         if number not in self.reads:
             assert self.column_format.registry is not None
             try:
@@ -132,7 +134,7 @@ class _Read:
         self._check(writer, reader, target, "")
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
-        """Decode values. Bad ones become null."""
+        """Decode values. Those that cannot be decoded become null."""
         lanes = Lanes(values)
         with np.errstate(over="ignore"):
             decoded = self._value(lanes, lanes.all(), self.writer, self.reader, self.target, "the value")
@@ -145,7 +147,7 @@ class _Read:
     # ---- checked once
 
     def _check(self, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> None:
-        """Raise Mismatch if the writer's values cannot be converted to the target."""
+        """Raise Mismatch if values of the writer's schema cannot be converted to the target type."""
         if writer.kind == "union":
             merged = _common_type(writer)
             if merged is None:
@@ -202,7 +204,9 @@ class _Read:
     def _value(
         self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
     ) -> Column:
-        """Read the next value of each lane in `at`. Without a target, skip the values and return None."""
+        """Read the next value of each lane in `at`, and return a column. Without a target type, skip the
+        values.
+        """
         match writer.kind:
             case "union":
                 return self._union(lanes, at, writer, reader, target, place)
@@ -216,7 +220,7 @@ class _Read:
     def _record(
         self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
     ) -> Column:
-        """Read one record per lane."""
+        """Read one record from each lane."""
         columns: dict[str, Column] = {}
         wanted: dict[str, tuple[AvroField, Any]] = {}
         for field in target if target is not None else ():
@@ -240,7 +244,7 @@ class _Read:
     def _union(
         self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
     ) -> Column:
-        """Read one value of a union per lane: first the branch, then its value."""
+        """Read one value of a union from each lane: the number of the branch, then the branch's value."""
         branch = lanes.zigzag(at, place)
         count = len(writer.branches) + (writer.null >= 0)
         lanes.fail(
@@ -274,7 +278,7 @@ class _Read:
     def _blocks(
         self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
     ) -> Column:
-        """Read arrays or maps: one item per step, in every lane that has items left."""
+        """Read an array or a map from each lane. Each step reads the next item of all lanes that have one."""
         remaining = np.zeros(len(at), np.int64)
         more = np.ones(len(at), bool)
         total = np.zeros(len(at), np.int64)
@@ -288,7 +292,8 @@ class _Read:
                 count = lanes.zigzag(at[empty], f"the size of {place}")
                 sized = np.flatnonzero(count < 0)
                 if len(sized):
-                    lanes.zigzag(at[empty[sized]], f"the size of {place}")  # The size in bytes is not used.
+                    # A negative count is followed by the block's size in bytes, which is not used.
+                    lanes.zigzag(at[empty[sized]], f"the size of {place}")
                     count[sized] = -count[sized]
                 room = lanes.end[at[empty]] - lanes.at[at[empty]]
                 wrong = (count < 0) | (count > room)
@@ -338,9 +343,9 @@ class _Read:
         target: Any,
         place: str,
     ) -> tuple[Ints, tuple[Column, Column]]:
-        """Read many items of a few lanes, and find the positions of the items one by one.
+        """Read many items of a few lanes. The positions of the items are determined one by one.
 
-        Return the lane of each item, and the columns of keys and values.
+        Return the lane of each item, and the columns of keys and values; without a map, the keys are None.
         """
         view, inner = lanes.view, writer.inner[0]
         owner: list[int] = []
@@ -384,7 +389,7 @@ def _member(target: Any, number: int) -> Any:
 
 
 def _merge(columns: list[Column], owners: list[Ints], count: int, kind: Any) -> Column:
-    """Merge columns that each cover some rows. Rows without a column are null."""
+    """Merge columns, each of which has the values of some rows. Rows without a value are null."""
     if not columns:
         return pa.nulls(count, kind)
     if len(columns) == 1:
@@ -395,7 +400,7 @@ def _merge(columns: list[Column], owners: list[Ints], count: int, kind: Any) -> 
 
 
 def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, target: Any, place: str) -> Column:
-    """Read one value of a simple type per lane."""
+    """Read one value of a simple type from each lane."""
     match writer.kind:
         case "int" | "long":
             value = lanes.zigzag(at, place)
@@ -433,7 +438,7 @@ def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, target: Any, place: str) -> 
         case _:
             sizes = lanes.zigzag(at, f"the size of {place}")
     if writer.kind == "string":
-        # Read even if it is not selected, because invalid UTF-8 makes the value bad.
+        # A string is read even if it is not selected, because invalid UTF-8 is an error.
         column = lanes.text(at, sizes, place)
         return None if target is None else column.cast(target)
     start, stop = lanes.skip(at, sizes, place)
@@ -479,24 +484,26 @@ _MOST_MS = (2**63 - 1) // 1000
 
 
 def _common_type(node: AvroNode) -> AvroNode | None:
-    """Return the type that all values of a union can have, or None."""
+    """Return the type to which all branches of a union can be converted, or None."""
     return node.merged if node.kind == "union" else None
 
 
 def _has_same_branches(writer: AvroNode, reader: AvroNode) -> bool:
-    """Return whether two unions have branches of the same kinds."""
+    """Return whether two unions have branches of the same kinds in the same order."""
     return reader.kind == "union" and [branch.kind for branch in writer.branches] == [
         branch.kind for branch in reader.branches
     ]
 
 
 def _field_named(node: AvroNode, name: str) -> AvroField | None:
-    """Return the field of a name, or None."""
+    """Return the field with this name, or None."""
     return next((field for field in node.fields if field.names[0] == name), None)
 
 
 def _written_field(writer: AvroNode, read: AvroField) -> AvroField | None:
-    """Return the writer's field that is read as the field `read`: it has the name or an alias of `read`."""
+    """Return the writer's field that is read as the reader's field `read`: it has the name or an alias of
+    `read`.
+    """
     for name in read.names:
         field = _field_named(writer, name)
         if field is not None:
@@ -516,7 +523,7 @@ _WIDER = {
 def _widens(writer: AvroNode, reader: AvroNode) -> bool:
     """Return whether Avro's schema resolution converts the writer's type to the reader's."""
     if reader.kind == writer.kind:
-        # If only the logical types differ, the reader's applies.
+        # If only the logical types differ, the reader's logical type applies.
         return reader.logical == writer.logical == "decimal" and reader.scale == writer.scale
     return not writer.logical and not reader.logical and reader.kind in _WIDER.get(writer.kind, ())
 
@@ -540,7 +547,9 @@ def _scalar(node: AvroNode) -> Any:
 
 
 def _default(field: AvroField, target: Any, count: int = 0) -> Column:
-    """Return a column that repeats a field's default. Raises Mismatch if the target cannot hold it."""
+    """Return a column that repeats a field's default value. Raises Mismatch if it does not fit the target
+    type.
+    """
     value: Any = field.default
     if isinstance(value, str) and field.node.kind in ("bytes", "fixed"):
         value = value.encode("latin-1")

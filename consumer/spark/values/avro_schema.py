@@ -1,4 +1,4 @@
-"""Parse Avro schemas, and map their types to Spark's types as Spark's own from_avro does."""
+"""Parses Avro schemas, and maps their types to Spark's types as Spark's own from_avro does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from kproto.errors import ConfigError
 
-ABSENT: Final = object()  # Marks a field that has no default.
+ABSENT: Final = object()  # The default of a field that has none.
 
 _PRIMITIVES: Final = {
     "boolean": "BOOLEAN",
@@ -21,7 +21,7 @@ _PRIMITIVES: Final = {
     "string": "STRING",
 }
 
-# (kind, logical type) -> Spark's type. All other logical types are ignored.
+# Spark's type for each pair (kind, logical type). All other logical types are ignored.
 _LOGICAL: Final = {
     ("int", "date"): "DATE",
     ("long", "timestamp-millis"): "TIMESTAMP",
@@ -33,7 +33,9 @@ _LOGICAL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AvroField:
-    """A field of a record. `names` are its name and its aliases. `default` is the default as in the JSON."""
+    """A field of a record. `names` has its name and its aliases. `default` is the default value as parsed
+    from JSON.
+    """
 
     names: tuple[str, ...]
     node: AvroNode
@@ -44,8 +46,8 @@ class AvroField:
 class AvroNode:
     """An Avro type.
 
-    `kind` is Avro's name of the type. `inner` has the type of an array's items or of a map's values, or the
-    types of a union except null.
+    A type in an Avro schema. `kind` is Avro's name of the type. `inner` has the type of an array's items or
+    of a map's values, or the types of a union except null.
     """
 
     kind: str
@@ -57,16 +59,16 @@ class AvroNode:
     size: int = 0
     precision: int = 0
     scale: int = 0
-    null: int = -1  # Position of null among a union's branches, or -1 if the union has no null.
+    null: int = -1  # The position of null among a union's branches, or -1 if the union has no null.
 
     @property
     def branches(self) -> tuple[AvroNode, ...]:
-        """Return the types of a union except null."""
+        """The types of a union, without null."""
         return self.inner
 
     @property
     def ddl(self) -> str:
-        """Return Spark's type in DDL."""
+        """Return the corresponding type of Spark as DDL."""
         match self.kind:
             case "record":
                 inner = ", ".join(f"{quoted(field.names[0])}: {field.node.ddl}" for field in self.fields)
@@ -92,7 +94,7 @@ class AvroNode:
 
     @property
     def merged(self) -> AvroNode | None:
-        """Return the type that all values of a union can have, or None."""
+        """Return the type to which all branches of a union can be converted, or None."""
         kinds = {branch.kind for branch in self.inner if not branch.logical}
         if len(self.inner) == 1:
             return self.inner[0]
@@ -107,7 +109,7 @@ def quoted(name: str) -> str:
 
 
 def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
-    """Parse a schema in JSON after the schemas `references`, to which it refers. Raises ConfigError."""
+    """Parse a schema in JSON, after the schemas `references` to which it refers. Raises ConfigError."""
     names: dict[str, AvroNode] = {}
     for reference in references:
         _Reader(option, names).read(_load(option, reference), "", "")
@@ -125,14 +127,14 @@ def _load(option: str, text: str) -> Any:
 
 
 class _Reader:
-    """Parses the types of one schema, and collects named types in `names`."""
+    """Parses the types of one schema, and adds named types to `names`."""
 
     def __init__(self, option: str, names: dict[str, AvroNode]) -> None:
         self.option, self.names = option, names
         self.open: set[str] = set()
 
     def wrong(self, part: object, reason: str) -> ConfigError:
-        """Return a ConfigError for a part of the schema."""
+        """Return a ConfigError that shows a part of the schema."""
         return ConfigError(self.option, json.dumps(part)[:200], reason)
 
     def read(self, part: Any, space: str, place: str) -> AvroNode:
@@ -212,7 +214,7 @@ class _Reader:
         return node_defined
 
     def logical(self, node: AvroNode, definition: Mapping[str, Any]) -> AvroNode:
-        """Return the type with its logical type, if Spark supports the logical type."""
+        """Return a type with its logical type, or without it if Spark does not support the logical type."""
         word = definition.get("logicalType")
         if word == "decimal" and node.kind in ("bytes", "fixed"):
             precision, scale = definition.get("precision"), definition.get("scale", 0)

@@ -1,16 +1,18 @@
-"""Find the end of Avro values byte by byte: faster than numpy for arrays with many items in few lanes."""
+"""Finds the end of Avro values byte by byte, which is faster than numpy for arrays with many items in few
+lanes.
+"""
 
 from __future__ import annotations
 
 from .avro_schema import AvroNode
 
-FEW = 100  # Number of lanes below which numpy steps are slower than a loop over the items.
+FEW = 100  # The number of lanes below which numpy operations are slower than a Python loop over the items.
 KEY = AvroNode("string")
 _WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 
 
 def skip_value(view: memoryview, at: int, end: int, node: AvroNode) -> int:
-    """Return the offset after a value. Raises ValueError if the offset is greater than `end`."""
+    """Return the offset after the value at `at`. Raises ValueError if the offset exceeds `end`."""
     match node.kind:
         case "boolean" | "float" | "double":
             at += _WIDTHS[node.kind]
@@ -51,7 +53,7 @@ def skip_value(view: memoryview, at: int, end: int, node: AvroNode) -> int:
 
 
 def _number(view: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Return the zigzag varint at `at`, and the offset after it."""
+    """Decode the zigzag varint at `at`, and return its value and the offset after it."""
     value = shift = 0
     while at < end:
         byte = view[at]

@@ -1,13 +1,13 @@
-"""``value.format=json``: decode JSON objects with a schema in DDL by Arrow's reader of JSON lines.
+"""``value.format=json``: decodes JSON objects with a schema in DDL, by Arrow's reader of JSON lines.
 
-The values of a batch are joined with line feeds and read in one call. No value can affect another value. Each
-begins with ``{`` and ends with ``}``, so that an unclosed object cannot continue in the next value. A string
-cannot contain a line feed. Each value therefore yields at least one object. If the number of objects is the
-number of values, each value is exactly one object. If a batch fails, msgspec checks each value with the same
+The values of a batch are joined with line feeds and read in one call. No value can affect another value: each
+must begin with ``{`` and end with ``}``, so an unclosed object cannot continue in the next value, and a
+string cannot contain a line feed. Each value therefore yields at least one object. If there are as many
+objects as values, each value is exactly one object. If a batch fails, msgspec checks each value with the same
 types.
 
 Arrow's reader cannot read an object as a map. For columns that contain a MAP, msgspec splits the values into
-parts without maps, which Arrow reads. Such a column costs one Python object per item.
+parts without maps, which Arrow reads. Such a column costs one Python object for each item.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ reader: Any = import_module("pyarrow.json")
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """Return the DDL type of the column: a STRUCT of the schema's columns."""
+    """Return the DDL type of the column, a STRUCT of the schema's columns."""
     if not (column_format.schema or "").strip():
         shape = "columns in DDL, such as id BIGINT, name STRING"
         raise ConfigError(
@@ -62,10 +62,10 @@ _TYPES = frozenset(
 def _check_ddl(option: str, ddl: str) -> None:
     """Raise ConfigError for a column whose type is unknown to Spark.
 
-    Spark's own error does not name the option. Spark checks nested types.
+    Spark's own error would not name the option. Nested types are checked by Spark.
     """
     if "'" in ddl or '"' in ddl:
-        return  # The text contains a comment or a default: its commas may not separate columns.
+        return  # The schema contains a comment or a default, so its commas may not separate columns.
     depth, columns = 0, [""]
     for character in ddl:
         depth += (character in "<(") - (character in ">)")
@@ -115,7 +115,7 @@ class _Objects:
         self.parsed = _Parsed(kind)
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
-        """Decode values. Bad ones become null."""
+        """Decode values. Those that cannot be decoded become null."""
         bad = dict(texts(values)[1])
         rows = np.setdiff1d(np.arange(len(values)), list(bad))
         good = self._read_all(values.take(pa.array(rows))) if bad else self._read_all(values)
@@ -131,7 +131,7 @@ class _Objects:
         return good.take(pa.array(places, mask=places < 0)), bad
 
     def _accepted_rows(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
-        """Return the rows that msgspec accepts. Add the others to `bad`."""
+        """Return the rows whose values msgspec accepts. Add the other rows to `bad` with the reasons."""
         good: list[int] = []
         for row, value in zip(rows.tolist(), values.take(pa.array(rows)).to_pylist(), strict=True):
             try:
@@ -143,7 +143,9 @@ class _Objects:
         return np.array(good, np.int64)
 
     def _pieces(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
-        """Yield the objects of the rows. Halve rows that Arrow rejects until the bad ones are found."""
+        """Yield the objects of the rows. If Arrow rejects the rows, split them in halves until the bad rows
+        are found.
+        """
         if not len(rows):
             return
         objects = self._read_all(values.take(pa.array(rows)))
@@ -157,7 +159,7 @@ class _Objects:
             yield from self._pieces(values, rows[half:], bad)
 
     def _read_all(self, values: Column) -> Column | None:
-        """Return all objects. If that fails, set `why` and return None."""
+        """Return all objects. If Arrow rejects them, set `why` to the reason and return None."""
         if not len(values):
             return pa.nulls(0, self.kind)
         joined = pc.binary_join_element_wise(_stripped(values), b"", b"\n")
@@ -185,7 +187,7 @@ Raws: TypeAlias = Sequence[msgspec.Raw]
 
 
 class _Parsed:
-    """Reads objects, each followed by a line feed, as a column of structs."""
+    """Reads JSON objects, each followed by a line feed, as a column of structs."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -201,7 +203,7 @@ class _Parsed:
         self.raw = msgspec.json.Decoder(msgspec.defstruct("Object", raws, rename=names))
 
     def read(self, lines: Any, count: int) -> Column:
-        """Read `count` objects. Raises ArrowInvalid, ArrowNotImplementedError or MsgspecError."""
+        """Read exactly `count` objects. Raises ArrowInvalid, ArrowNotImplementedError or MsgspecError."""
         options = reader.ReadOptions(use_threads=False, block_size=len(lines) + 64)
         table = reader.read_json(pa.BufferReader(lines), options, self.parse)
         if table.num_rows != count:
@@ -218,7 +220,7 @@ class _Parsed:
 
 
 def _part_reader(kind: Kind) -> Callable[[Raws], Column]:
-    """Return a function that converts JSON values, or nulls, to a column of this type."""
+    """Return a function that converts JSON values, which may be null, to a column of this type."""
     if not _holds(kind, _is_map):
         parsed = _Parsed(pa.struct([pa.field("v", kind)]))
 
@@ -261,7 +263,7 @@ def _part_reader(kind: Kind) -> Callable[[Raws], Column]:
 
 
 def _offsets(lists: Sequence[Sized | None]) -> Column:
-    """Return the offsets of lists with these lengths."""
+    """Return the offsets of a list array whose lists have these lengths."""
     return pa.array(np.cumsum([0, *(len(list_ or ()) for list_ in lists)]), pa.int32())
 
 
@@ -271,7 +273,7 @@ def _missing(values: Sequence[object]) -> Column:
 
 
 def _stripped(values: Column) -> Column:
-    """Return the values without white space before and after the object."""
+    """Return the values without white space around the object."""
     text = values.view(pa.string())
     is_framed = pc.all(pc.starts_with(text, "{")).as_py() and pc.all(pc.ends_with(text, "}")).as_py()
     return values if is_framed else pc.ascii_trim(text, " \t\r\n").view(pa.binary())
@@ -288,12 +290,14 @@ def _is_binary(kind: Kind) -> bool:
 
 
 def _holds(kind: Kind, matches: Callable[[Kind], bool]) -> bool:
-    """Return whether `matches` is true of a type or of any type inside it."""
+    """Return whether `matches` is true for a type or for any type inside it."""
     return matches(kind) or any(_holds(kind.field(n).type, matches) for n in range(kind.num_fields))
 
 
 def _arrow_read_type(kind: Kind) -> Kind:
-    """Return the type that Arrow reads. Dates are read as text and then cast, and binary is base64 text."""
+    """Return the type as which Arrow reads a column. Dates are read as text and then cast; binary is read as
+    base64.
+    """
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _arrow_read_type(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -362,7 +366,7 @@ _BITS = {spark.ByteType: 7, spark.ShortType: 15, spark.IntegerType: 31, spark.Lo
 
 
 def _msgspec_type(kind: spark.DataType) -> Any:
-    """Return msgspec's type. It accepts everything that Arrow accepts, and little else."""
+    """Return the msgspec type for a column's type. It accepts all that Arrow accepts, and little more."""
     if isinstance(kind, spark.StructType):
         names = {f"f{number}": field.name for number, field in enumerate(kind.fields)}
         fields = [

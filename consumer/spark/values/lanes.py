@@ -1,9 +1,9 @@
-"""Read many encoded values in parallel: each step reads the next field of all of them.
+"""Reads many encoded values in parallel: each step reads the next field of all values.
 
-Each value is a lane. A lane has a position, which advances, and an end, which it never passes. An error ends
-its lane: the position is set to the end, where only padding is read and discarded. The first error of each
-lane is stored. Other lanes are not affected. Each step is a numpy operation on some lanes, given by their
-numbers in ascending order.
+Each value is a *lane*. A lane has a position, which advances, and an end, which the position never exceeds.
+The first error of a lane is stored, and ends the lane: its position is set to the end, where only padding is
+read and discarded. Other lanes are not affected. Each step is a numpy operation on some lanes, which are
+given by their numbers in ascending order.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ pc: Any = import_module("pyarrow.compute")
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-_SLACK = 24  # Bytes that may be read after the end of the last lane.
+_SLACK = 24  # The bytes of padding after the last lane, which may be read.
 
 
 class Lanes:
-    """The values of a BinaryArray without nulls. `bad` has the first error of each lane."""
+    """The lanes of a BinaryArray without nulls. `bad` maps the number of a lane to its first error."""
 
     def __init__(self, values: Any) -> None:
         data, offsets = data_and_offsets(values)
         self._begin(np.concatenate([data, np.zeros(_SLACK, np.uint8)]), offsets[:-1].copy(), offsets[1:])
 
     def _begin(self, data: NDArray[np.uint8], at: Ints, end: Ints) -> None:
-        """Set the bytes, and the position and end of each lane."""
+        """Initialize the bytes, and the position and end of each lane."""
         self.data, self.at, self.end = data, at, end
         self.bad: dict[int, str] = {}
         self._numbers = self.windows("<i8")
 
     def within(self, start: Ints, stop: Ints) -> Lanes:
-        """Return independent lanes between these ascending offsets."""
+        """Return new lanes on the same bytes, one for each pair of ascending offsets."""
         inner = Lanes.__new__(Lanes)
         inner._begin(self.data, start.copy(), stop)
         return inner
@@ -51,7 +51,7 @@ class Lanes:
 
     @property
     def view(self) -> memoryview:
-        """Return a view of all bytes, to access them one by one."""
+        """A view of all bytes, for access to single bytes."""
         # A numpy array supports the buffer protocol, although its type stubs do not say so.
         data: Any = self.data
         return memoryview(data)
@@ -61,26 +61,26 @@ class Lanes:
         return np.arange(len(self), dtype=np.int64)
 
     def windows(self, kind: str) -> NDArray[Any]:
-        """Return an overlapping view: the number of type `kind` that begins at each byte."""
+        """Return an array of numbers of type `kind`: number i consists of the bytes from offset i on."""
         size = np.dtype(kind).itemsize
         return np.ndarray((len(self.data) - size + 1,), kind, self.data, strides=(1,))
 
     def fail(self, lanes: Ints, wrong: Bools, reason: str) -> None:
-        """Record `reason` for the lanes in which `wrong` is true, and end them."""
+        """Store `reason` as the error of each lane where `wrong` is true, and end these lanes."""
         if wrong.any():
             for lane in lanes[wrong].tolist():
                 self.bad.setdefault(lane, reason)
             self.at[lanes[wrong]] = self.end[lanes[wrong]]
 
     def _advance(self, lanes: Ints, positions: Ints, name: str) -> Bools:
-        """Move the lanes to new positions. Return a mask of the lanes whose end was exceeded."""
+        """Move the lanes to new positions. Return a mask of the lanes whose new position exceeds the end."""
         beyond: Bools = positions > self.end[lanes]
         self.at[lanes] = positions
         self.fail(lanes, beyond, f"the bytes end in the middle of {name}")
         return beyond
 
     def varint(self, lanes: Ints, name: str) -> Ints:
-        """Read the next unsigned varint of each lane as 64 bits. A bad varint is read as 0.
+        """Read the next unsigned varint of each lane as 64 bits. A malformed varint is read as 0.
 
         `name` is the name of the field in errors.
         """
@@ -121,7 +121,9 @@ class Lanes:
         return numbers
 
     def skip(self, lanes: Ints, sizes: Ints, name: str) -> tuple[Ints, Ints]:
-        """Skip `sizes` bytes in each lane. Return their starts and ends, which are equal in bad lanes."""
+        """Skip `sizes` bytes in each lane. Return the start and end of the bytes, which are equal after an
+        error.
+        """
         at = self.at[lanes]
         wrong = (sizes < 0) | (sizes > self.end[lanes] - at)
         self.fail(lanes, wrong, f"{name} is longer than the remaining bytes")
@@ -135,7 +137,7 @@ class Lanes:
         return self.cut(*self.skip(lanes, sizes, name))
 
     def cut(self, start: Ints, stop: Ints) -> Any:
-        """Copy the bytes between these ascending offsets into a BinaryArray."""
+        """Copy the bytes between each pair of ascending offsets into a BinaryArray."""
         places = np.empty(2 * len(start) + 1, np.int32)
         places[:-1:2], places[1::2] = start, stop
         places[-1] = places[-2] if len(start) else 0
@@ -145,34 +147,39 @@ class Lanes:
         return pc.take(every, pa.array(np.arange(0, 2 * len(start), 2), pa.int32()), boundscheck=False)
 
     def text(self, lanes: Ints, sizes: Ints, name: str) -> Any:
-        """Read the next `sizes` bytes of each lane as a StringArray. They must be UTF-8."""
+        """Read the next `sizes` bytes of each lane as a StringArray. Bytes that are not UTF-8 are an error of
+        the lane.
+        """
         return self.as_text(lanes, self.binary(lanes, sizes, name), name)
 
     def as_text(self, lanes: Ints, values: Any, name: str) -> Any:
-        """Convert the bytes of these lanes to a StringArray. They must be UTF-8."""
+        """Convert the bytes of these lanes to a StringArray. Bytes that are not UTF-8 are an error of the
+        lane.
+        """
         try:
             return values.cast(pa.string())
         except pa.ArrowInvalid:
             good, bad = _texts(values)
             self.fail(lanes, np.isin(np.arange(len(lanes)), list(bad)), f"{name} is not UTF-8")
-            return pc.fill_null(good, "")  # Keys of maps cannot be null.
+            # Invalid texts become "", because the keys of a map cannot be null.
+            return pc.fill_null(good, "")
 
     def finish(self, name: str) -> None:
-        """End the lanes in which bytes remain: it is an error."""
+        """Store an error for each lane in which bytes remain after the value."""
         lanes = self.all()
         remaining = self.end - self.at
         self.fail(lanes, remaining > 0, f"there are bytes after the end of {name}")
 
 
 def _texts(values: Any) -> Any:
-    """Decode texts one by one to find those that are not UTF-8."""
+    """Decode the values one by one to find those that are not UTF-8."""
     from .strings import decode
 
     return decode(values)
 
 
 def scatter(column: Any, places: Ints, count: int) -> Any:
-    """Return a column of `count` rows with the rows of `column` at `places`, and nulls elsewhere."""
+    """Return a column of `count` rows, with the rows of `column` at `places` and nulls elsewhere."""
     if len(column) == count:
         return column
     from_ = np.full(count, -1, np.int64)
@@ -181,7 +188,7 @@ def scatter(column: Any, places: Ints, count: int) -> Any:
 
 
 def skip_schema_ids(decode: Decode) -> Decode:
-    """Return a decoder of values in the registry's wire format that ignores their schema ids."""
+    """Return a decoder of values in the registry's wire format. Their schema ids are ignored."""
 
     def registered(values: Any) -> tuple[Any, Bad]:
         bad: dict[int, str] = {}

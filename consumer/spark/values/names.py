@@ -1,4 +1,4 @@
-"""Names of options and columns that the formats share."""
+"""The names of options and columns that the formats share."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""``value.format=protobuf``: decode messages with a descriptor set, column by column.
+"""``value.format=protobuf``: decodes messages column by column, with a descriptor set.
 
-All messages of a batch are read in parallel (`lanes`). Each step selects the smallest tag at any lane's
-position, and reads its field in all lanes that are at this tag. Serializers write fields in order. The number
-of steps is therefore about the number of fields. Fields that are not selected or unknown are skipped.
+All messages of a batch are read in parallel; each message is a *lane* (`lanes`). Each step selects the
+smallest tag at any lane's position, and reads its field in all lanes that are at this tag. Serializers write
+fields in order, so the number of steps is about the number of fields. Fields that are not selected or unknown
+are skipped.
 
-Unsigned numbers never become negative: uint32 is BIGINT, uint64 is DECIMAL(20, 0). A missing field without
-presence has protobuf's default. Other missing fields are null.
+Unsigned numbers never become negative: uint32 is BIGINT, uint64 is DECIMAL(20, 0). A missing field has
+protobuf's default value if its presence is not tracked; otherwise it is null.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
 
 
 def _column(lanes: Lanes, message: Any, target: Any) -> tuple[Column, Bad]:
-    """Read messages into a column. Bad messages become null."""
+    """Decode messages into a column. Messages that cannot be decoded become null."""
     column = _read(lanes, message, target)
     if lanes.bad:
         column = column.take(pa.array(lanes.all(), mask=np.isin(lanes.all(), list(lanes.bad))))
@@ -96,7 +97,7 @@ def _check_one(field: Any, target: Any, place: str) -> None:
 
 
 def _arrow(field: Any) -> Any:
-    """Return the Arrow type of a field that is not an ordinary message."""
+    """Return the Arrow type of a scalar field, or of a field that is a Timestamp or Duration."""
     if field.type == MESSAGE:
         return pa.timestamp("us", tz="UTC") if known(field.message_type) == "TIMESTAMP" else pa.duration("us")
     return {
@@ -110,7 +111,7 @@ def _arrow(field: Any) -> Any:
 
 
 def _skip_message_indexes(lanes: Lanes) -> None:
-    """Skip the message indexes after the schema id: a count and that many numbers. The count 0 means [0]."""
+    """Skip the message indexes after the schema id: a count, and as many numbers. The count 0 means [0]."""
     remaining = lanes.zigzag(lanes.all(), "the message's index")
     lanes.fail(
         lanes.all(),
@@ -125,16 +126,20 @@ def _skip_message_indexes(lanes: Lanes) -> None:
 
 
 class _FieldReader:
-    """Collects the values of one field in chunks. A chunk also has the record number of each value."""
+    """Collects the values of one field in chunks, in the order of reading. A chunk has the lane of each
+    value.
+    """
 
     def __init__(self, field: Any, target: Any) -> None:
         self.field, self.target = field, target
         self.wire = KINDS[field.type][1]
         self.rows: list[Ints] = []
-        self.parts: list[tuple[Any, Any]] = []  # Numbers, each part twice, or the starts and ends of bytes.
+        # For each chunk the starts and ends of the values' bytes. If the values are numbers, both are the
+        # numbers.
+        self.parts: list[tuple[Any, Any]] = []
 
     def add(self, lanes: Lanes, rows: Ints, packed: bool) -> None:
-        """Read the field in these lanes."""
+        """Read the next occurrence of the field in the lanes `rows`."""
         name = self.field.name
         if packed:
             rows, value = _packed(lanes, rows, self.field)
@@ -153,7 +158,7 @@ class _FieldReader:
     def column(self, lanes: Lanes, begin: Ints, whole: bool) -> Column:
         """Return the field's column.
 
-        With `whole`, a missing value has the default even if the field has presence.
+        With `whole`, a missing value is the default even if the field's presence is tracked.
         """
         count = len(lanes)
         kind = "i8" if self.wire == 2 else KINDS[self.field.type][2].strip("<")
@@ -186,7 +191,7 @@ class _FieldReader:
         return scatter(self._build(lanes, rows, starts, ends, self.target), rows, count)
 
     def _build(self, lanes: Lanes, rows: Ints, starts: Any, ends: Any, target: Any) -> Column:
-        """Return a column of the values, in the order of the lanes."""
+        """Return a column of values, whose lanes are `rows`."""
         field = self.field
         if field.type == MESSAGE:
             moment = known(field.message_type)
@@ -214,7 +219,7 @@ class _FieldReader:
 
 
 def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, starts: Any, ends: Any) -> Column:
-    """Return the entries of a map as structs of key and value. Missing parts have their default."""
+    """Return the entries of a map as structs of key and value. A missing key or value is the default."""
     kind = pa.struct([pa.field("key", target.key_type), pa.field("value", target.item_type)])
     inner = lanes.within(starts, ends)
     entries = _read(inner, field.message_type, kind, whole=True)
@@ -224,7 +229,7 @@ def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, starts: Any, end
 
 
 def _moments(lanes: Lanes, rows: Ints, messages: Column, target: Any, name: str) -> Column:
-    """Convert Timestamp or Duration messages to microseconds."""
+    """Convert Timestamp or Duration messages to a column in microseconds."""
     seconds, nanos = (messages.field(n).to_numpy(zero_copy_only=False) for n in (0, 1))
     far = np.abs(seconds) > (2**63 - 1) // 1_000_000 - 1
     lanes.fail(rows, far, f"{name} is outside of the range of Spark's times")
@@ -233,7 +238,7 @@ def _moments(lanes: Lanes, rows: Ints, messages: Column, target: Any, name: str)
 
 
 def _number(lanes: Lanes, rows: Ints, field: Any) -> Any:
-    """Read one number per lane."""
+    """Read one number from each lane."""
     _, wire, kind = KINDS[field.type]
     if wire:
         return lanes.fixed(rows, kind, field.name)
@@ -246,7 +251,7 @@ def _number(lanes: Lanes, rows: Ints, field: Any) -> Any:
 
 
 def _packed(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Any]:
-    """Read packed numbers. Return the lane of each number, and the numbers."""
+    """Read packed numbers from each lane. Return the lane of each number, and the numbers."""
     sizes = lanes.varint(rows, f"the size of {field.name}")
     start, stop = lanes.skip(rows, sizes, field.name)
     _, wire, kind = KINDS[field.type]
@@ -272,11 +277,11 @@ def _packed(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Any]:
     return rows[owner], value
 
 
-_FEW = 100  # Number of lanes below which numpy steps are slower than a loop over the items.
+_FEW = 100  # The number of lanes below which numpy operations are slower than a Python loop over the items.
 
 
 def _read_consecutive(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Ints, Ints]:
-    """Read consecutive values of a repeated field in a few lanes, one by one."""
+    """Read consecutive values of a repeated field one by one. Return their lanes, starts and ends."""
     view, tag = lanes.view, field.number << 3 | 2
     values: list[tuple[int, int, int]] = []
     for lane in rows.tolist():
@@ -299,7 +304,7 @@ def _read_consecutive(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Ints,
 
 
 def _size(view: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Return a varint and the offset after it. An incomplete varint is -1."""
+    """Return the varint at `at` and the offset after it. The value is -1 if the varint is incomplete."""
     value = shift = 0
     while at < end and shift < 70:
         byte = view[at]
@@ -312,14 +317,16 @@ def _size(view: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def _places(start: Ints, counts: Ints, step: int) -> Ints:
-    """Return `counts` offsets from each start, `step` bytes apart."""
+    """Return for each start as many offsets as `counts` says, `step` bytes apart."""
     before = np.cumsum(counts) - counts
     within: Ints = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(before, counts)
     return np.repeat(start, counts) + within * step
 
 
 def _read(lanes: Lanes, message: Any, target: Any, *, whole: bool = False) -> Column:
-    """Read messages as structs of the target's fields. With `whole`, no missing value is null."""
+    """Read messages as structs of the target's fields. With `whole`, missing values are defaults and not
+    null.
+    """
     readers = {
         column.name: _FieldReader(message.fields_by_name[column.name], column.type) for column in target
     }
@@ -360,7 +367,7 @@ _NO_TAG = 1 << 32
 
 
 def _skip_field(lanes: Lanes, rows: Ints, tag: int) -> None:
-    """Skip a field that is not selected or unknown."""
+    """Skip the field with this tag, which is unknown or not selected."""
     name = f"field {tag >> 3}"
     match tag & 7:
         case 0:

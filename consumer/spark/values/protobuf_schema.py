@@ -1,4 +1,4 @@
-"""Protobuf descriptors and their columns in Spark."""
+"""Reads Protobuf descriptors, and maps their messages to Spark's types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 
-# FieldDescriptor.type -> Spark's type, wire type, numpy type.
+# Spark's type, the wire type and the numpy type for each FieldDescriptor.type.
 MESSAGE: Final = 11
 ENUM: Final = 14
 KINDS: dict[int, tuple[str, int, str]] = {
@@ -42,12 +42,12 @@ KINDS: dict[int, tuple[str, int, str]] = {
 
 
 def column_type(column_format: ColumnFormat) -> str:
-    """Return the DDL type of the column: the type of the message."""
+    """Return the DDL type of the column, which is that of the message."""
     return _ddl(column_format, message(column_format), ())
 
 
 def message(column_format: ColumnFormat) -> Any:
-    """Return the descriptor of the message. Raises ConfigError, MissingExtra."""
+    """Return the descriptor of the message that the options name. Raises ConfigError, MissingExtra."""
     option = column_format.option("schema")
     try:
         pb: Any = import_module("google.protobuf.descriptor_pb2")
@@ -94,7 +94,7 @@ _SHAPE = "a descriptor set (protoc --include_imports --descriptor_set_out), its 
 
 
 def _registered(column_format: ColumnFormat, schema: Any, files: Any, name: str) -> None:
-    """Add a schema of the registry to `files`, after those that it refers to."""
+    """Add a schema of the registry to `files`, after the schemas to which it refers."""
     if schema.kind != "PROTOBUF":
         raise ConfigError(
             column_format.option("format"),
@@ -106,7 +106,8 @@ def _registered(column_format: ColumnFormat, schema: Any, files: Any, name: str)
     file = files.file.add()
     try:
         file.ParseFromString(base64.b64decode(schema.text, validate=True))
-    except Exception as error:  # DecodeError or a base64 error: format=serialized was ignored.
+    # A DecodeError or a base64 error means that the registry has ignored format=serialized.
+    except Exception as error:
         files.file.pop()
         reason = f"the registry sends no descriptor ({error}); set this option to a descriptor set"
         raise ConfigError(column_format.option("schema"), None, reason) from None
@@ -148,7 +149,7 @@ def _add(column_format: ColumnFormat, pool: Any, remaining: dict[str, Any]) -> N
             try:
                 pool.Add(file)
                 pool.FindFileByName(file.name)
-            except Exception as error:  # TypeError or KeyError: the pool rejects the file.
+            except Exception as error:  # The pool raises TypeError or KeyError if it rejects the file.
                 raise ConfigError(
                     column_format.option("schema"), file.name, f"the file is not valid: {error}"
                 ) from None
@@ -156,7 +157,7 @@ def _add(column_format: ColumnFormat, pool: Any, remaining: dict[str, Any]) -> N
 
 
 def repeated(field: Any) -> bool:
-    """Return whether a field is repeated. It works with every version of the protobuf package."""
+    """Return whether a field is repeated. The function works with every version of the protobuf package."""
     return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
 
 
@@ -166,7 +167,9 @@ def is_map(field: Any) -> bool:
 
 
 def _ddl(column_format: ColumnFormat, message: Any, within: tuple[str, ...]) -> str:
-    """Return the DDL type of a message. `within` has the names of the enclosing messages."""
+    """Return the DDL type of a message. `within` has the names of the enclosing messages, to detect
+    recursion.
+    """
     if message.full_name in within:
         reason = "Spark has no recursive types; name the columns to read: .schema('value STRUCT<...>')"
         raise ConfigError(column_format.option("message"), message.full_name, reason)
@@ -191,5 +194,5 @@ def _field_ddl(column_format: ColumnFormat, field: Any, within: tuple[str, ...])
 
 
 def known(message: Any) -> str:
-    """Return Spark's type of a well-known message, or an empty text for any other message."""
+    """Return Spark's type for a well-known message type, or an empty text for any other message."""
     return {TIMESTAMP: "TIMESTAMP", DURATION: "INTERVAL DAY TO SECOND"}.get(message.full_name, "")

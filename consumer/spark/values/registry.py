@@ -1,6 +1,6 @@
 """A client of Confluent's schema registry: schemas by id (`wire_format`) or by subject.
 
-The schema of an id never changes. Each process therefore requests it once.
+The schema of an id never changes, so each process requests it once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIES, PAUSE_S, TIMEOUT_S = 4, 0.5, 10.0
 
 
 class RegistryFailed(KprotoError, OSError):
-    """The registry cannot be reached, or rejects a request. `schema` names what was requested."""
+    """The error that the registry cannot be reached or rejects a request for `schema`."""
 
     def __init__(self, schema: str, reason: str) -> None:
         super().__init__(schema, reason)
@@ -34,7 +34,7 @@ class RegistryFailed(KprotoError, OSError):
 
 
 class NoSuchSchema(RegistryFailed):
-    """The registry does not have the schema."""
+    """The error that the registry does not have the schema."""
 
     def __str__(self) -> str:
         return f"{self.schema}: {self.reason}; check {REGISTRY_URL}, and value.subject or key.subject"
@@ -42,7 +42,7 @@ class NoSuchSchema(RegistryFailed):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A registered schema. `names` maps the names that it uses for other schemas to those schemas."""
+    """A registered schema. `names` maps each name that it uses for another schema to that schema."""
 
     text: str
     kind: str
@@ -51,7 +51,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Registry:
-    """The addresses of a registry, and NAME:PASSWORD. No repr and no error contains the password."""
+    """A client of a registry: its addresses and NAME:PASSWORD. No repr or error has the password."""
 
     urls: tuple[str, ...]
     user: str | None = None
@@ -73,7 +73,7 @@ class Registry:
         return self._read(self._get(path, f"the latest schema of {subject}"), form)
 
     def _read(self, answer: dict[str, Any], form: str) -> Schema:
-        """Return the schema in an answer, with the schemas that it refers to."""
+        """Return the schema in a response, after requesting the schemas to which it refers."""
         names: dict[str, Schema] = {}
         for reference in cast("list[dict[str, Any]]", answer.get("references") or []):
             subject = quote(reference["subject"], safe="")
@@ -84,7 +84,9 @@ class Registry:
         return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
 
     def _get(self, path: str, schema: str) -> dict[str, Any]:
-        """Send a request to each address in turn, and repeat it, because the registry may be restarting."""
+        """Send a request to each address in turn. Repeat this if all fail, because the registry may be
+        restarting.
+        """
         reason = ""
         for attempt in range(TRIES):
             if attempt:
@@ -114,7 +116,7 @@ _known: dict[tuple[tuple[str, ...], int, str], Schema] = {}
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Return the registry's message in the body of an HTTP error."""
+    """Return the registry's error message from the body of an HTTP error."""
     try:
         return f": {json.loads(error.read(10_000))['message']}"
     except (OSError, ValueError, LookupError, TypeError):
@@ -122,7 +124,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 
 def _format(form: str) -> str:
-    """Return the query string that requests a form of the schema."""
+    """Return the query string that requests the schema in the form that a format needs."""
     return f"?format={form}" if form else ""
 
 

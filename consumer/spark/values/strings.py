@@ -30,7 +30,7 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
 
 
 def decode(values: Column) -> tuple[Column, Bad]:
-    """Decode UTF-8. Values that are not UTF-8 are bad."""
+    """Decode UTF-8. Values that are not UTF-8 become null, and are reported as bad."""
     pa: Any = import_module("pyarrow")
     try:
         return values.cast(pa.string()), {}

@@ -1,4 +1,4 @@
-"""The types that the formats share: the options of one column, and the functions of a format's module."""
+"""The types that the formats share: the options of a column, and the functions of a format's module."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
     from .registry import Registry, Schema
 
-# An Arrow array: pyarrow has no types.
+# An Arrow array. It is Any, because pyarrow has no type stubs.
 Column: TypeAlias = Any
-# Row -> reason why its value cannot be decoded.
+# The rows whose values cannot be decoded, with the reasons.
 Bad: TypeAlias = Mapping[int, str]
-# Decodes a BinaryArray without nulls into a column of the same length. Each bad value becomes null.
+# A decoder of a BinaryArray without nulls into a column of the same length. A bad value becomes null.
 Decode: TypeAlias = Callable[[Column], tuple[Column, Bad]]
 
-# Format -> the form in which the registry sends its schemas: the value of the parameter `format`.
+# The value of the parameter `format` for each format, which determines the form of the registry's schemas.
 _SCHEMA_FORMS: Final[Mapping[str, str]] = {"avro": "", "protobuf": "serialized"}
 
 
 class Format(Protocol):
-    """The functions of a format's module."""
+    """The functions that a format's module defines."""
 
     def column_type(self, column_format: ColumnFormat) -> str:
         """Return the DDL type of the column. Raises ConfigError if the options do not determine it."""
@@ -36,9 +36,9 @@ class Format(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ColumnFormat:
-    """The options of one column, `key` or `value`.
+    """The format options of one column, `key` or `value`.
 
-    `latest` is the registry's latest schema, which the values are read with. `with_latest_schema` sets it.
+    `latest` is the registry's latest schema, which is the reader's schema. `with_latest_schema` sets it.
     """
 
     column: str
@@ -55,10 +55,10 @@ class ColumnFormat:
         return f"{self.column}.{name}"
 
     def with_latest_schema(self) -> ColumnFormat:
-        """Return the same format with the registry's latest schema, if the options contain no schema.
+        """Return these options with the registry's latest schema, if they contain no schema.
 
-        The schema is requested once per query, so that the query's columns stay the same while the registry
-        changes. Raises NoSuchSchema, RegistryFailed.
+        The schema is requested once for each query, so that the query's columns stay the same while the
+        registry changes. Raises NoSuchSchema, RegistryFailed.
         """
         if self.registry is None or self.subject is None or self.format not in _SCHEMA_FORMS:
             return self

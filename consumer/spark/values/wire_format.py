@@ -10,11 +10,11 @@ import numpy as np
 
 pa: Any = import_module("pyarrow")
 
-HEADER = 5  # Size in bytes of the header: the byte 0 and the schema id.
+HEADER = 5  # The size in bytes of the header: the byte 0 and the schema id.
 
 
 def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[int, Any]]:
-    """Yield each schema id in a BinaryArray with the rows that have it. Add rows without an id to `bad`."""
+    """Yield each schema id in a BinaryArray, with the rows that have it. Add rows without an id to `bad`."""
     data, offsets = data_and_offsets(values)
     size = np.diff(offsets)
     short = size < HEADER
@@ -34,7 +34,7 @@ def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[int, A
 
 
 def data_and_offsets(values: Any) -> tuple[Any, Any]:
-    """Return the bytes of a BinaryArray, and the offsets of its values, including the final end."""
+    """Return the bytes of a BinaryArray, and the offsets of its values with the end of the last one."""
     _, places, data = values.buffers()
     if not len(values):
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
