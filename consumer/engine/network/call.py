@@ -14,7 +14,7 @@ from kproto.wire.message import Message
 
 
 class Prepared(msgspec.Struct):
-    """A request whose body is built once its version is known: `build(version)` is called when it is sent."""
+    """A request whose body is built when it is sent, by `build(version)`: before, its version is unknown."""
 
     message: type[Message]
     build: Callable[[int], Message]
@@ -25,7 +25,8 @@ class Outcome(Enum):
 
     ANSWERED = "answered"
     NO_RESPONSE = "no response"  # the connection broke, or the request timed out
-    NOT_SENT = "not sent"  # the request was not sent: both sides have no common version that supports it
+    # the request was not sent: the client and the broker have no common version that supports it
+    NOT_SENT = "not sent"
     UNAUTHENTICATED = "unauthenticated"  # authentication failed
     UNREADABLE = "unreadable"  # the response cannot be decoded
 
@@ -34,8 +35,8 @@ class Call:
     """One request: its target, its deadline and its outcome.
 
     `done` becomes true exactly once, when either `response` or `error` is set. `purpose` is any object of the
-    caller. `request` is the message that was sent. A `one_way` call (Produce with acks=0) gets no response:
-    it is done once it is written, and `response` is the request itself.
+    caller. `request` is the message that was sent. A `one_way` call (Produce with acks=0) gets no response.
+    It is done as soon as it is written, and its `response` is the request itself.
     """
 
     __slots__ = (
@@ -80,19 +81,19 @@ class Call:
         self.purpose = purpose
         self.version = -1
         self.address = ""
-        # Address -> the error of the last attempt at this address.
+        # Address -> the error of the last attempt to send the request to this address.
         self.tried: dict[tuple[str, int], str] = {}
         self.response: Message | None = None
         self.error: KprotoError | None = None
 
     @property
     def done(self) -> bool:
-        """Whether the call has ended."""
+        """Whether the call has ended, with a response or an error."""
         return self.response is not None or self.error is not None
 
     @property
     def outcome(self) -> Outcome:
-        """How the call ended. Only valid once it is done."""
+        """How the call ended. Only valid if `done` is true."""
         if self.error is None:
             return Outcome.ANSWERED
         if isinstance(self.error, AuthenticationFailed):
@@ -116,5 +117,5 @@ def api_name(message: type[Message]) -> str:
     return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
 
 
-# The `purpose` of the calls of a login. A connection does not add them to its finished calls.
+# The `purpose` of the calls that a login sends. A connection does not add these calls to its finished calls.
 LOGIN: Final = object()

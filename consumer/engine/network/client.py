@@ -1,27 +1,28 @@
-"""The connections of one client: which connection carries a request, and what follows when a connection
-breaks.
+"""The connections of one client.
+
+The module selects the connection for each request, and retries or fails requests when a connection breaks.
 
 Rules:
 
-* Requests to one broker use *lanes*, one connection each. MAIN carries everything by default. GROUP carries
-  membership requests, because a JoinGroup occupies its connection until all members have joined. FETCH
-  carries fetches, which wait at the broker for records. SIDE carries fetches that must not wait behind the
-  ones on FETCH. An offset commit therefore never waits behind a fetch or a JoinGroup.
-* A connection is opened when a call needs it, or in advance (`connect`). Its key is never reused, so events
-  of a closed connection are ignored.
-* After a failure the client backs off from the broker (`nodes`). Calls to it fail when the connection fails,
-  and wait during the backoff.
-* A call for any broker (node None) tries every known address before it fails (`nodes`). An idempotent request
-  is also retried elsewhere if the connection breaks after it was sent.
-* An idempotent request is retried once on a new connection if an established connection closes before the
+* Requests to one broker use *lanes*, one connection each. MAIN is the default and carries all other requests.
+  GROUP carries membership requests, because a JoinGroup occupies its connection until all members have
+  joined. FETCH carries fetches, which wait at the broker for records. SIDE carries fetches that must not wait
+  behind those on FETCH. An offset commit therefore never waits behind a fetch or a JoinGroup.
+* A connection is opened when a call needs it, or in advance (`connect`). The key of a connection is never
+  reused, so events of a closed connection can be recognized and are ignored.
+* After a failure the client backs off from the broker (`nodes`). The calls on a connection fail when it
+  fails. Later calls to the broker wait until the backoff has ended.
+* A call for any broker (node None) tries every known address before it fails (`nodes`). A read-only request
+  is also sent to another address if the connection breaks after it was sent.
+* A read-only request is retried once on a new connection if an established connection closes before the
   response.
 * If a broker does not respond in time (`request_timeouts`), the request is sent again on a new connection. So
-  a stalled connection delays a request by seconds only.
+  a stalled connection only delays a request by seconds.
 * A throttled connection carries no requests (`throttle`). Until the throttling ends, a call for any broker
   uses another address.
 * Every call ends, with a response or with an error that names the address.
 * A call that fails authentication (TLS, SASL) ends at once with AuthenticationFailed. Other addresses are not
-  tried, since they would reject the client as well.
+  tried, because their brokers would reject the client as well.
 """
 
 from __future__ import annotations
@@ -76,14 +77,14 @@ if TYPE_CHECKING:
     from ...security import Security
 
 MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
-MORE = SIDE  # higher lanes are a producer's additional connections
+MORE = SIDE  # From this lane on, lanes are a producer's additional connections.
 
 
 class NetworkClient:
     """Sends requests and routes connection events.
 
-    Call `send`, `handle` and `tick`; after each of them perform `actions` and handle the calls in
-    `finished`.
+    The owner calls `send`, `handle` and `tick`. After each of these calls it performs `actions` and handles
+    the calls in `finished`.
     """
 
     def __init__(
@@ -107,14 +108,14 @@ class NetworkClient:
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
-        # `on_throttled` is called with a report about throttling, `on_liveness_check` when new metadata may
-        # show that a broker has failed.
+        # `on_throttled` is called with the text of a report about throttling. `on_liveness_check` is called
+        # when new metadata may show that a broker has failed.
         self.on_throttled: Callable[[str], None] = lambda why: None
         self.on_liveness_check: Callable[[], None] = lambda: None
         self._throttles = ThrottleReports()
         self._random = random or Random()
         self._security = security
-        # Connection key -> when its SASL session is renewed.
+        # Connection key -> the time (ms) at which the connection's SASL session is renewed.
         self._renewals: dict[int, int] = {}
         self._nodes = NodeStates(Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, self._random))
         self._timeouts = RequestTimeouts(self._nodes, request_timeout_ms)
@@ -157,7 +158,7 @@ class NetworkClient:
         try:
             self._dispatch(call, now)
             return call
-        except BaseException:  # Ctrl-C: the call fails, as if its connection had broken
+        except BaseException:  # Ctrl-C: the call fails, just as if its connection had broken
             self._interrupted(call, now)
             raise
 
@@ -174,7 +175,7 @@ class NetworkClient:
     def connect(self, node: int, now: int, *, lane: int = MAIN) -> None:
         """Open a connection that a call will need soon, unless the client backs off from that broker.
 
-        The later call saves two round trips.
+        The call then needs two round trips less.
         """
         broker = self.view.brokers.get(node)
         if broker is None or self.closed:
@@ -184,7 +185,7 @@ class NetworkClient:
             self._open(address, lane, now)
 
     def version_at(self, node: int, message: type[Message]) -> int | None:
-        """Return the version in which this broker gets `message`; None while it is unknown."""
+        """Return the version of `message` to send to this broker; None while no connection to it is ready."""
         broker = self.view.brokers.get(node)
         if broker is None:
             return None
@@ -195,13 +196,13 @@ class NetworkClient:
         return None
 
     def feature_at(self, node: int, name: str) -> int | None:
-        """Return the finalized level of a feature, 0 if it is off, or None while it is unknown."""
+        """Return the finalized level of a feature: 0 if the feature is off, None if the level is unknown."""
         broker = self.view.brokers.get(node)
         connection = broker and self._lanes.get((broker.host, broker.port, MAIN))
         return connection.features.get(name, 0) if connection and connection.ready else None
 
     def throttled_until(self, node: int, lane: int = MAIN) -> int:
-        """Return until when this broker throttles that lane; 0 if it does not."""
+        """Return until when (ms) this broker throttles the lane; 0 if it has not throttled the lane."""
         broker = self.view.brokers.get(node)
         connection = broker and self._lanes.get((broker.host, broker.port, lane))
         return connection.throttled_until if connection else 0
@@ -211,7 +212,7 @@ class NetworkClient:
         return any(connection.ready for connection in self._connections.values())
 
     def _dispatch(self, call: Call, now: int) -> None:
-        """Pass the call to a connection, or park it until its address may be tried again."""
+        """Pass the call to a connection, or keep it until the backoff of its address has ended."""
         if self.closed:
             self._fail(call, ConnectionFailed(call.address or "(none)", "the client is closed"))
             return
@@ -310,7 +311,7 @@ class NetworkClient:
                 )
 
     def _close_reason(self, connection: Connection, why: str) -> str:
-        """Return why the broker may have closed the connection; brokers rarely report security problems."""
+        """Return why the broker may have closed the connection. Brokers rarely report security problems."""
         if not connection.is_open or not (why == CLOSED or "reset" in why):
             return why
         if connection.login is not None and (
@@ -326,7 +327,7 @@ class NetworkClient:
         return f"{why} before its first response; does this port want TLS (security_protocol)?"
 
     def _start_throttle(self, connection: Connection, now: int) -> None:
-        """Start throttling the connection if a response asked for that; report it if it lasts."""
+        """Start throttling the connection if a response requested it. Report throttling that lasts."""
         if connection.requested_throttle[1]:
             api, wait = connection.throttle(now)
             news = self._throttles.report(api, connection.address, wait, now)
@@ -334,7 +335,7 @@ class NetworkClient:
                 self.on_throttled(news)
 
     def _end_throttle(self, connection: Connection, now: int) -> None:
-        """End throttling if its time has passed, and send what waited."""
+        """End throttling if its time has passed, and send the calls that waited."""
         if connection.is_throttled and connection.throttled_until <= now:
             self._write(connection, connection.end_throttle())
             self._collect(connection)
@@ -348,13 +349,13 @@ class NetworkClient:
     def _request_token(self, connection: Connection, now: int) -> None:
         """Request a token if the connection's login needs one."""
         if connection.wants_token and self._security is not None and self._security.tokens is not None:
-            # A token provider may be slower than a broker.
+            # A token provider may be slower than a broker, so the connection gets the longest setup timeout.
             connection.setup_timeout_ms = max(connection.setup_timeout_ms, self._setup_timeout)
             connection.deadline = max(connection.deadline, now + connection.setup_timeout_ms)
             self.actions.append(GetToken(connection.key, self._security.tokens))
 
     def _renew_sessions(self, now: int) -> None:
-        """Renew the SASL sessions that are due."""
+        """Renew the SASL sessions whose renewal is due."""
         for key in [key for key, at in self._renewals.items() if at <= now]:
             del self._renewals[key]
             connection = self._connections[key]
@@ -404,7 +405,7 @@ class NetworkClient:
                 self._parked.append((call, address))
 
     def next_deadline(self) -> int | None:
-        """Return when to call `tick` next."""
+        """Return when (ms) to call `tick` next, or None."""
         times = list(self._renewals.values())
         for connection in self._connections.values():
             if connection.in_flight or connection.waiting or not connection.ready:
@@ -417,10 +418,10 @@ class NetworkClient:
         return min(times, default=None)
 
     def metadata_changed(self, now: int) -> None:
-        """Close connections to addresses where the metadata lists no broker, or other brokers than before.
+        """Close connections to addresses at which the metadata lists no broker, or only other brokers.
 
-        Bootstrap addresses stay usable. If two brokers exchange their addresses, a kept connection would
-        still lead to the previous broker.
+        Connections to bootstrap addresses without a listed broker are kept. If two brokers exchange their
+        addresses, their old connections would still lead to the previous broker.
         """
         before, self._listed = self._listed, {}
         for node, broker in self.view.brokers.items():
@@ -436,7 +437,7 @@ class NetworkClient:
             self._disconnect(self._lanes[(host, port, lane)], why, now)
 
     def disconnect(self, node: int, lane: int, why: str, now: int) -> None:
-        """Close one connection so that its calls fail now (a coordinator that moved, M26)."""
+        """Close one connection, so that its calls fail now: the coordinator has moved, for example (M26)."""
         broker = self.view.brokers.get(node)
         connection = self._lanes.get((broker.host, broker.port, lane)) if broker is not None else None
         if connection is not None:
@@ -466,7 +467,7 @@ class NetworkClient:
         self.finished.append(call)
 
     def _name_all_addresses(self, call: Call) -> None:
-        """Name every address in the error of a call for any broker, not only the last one."""
+        """Name all addresses in the error of a call for any broker, not only the address that failed last."""
         error, addresses = call.error, sorted(self._selector.addresses())
         if call.node is not None or not isinstance(error, RequestTimedOut) or len(addresses) < 2:
             return
@@ -488,8 +489,8 @@ class NetworkClient:
     ) -> None:
         """Close and forget a connection; retry or fail its calls.
 
-        `shut`: the socket is still open. `punish`: back off from the address. `silent`: the broker did not
-        respond in time.
+        `shut` says that the socket is still open, `punish` that the client backs off from the address, and
+        `silent` that the broker did not respond in time.
         """
         was_ready = connection.ready
         address = (connection.host, connection.port)
@@ -498,7 +499,8 @@ class NetworkClient:
         self._timeouts.forget(connection)
         self._renewals.pop(connection.key, None)
         is_first_timeout = silent and not self._nodes.count_timeout(address, api_key)
-        # The broker exists but may be slow: allow each attempt twice the time of the last one.
+        # A broker that has begun the login exists but may be slow. Each attempt gets twice the time of the
+        # previous one.
         login = connection.login
         logs_in = login is not None and login.begun and connection.setup_timeout_ms < self._setup_timeout
         for place in [
@@ -514,13 +516,14 @@ class NetworkClient:
             tried_before = address in call.tried
             call.tried[address] = why
             untried = self._selector.untried(call)
-            # An idempotent request may be sent twice. If no address responds, this is reported after two
+            # A read-only request may be sent twice. If no address responds, the call fails after two
             # attempts.
             is_idempotent = call.message.__api_key__ in READ_ONLY
             may_resend = not was_ready or (is_idempotent and call.outcome is Outcome.NO_RESPONSE)
             try_elsewhere = call.node is None and may_resend and bool(untried) and denied is None
             retry_same = silent and is_idempotent and (was_ready or is_first_timeout or logs_in)
-            # A broker may close an idle connection just when it is used again. The broker is not down then.
+            # A broker may close an idle connection at the moment when it is used again. Then the broker has
+            # not failed.
             stale = (
                 connection.has_responded
                 and is_idempotent

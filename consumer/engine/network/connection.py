@@ -1,18 +1,19 @@
-"""The protocol on one connection to one broker, without the socket.
+"""The Kafka protocol on one connection to one broker, without the socket.
 
 Rules:
 
-* A broker responds in the order of the requests. The correlation id is checked as well; a mismatch breaks the
-  connection.
-* The first request is always ApiVersions, in the client's highest version. A broker that does not know it
-  responds in version 0 with the range that it knows (KIP-511); ApiVersions is then sent again in that range.
-* A request waits until the versions are known, because its body may depend on its version, and while the
-  connection is throttled (`throttle`).
-* A request without a response in time closes the connection, as in Java: a late response could be taken for
-  the next one.
-* With SASL (`login`) the exchange follows ApiVersions and precedes the first request. A session that expires
-  is renewed between requests (KIP-368). Requests in flight are not affected, since a broker responds in
-  order.
+* A broker responds in the order of the requests. The client also checks the correlation id, and closes the
+  connection after a mismatch.
+* The first request is always ApiVersions, in the client's highest version. A broker that does not know this
+  version responds in version 0 with the range that it knows (KIP-511). The client then sends ApiVersions
+  again, in the highest common version.
+* A request waits until the versions are known, because its body may depend on its version. It also waits
+  while the connection is throttled (`throttle`).
+* If a request gets no response in time, the connection is closed, as in Java. Otherwise a late response could
+  be taken for the response to the next request.
+* With SASL (`login`) the exchange takes place between ApiVersions and the first request. A session that
+  expires is renewed between requests (KIP-368). Requests in flight are not affected, since a broker responds
+  in order.
 * The owner of a connection has the clock and the socket: it passes received bytes and the time in ms, and
   writes the returned bytes.
 """
@@ -77,7 +78,7 @@ S = ConnectionState
 EDGES: Edges[ConnectionState] = {
     S.CONNECTING: frozenset({S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.CLOSED}),
     S.TLS_HANDSHAKE: frozenset({S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.CLOSED}),
-    # A connection that broke before the first response starts again at the host's next address.
+    # If the connection breaks before the first response, the setup starts again at the host's next address.
     S.CHECKING_API_VERSIONS: frozenset(
         {S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.AUTHENTICATING, S.READY, S.CLOSED}
     ),
@@ -89,11 +90,11 @@ EDGES: Edges[ConnectionState] = {
 
 
 class Connection:
-    """The protocol on one connection.
+    """The Kafka protocol on one connection.
 
     The owner moves the bytes. It calls `opened()` when the socket is connected, `received(data)` for each
-    chunk or `answered(body)` for each whole frame, and `fail_calls(why)` at the end; `ask(call)`
-    is valid at any time. Each returns the bytes to write, and appends calls that ended to `finished`. While
+    chunk or `answered(body)` for each whole frame, and `fail_calls(why)` at the end. It may call `ask(call)`
+    at any time. Each method returns the bytes to write, and appends calls that ended to `finished`. While
     `wants_token` is set, the login waits for `log_in(token)`. AuthenticationFailed and DecodeError end the
     connection.
     """
@@ -105,20 +106,22 @@ class Connection:
         self.host = host
         self.port = port
         self.client_id = client_id
-        self.deadline = deadline  # deadline of the connection setup, ApiVersions and login included
-        self.setup_timeout_ms = 0  # setup timeout in ms
-        self.setup_began_at: int | None = None  # when the setup began; None once it is complete
+        # Deadline (ms) of the connection setup, which includes ApiVersions and the login.
+        self.deadline = deadline
+        self.setup_timeout_ms = 0  # Timeout (ms) of the connection setup.
+        self.setup_began_at: int | None = None  # Time (ms) at which the setup began; None after its end.
         self.state = ConnectionState.CONNECTING
-        self.has_responded = False  # whether the broker has responded to a call
-        # The broker reads nothing before `throttled_until`; nothing is sent before `end_throttle`.
+        self.has_responded = False  # Whether the broker has responded to a call.
+        # While `is_throttled` is set, nothing is sent; `end_throttle` clears it. The broker reads nothing
+        # before `throttled_until` (ms).
         self.is_throttled = False
         self.throttled_until = 0
-        # The API and the throttle time in ms of a response that asked for throttling, until `throttle`.
+        # The API and the throttle time (ms) of a response that requested throttling. `throttle` clears them.
         self.requested_throttle = ("", 0)
         self.wants_token = False
         self.login = login
         self.versions: dict[int, tuple[int, int]] = {}
-        self.features: dict[str, int] = {}  # finalized features of the cluster (KIP-584)
+        self.features: dict[str, int] = {}  # The finalized features of the cluster (KIP-584).
         self.caps: Mapping[int, int] = {}
         self.waiting: deque[Call] = deque()
         self.in_flight: deque[tuple[int, Call]] = deque()
@@ -133,16 +136,16 @@ class Connection:
 
     @property
     def ready(self) -> bool:
-        """Whether calls can be sent: versions are known, and the login is complete."""
+        """Whether calls can be sent: the versions are known, and the login is complete."""
         return self.state is ConnectionState.READY
 
     @property
     def is_open(self) -> bool:
-        """Whether the socket is connected, its TLS handshake included."""
+        """Whether the socket is connected and the TLS handshake, if any, is complete."""
         return self.state not in (ConnectionState.CONNECTING, ConnectionState.TLS_HANDSHAKE)
 
     def opened(self) -> bytes:
-        """Return the first bytes to write: the socket is connected."""
+        """Return the first bytes to write, after the socket has been connected."""
         move(self, ConnectionState.CHECKING_API_VERSIONS, EDGES)
         return self._ask_versions(ApiVersionsRequest.__versions__.max)
 
@@ -157,7 +160,7 @@ class Connection:
         return frame(*request_pieces(request, version, self._next_correlation, self.client_id))
 
     def ask(self, call: Call) -> bytes:
-        """Send a call now, or once the connection is ready and not throttled."""
+        """Send a call now, or as soon as the connection is ready and not throttled."""
         call.address = self.address
         if not self.ready or self.is_throttled:
             self.waiting.append(call)
@@ -165,8 +168,7 @@ class Connection:
         return self._send(call)
 
     def throttle(self, now: int) -> tuple[str, int]:
-        """Start throttling: send no request until `end_throttle`, and extend the deadlines of calls in
-        flight.
+        """Start throttling: send no request until `end_throttle`, and extend deadlines of calls in flight.
 
         Returns the API whose response requested the throttling, and the time in ms.
         """
@@ -185,13 +187,13 @@ class Connection:
         return self._send_waiting() if self.ready else b""
 
     def _note_throttle(self, response: Message | None, version: int, api: str) -> None:
-        """Record the throttle time of a response, if it is the longest one."""
+        """Record the throttle time of a response, if it is longer than the recorded one."""
         wait = 0 if response is None else throttle_ms(response, version)
         if wait > self.requested_throttle[1]:
             self.is_throttled, self.requested_throttle = True, (api, wait)
 
     def version_for(self, message: type[Message], most: int | None = None) -> int:
-        """Return the highest version that both sides know, at most `most`. Raises UnsupportedVersion."""
+        """Return the highest version that both sides know, up to `most`. Raises UnsupportedVersion."""
         key = message.__api_key__
         ours = message.__versions__
         if key is None or key not in self.versions:
@@ -231,7 +233,7 @@ class Connection:
         return data
 
     def received(self, data: bytes) -> bytes:
-        """Handle received bytes; return the bytes to write.
+        """Handle received bytes, and return the bytes to write.
 
         Raises DecodeError if the bytes are not a valid response. The owner then calls `fail_calls` and closes
         the socket.
@@ -244,7 +246,10 @@ class Connection:
         return b"".join(pieces)
 
     def answered(self, body: bytes | bytearray) -> bytes:
-        """Handle a whole response frame; records of a fetch are views of it. Raises as `received` does."""
+        """Handle a whole response frame. Raises as `received` does.
+
+        The records of a Fetch response are views of the frame.
+        """
         if self._negotiating >= 0:
             return self._negotiated(bytes(body))
         login = self.login
@@ -263,7 +268,7 @@ class Connection:
     def _negotiated(self, body: bytes) -> bytes:
         version = self._negotiating
         # The error code is the first field in every version. A broker that does not know the version responds
-        # in v0.
+        # in version 0.
         if len(body) >= 6 and int.from_bytes(body[4:6], "big") == UNSUPPORTED_VERSION:
             if version == 0:
                 raise DecodeError("ApiVersions", 0, "error_code", 4, "the broker rejects even version 0")
@@ -297,12 +302,14 @@ class Connection:
         return b"".join([self._send(call) for call in waiting])
 
     def renew(self, deadline: int) -> bytes:
-        """Renew the SASL session by `deadline`, or later if requests in flight need more time.
+        """Renew the SASL session.
+
+        It must be complete at `deadline`, or later if requests in flight need more time.
 
         New calls wait until the login is complete.
         """
         assert self.login is not None
-        # Calls in flight are answered before the login, and a JoinGroup may take long.
+        # The broker responds to the calls in flight first, and a JoinGroup may take long.
         deadlines = (call.deadline + self.setup_timeout_ms for _, call in self.in_flight)
         self.deadline = max(deadline, *deadlines, self.throttled_until + self.setup_timeout_ms)
         move(self, ConnectionState.AUTHENTICATING, EDGES)
@@ -357,7 +364,7 @@ class Connection:
         return call
 
     def setup_failure(self) -> str:
-        """Return why the setup timed out."""
+        """Return the error message for a connection setup that timed out."""
         limit = f"within {self.setup_timeout_ms} ms"
         if self.wants_token:
             return f"the token provider has returned nothing {limit}"
@@ -376,9 +383,10 @@ class Connection:
     def fail_calls(
         self, why: str, garbled: DecodeError | None = None, denied: AuthenticationFailed | None = None
     ) -> None:
-        """Fail every call: the connection has ended.
+        """Fail every call, because the connection has ended.
 
-        `garbled`: the response to the oldest call cannot be decoded. `denied`: authentication failed.
+        `garbled` is the error if the response to the oldest call cannot be decoded, `denied` the error if
+        authentication failed.
         """
         move(self, ConnectionState.CLOSED, EDGES)
         if garbled is not None and self.in_flight:
@@ -395,9 +403,10 @@ class Connection:
         self.waiting.clear()
 
     def expire_calls(self, now: int) -> bool:
-        """Fail the calls that have timed out; return True if the connection is unusable after that.
+        """Fail the calls that have timed out. Return True if the connection is now unusable.
 
-        The connection is unusable if one of the calls was sent, because its response could still arrive.
+        The connection is unusable if one of the failed calls was sent, because its response could still
+        arrive.
         """
         late = False
         for _, call in self.in_flight:
@@ -434,9 +443,9 @@ class Connection:
 
 
 def _versions(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
-    """Return API key -> the version range of the broker. Raises DecodeError for an impossible range.
+    """Map each API key to the broker's version range. Raises DecodeError for an impossible range.
 
-    The versions are used for as long as the connection lasts.
+    The versions stay valid until the connection ends.
     """
     versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
     impossible = [api for api in response.api_keys if not 0 <= api.min_version <= api.max_version]
@@ -449,11 +458,12 @@ def _versions(response: ApiVersionsResponse, version: int) -> dict[int, tuple[in
 
 
 def _lower(body: bytes, version: int) -> int:
-    """Return the highest version of ApiVersions in a v0 error response; 0 if the response is unreadable."""
+    """Return the highest ApiVersions version named in a v0 error response; 0 if it is unreadable."""
     try:
         _, response = decode_response(body, ApiVersionsResponse, 0)
     except DecodeError:
-        return 0  # librdkafka's mock cluster responds in the format of the version that it rejects
+        # librdkafka's mock cluster responds in the format of the version that it rejects, not in version 0
+        return 0
     assert isinstance(response, ApiVersionsResponse)
     _, highest = _versions(response, 0).get(API_VERSIONS, (0, 0))
     return min(highest, version - 1)

@@ -2,14 +2,13 @@
 
 Rules:
 
-* The broker lists its mechanisms (SaslHandshake), then the mechanism's messages are sent in SaslAuthenticate.
-  Brokers before Kafka 1.0 expect them as frames without a header instead.
-* A rejected login is final. The error names the cause and what to change, and differs from that of an
-  unreachable broker.
+* The broker first lists its mechanisms (SaslHandshake). The messages of the mechanism are then sent in
+  SaslAuthenticate. Brokers before Kafka 1.0 expect each message as a frame without a header instead.
+* A rejected login is not retried. Its error is not that of an unreachable broker, and says what to change.
 * A session that expires (KIP-368) is renewed on the same connection after 85 to 95 % of its lifetime, as in
-  Java. Earlier calls are answered first, new calls wait. A broker renews a session at most once per second,
-  so the client does not renew sooner. If the broker still rejects the renewal as too early, a new connection
-  starts a new session.
+  Java. The broker responds to earlier calls first, and new calls wait. Brokers reject a second renewal within
+  one second, so the client waits for at least one second. If the broker still rejects the renewal as too
+  early, a new connection starts a new session.
 """
 
 from __future__ import annotations
@@ -33,13 +32,14 @@ if TYPE_CHECKING:
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 
-# Longest part of a broker's error message that is repeated, in characters.
+# Maximum number of characters of a broker's error message that this client's error repeats.
 _MAX_MESSAGE = 300
 
-# Kafka's messages for wrong credentials. They are omitted, because this client's own error says more.
+# Kafka's messages for wrong credentials. This client's error does not repeat these messages, because its own
+# text says more.
 _UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
 
-# Shortest time (ms) after which a session is renewed. A broker rejects a second renewal within that time.
+# Minimum time (ms) between two renewals of a session. A broker rejects an earlier renewal.
 _MIN_RENEWAL_MS = 1_000
 
 # ReauthenticationLatency: Java renews a session between these fractions of its lifetime.
@@ -57,7 +57,7 @@ class LoginState(Enum):
 
 EDGES: Edges[LoginState] = {
     LoginState.NOT_STARTED: frozenset({LoginState.HANDSHAKE}),
-    # A connection that broke before the first response starts again at the host's next address.
+    # If the connection breaks before the first response, the login starts again at the host's next address.
     LoginState.HANDSHAKE: frozenset({LoginState.HANDSHAKE, LoginState.EXCHANGE}),
     LoginState.EXCHANGE: frozenset({LoginState.HANDSHAKE, LoginState.DONE}),
     # The session is renewed.
@@ -66,7 +66,7 @@ EDGES: Edges[LoginState] = {
 
 
 class Login:
-    """The login of one connection: `begin` and `answered` return the next message, or None at the end."""
+    """The login of one connection. `begin` and `answered` return the next message; None ends the login."""
 
     def __init__(self, security: Security, address: str) -> None:
         self._security = security
@@ -85,7 +85,7 @@ class Login:
 
     @property
     def begun(self) -> bool:
-        """Whether the exchange is in progress."""
+        """Whether the exchange of login messages is in progress."""
         return self.state in (LoginState.HANDSHAKE, LoginState.EXCHANGE)
 
     @property
@@ -98,7 +98,7 @@ class Login:
         return self._security.tokens is not None
 
     def begin(self, versions: Mapping[int, tuple[int, int]], token: Token | None) -> Message:
-        """Return the handshake. Raises AuthenticationFailed if the listener has no SASL."""
+        """Return the SaslHandshake request. Raises AuthenticationFailed if the listener has no SASL."""
         if HANDSHAKE not in versions:
             raise self._rejected("this listener has no SASL; check security_protocol")
         self.raw = AUTHENTICATE not in versions or versions[HANDSHAKE][1] < 1
@@ -107,17 +107,18 @@ class Login:
         return SaslHandshakeRequest(mechanism=self._exchange.mechanism)
 
     def most(self, message: Message) -> int | None:
-        """Return the highest version to use: raw frames require version 0 of the handshake."""
+        """Return the highest version of the request to use. Raw frames require version 0 of SaslHandshake."""
         return 0 if self.raw and isinstance(message, SaslHandshakeRequest) else None
 
     def message(self, data: bytes) -> Message:
-        """Wrap a message of the mechanism in a request."""
+        """Return a SaslAuthenticate request that contains a message of the mechanism."""
         return SaslAuthenticateRequest(auth_bytes=data)
 
     def answered(self, response: Message) -> bytes | None:
-        """Handle a response; return the next message, or None once the broker has accepted the login.
+        """Handle a response. Return the next message, or None if the broker has accepted the login.
 
-        Raises AuthenticationFailed, or ConnectionFailed if a new connection can succeed.
+        Raises AuthenticationFailed if the login was rejected, or ConnectionFailed if a new connection can
+        succeed.
         """
         if isinstance(response, SaslHandshakeResponse):
             return self._on_handshake(response)
@@ -130,11 +131,14 @@ class Login:
         return after
 
     def on_raw_frame(self, body: bytes) -> bytes | None:
-        """Handle a frame without a header."""
+        """Handle a frame without a header, as brokers before Kafka 1.0 send it.
+
+        Return the next message, or None.
+        """
         return self._on_message(body)
 
     def renew_after(self, random: Random) -> int:
-        """Return after how many ms to renew the session; 0 if it does not expire."""
+        """Return the time (ms) after which to renew the session; 0 if the session does not expire."""
         if self.session_ms <= 0:
             return 0
         return max(_MIN_RENEWAL_MS, int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random())))
@@ -142,7 +146,7 @@ class Login:
     def close_reason(self, has_responded: bool) -> str:
         """Return why the broker may have closed the connection during the login, or "" if that is unknown.
 
-        `has_responded`: whether the broker had responded to a call.
+        `has_responded` says whether the broker has responded to a call after the login.
         """
         who, token = self._security.user, self.needs_token
         if self._authenticated and 0 < self.session_ms < _MIN_RENEWAL_MS:
@@ -159,7 +163,7 @@ class Login:
         return f"the broker closed the connection on the login of {who}: {cure}"
 
     def _on_handshake(self, response: SaslHandshakeResponse) -> bytes:
-        """Handle the SaslHandshake response; return the mechanism's first message."""
+        """Handle the SaslHandshake response, and return the mechanism's first message."""
         assert self._exchange is not None
         if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             enabled = _one_line(", ".join(sorted(response.mechanisms))) or "none"
@@ -179,7 +183,7 @@ class Login:
         return self._exchange.begin()
 
     def _on_message(self, challenge: bytes) -> bytes | None:
-        """Return the reply to a message of the broker, or None if that was the last one."""
+        """Return the reply to a message of the broker, or None if the exchange is complete."""
         assert self._exchange is not None
         try:
             after = self._exchange.answer(challenge)

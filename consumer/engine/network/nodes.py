@@ -1,17 +1,18 @@
-"""The state of each broker address (backoff, setup time), and the selection of an address for a call.
+"""The state of each broker address (backoff, timeouts), and the selection of an address for a call.
 
 Rules:
 
-* The reason of the last failure is kept until a connection to the address is ready.
-* After a failure the client backs off from the address, from `reconnect_backoff_ms` doubling to its maximum,
-  with jitter (Kafka's ClusterConnectionStates).
+* The reason of an address's last failure is kept until a connection to the address is ready.
+* After a failure the client backs off from the address, beginning with `reconnect_backoff_ms`. Each further
+  failure doubles the backoff up to its maximum, with jitter (Kafka's ClusterConnectionStates).
 * Each timeout in a row doubles the timeout of the same request, so a slow broker has more time for each
-  retry. An address whose setup takes long (for example a login against a directory) gets twice that time for
-  the next connection.
-* A call for any broker goes to the least loaded ready address, else to one that is connecting. Otherwise it
-  goes to an address that this call has not tried, round-robin (Kafka's leastLoadedNode).
-* Bootstrap addresses come last. With `recovers` a client whose brokers have all moved uses them to find the
-  brokers again (KIP-899).
+  retry. If the connection setup to an address takes long (for example because the login uses a directory),
+  the timeout of its next setup is twice that time.
+* A call for any broker goes to the ready address with the fewest requests in flight, or else to an address
+  that is connecting. Otherwise it goes to an address that this call has not tried, round-robin (Kafka's
+  leastLoadedNode).
+* Bootstrap addresses come last. If `recovers` is set, a client whose brokers have all moved finds the brokers
+  through the bootstrap addresses (KIP-899).
 * A call for any broker does not wait for a slow connection setup if another address is available.
 """
 
@@ -26,38 +27,39 @@ from .connection import Connection
 
 Address = tuple[str, int]
 
-SETUP = -1  # stands for a connection setup in place of an API key
+SETUP = -1  # used in place of an API key for the timeouts of connection setups
 
 
 class NodeStates:
-    """The state of every address that was tried."""
+    """The state of every address to which the client has tried to connect."""
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        # Address -> (failures in a row, when it may be tried again, why the last attempt failed).
+        # Address -> (failures in a row, end of the backoff (ms), why the last attempt failed).
         self._failures: dict[Address, tuple[int, int, str]] = {}
-        # (Address, API key or SETUP) -> timeouts in a row.
+        # (Address, API key or SETUP) -> number of timeouts in a row.
         self._timeouts: dict[tuple[Address, int], int] = {}
         # Address -> how long the last connection setup took, in ms.
         self._setup_ms: dict[Address, int] = {}
 
     def retry_at(self, address: Address) -> int:
-        """Return when the address may be tried again."""
+        """Return when (ms) the backoff of the address ends."""
         return self._failures.get(address, (0, 0, ""))[1]
 
     def last_failure(self, address: Address) -> str:
-        """Return why the last connection failed; empty if it did not."""
+        """Return why the last connection to the address failed; empty if it did not fail."""
         return self._failures.get(address, (0, 0, ""))[2]
 
     def back_off(self, address: Address, now: int, why: str) -> None:
-        """Back off from an address."""
+        """Back off from an address after a failure, and keep its reason."""
         failures, _, _ = self._failures.get(address, (0, 0, ""))
         self._failures[address] = (failures + 1, now + self._backoff.after(failures), why)
 
     def on_ready(self, address: Address, took: int | None) -> None:
-        """Clear the failures of an address whose connection is ready; `took` is its setup time (ms).
+        """Clear the failures of an address whose connection is ready.
 
-        `took` is None if the connection was ready before.
+        `took` is its setup time (ms). It is None if the connection was ready before, for example when a
+        session was renewed.
         """
         self._failures.pop(address, None)
         self._timeouts.pop((address, SETUP), None)
@@ -65,30 +67,30 @@ class NodeStates:
             self._setup_ms[address] = took
 
     def timeout_ms(self, address: Address, api_key: int, first: int, max_ms: int) -> int:
-        """Return the timeout of a request; `first` is the timeout while none has timed out."""
+        """Return the timeout (ms) of a request. `first` is the timeout before any request has timed out."""
         return min(max_ms, first << min(self._timeouts.get((address, api_key), 0), 8))
 
     def setup_timeout_ms(self, address: Address, first: int, max_ms: int) -> int:
-        """Return the timeout of a connection setup."""
+        """Return the timeout (ms) of a connection setup."""
         return min(
             max_ms, max(self.timeout_ms(address, SETUP, first, max_ms), 2 * self._setup_ms.get(address, 0))
         )
 
     def count_timeout(self, address: Address, api_key: int) -> bool:
-        """Count a timeout; return True if the previous attempt timed out too."""
+        """Count a timeout. Return True if the previous attempt has timed out as well."""
         before = self._timeouts.get((address, api_key), 0)
         self._timeouts[address, api_key] = before + 1
         return before > 0
 
     def clear_timeouts(self, address: Address, api_key: int) -> None:
-        """Forget the timeouts of a kind of request to which the address has responded."""
+        """Forget the timeouts of a kind of request, because the address has responded to one."""
         self._timeouts.pop((address, api_key), None)
 
 
 class NodeSelector:
     """Selects the address for a call that any broker can serve.
 
-    `view` has the brokers' addresses, `lanes` the existing connections.
+    `view` has the addresses of the brokers. `lanes` maps (host, port, lane) to the existing connections.
     """
 
     def __init__(
@@ -109,12 +111,12 @@ class NodeSelector:
         return [(broker.host, broker.port) for broker in self._view.brokers.values()]
 
     def addresses(self) -> list[Address]:
-        """Return the brokers' addresses, then the bootstrap addresses if those may be used."""
+        """Return the brokers' addresses, followed by the bootstrap addresses if they may be used."""
         known = self._broker_addresses()
         return list(dict.fromkeys([*known, *(self._bootstrap if self._recovers or not known else ())]))
 
     def untried(self, call: Call) -> list[Address]:
-        """Return the addresses that the call has not tried."""
+        """Return the addresses to which the call was not sent yet."""
         return [address for address in self.addresses() if address not in call.tried]
 
     def select(self, call: Call, now: int) -> Address:
@@ -143,21 +145,21 @@ class NodeSelector:
         return (unconnected or available or rotated)[0]
 
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
-        """Return when calls for any broker leave this connection, which is being set up; None for never."""
+        """Return when (ms) calls for any broker leave this connection if its setup is slow, or None."""
         if connection.ready:
             return None
         free = [at for call in connection.waiting if (at := self._available_elsewhere_at(call)) is not None]
         return max(_slow_from(connection), min(free)) if free else None
 
     def leaves_slow_setup(self, connection: Connection, call: Call, now: int) -> bool:
-        """Return whether a call that waits for this connection should be sent to another address now."""
+        """Return whether a call that waits for a slow connection setup moves to another address now."""
         if connection.ready or _slow_from(connection) > now:
             return False
         free_at = self._available_elsewhere_at(call)
         return free_at is not None and free_at <= now
 
     def _available_elsewhere_at(self, call: Call) -> int | None:
-        """Return when a call for any broker can be sent to another address; None for never."""
+        """Return when (ms) a call for any broker can be sent to another address, or None."""
         if call.node is not None:
             return None
         times: list[int] = []
@@ -171,5 +173,5 @@ class NodeSelector:
 
 
 def _slow_from(connection: Connection) -> int:
-    """Return when the setup of this connection counts as slow."""
+    """Return from when on (ms) the setup of this connection counts as slow."""
     return connection.deadline - connection.setup_timeout_ms + SLOW_CONNECT_MS

@@ -1,14 +1,15 @@
-"""Detects brokers that do not respond, long before the timeout of the request.
+"""Detects brokers that do not respond, long before a request times out.
 
 Rules:
 
-* Responses come in the order of the requests, so only the oldest request can be late.
-* A request is late only if its response time is known: metadata, lookups and heartbeats are answered at once,
-  a fetch after `max_wait_ms`, a commit after the coordinator's offsets.commit.timeout.ms. A broker that is
-  sending a long response is not late.
+* Responses on a connection come in the order of the requests, so only the oldest request can be late.
+* A request is late only if its response time is known: a broker responds to metadata requests, lookups and
+  heartbeats immediately, to a fetch after `max_wait_ms` at most, and to a commit after
+  offsets.commit.timeout.ms at most. A broker that is sending a long response is not late.
 * Produce requests and ends of transactions may wait for replicas as long as their timeout. While such a
   request is in flight, metadata is refreshed repeatedly (`needs_liveness_check`). The cluster fences a frozen
-  broker after broker.session.timeout.ms (9 s), and then the connection is closed.
+  broker after broker.session.timeout.ms (9 s), and the metadata does not list it any more. The client then
+  closes the connection.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .call import Call
 from .connection import Connection
 from .nodes import SETUP, NodeStates
 
-# Read-only requests that a broker answers at once.
+# Read-only requests, to which a broker responds immediately.
 READ_ONLY = frozenset(
     kind.__api_key__
     for kind in (
@@ -47,7 +48,7 @@ READ_ONLY = frozenset(
 )
 
 
-# Requests for which a healthy broker may wait for its replicas.
+# Requests to which a healthy broker may respond late, because it waits for replicas.
 WAITS_FOR_REPLICAS = frozenset(
     kind.__api_key__
     for kind in (
@@ -62,17 +63,17 @@ WAITS_FOR_REPLICAS = frozenset(
 
 
 class RequestTimeouts:
-    """Tracks the oldest call of each connection, and how long the broker may delay its response."""
+    """Tracks the oldest call of each connection, and the time by which a broker may delay the response."""
 
     def __init__(self, nodes: NodeStates, request_timeout_ms: int) -> None:
         self._nodes = nodes
         self._max_ms = request_timeout_ms
         self._oldest: dict[int, tuple[Call, int, int | None]] = {}
-        # Connection key -> when to refresh metadata, to see whether the broker has failed.
+        # Connection key -> when (ms) to refresh metadata, which shows whether the broker has failed.
         self._liveness_checks: dict[int, int] = {}
 
     def update(self, connection: Connection, now: int) -> None:
-        """Update the oldest call of a connection. Call it after each request and response."""
+        """Update the oldest call of a connection, after each request and response."""
         head = connection.in_flight[0][1] if connection.in_flight else None
         known = self._oldest.get(connection.key)
         if known is not None and known[0] is head:
@@ -94,7 +95,7 @@ class RequestTimeouts:
             self._oldest[connection.key] = (head[0], now, head[2])
 
     def expires_at(self, connection: Connection) -> int | None:
-        """Return when the connection counts as unresponsive (ms), or None."""
+        """Return when (ms) the connection counts as unresponsive, or None."""
         head = self._oldest.get(connection.key)
         if head is None or head[2] is None:
             return None
@@ -106,12 +107,12 @@ class RequestTimeouts:
         )
 
     def api_key(self, connection: Connection) -> int:
-        """Return the API key of the oldest call."""
+        """Return the API key of the connection's oldest call, or SETUP."""
         head = self._oldest.get(connection.key) if connection.ready else None
         return SETUP if head is None else _api_key(head[0])
 
     def needs_liveness_check(self, connection: Connection, now: int) -> bool:
-        """Return whether to refresh metadata now, to see whether the broker is alive."""
+        """Return whether to refresh metadata now, which shows whether the broker is alive."""
         at = self._liveness_checks.get(connection.key)
         if at is None or at > now:
             return False
@@ -119,7 +120,7 @@ class RequestTimeouts:
         return True
 
     def add_deadlines(self, connection: Connection, times: list[int]) -> None:
-        """Add the times at which this connection must be checked."""
+        """Add to `times` when (ms) this connection has to be checked."""
         if (at := self.expires_at(connection)) is not None:
             times.append(at)
         if (at := self._liveness_checks.get(connection.key)) is not None:
@@ -142,9 +143,9 @@ def _api_key(call: Call) -> int:
 
 
 def _broker_wait_ms(call: Call) -> int | None:
-    """Return how many ms a healthy broker may wait before it responds; None if that is unknown.
+    """Return how long (ms) a healthy broker may delay its response; None if that is unknown.
 
-    Of the JoinGroup requests only the first is answered immediately: it obtains the member id (KIP-394).
+    A broker responds immediately only to a member's first JoinGroup, which obtains the member id (KIP-394).
     """
     request = call.request
     if isinstance(request, FetchRequest):

@@ -4,12 +4,13 @@ Rules:
 
 * A throttled connection carries no request until the throttle time has passed, as the broker reads nothing
   from it. The deadlines of requests in flight are extended by the same time.
-* Fetches and produce requests check `NetworkClient.throttled_until` first. They are built only when they can
-  be sent.
-* In versions before those in `FROM`, the broker delayed the response instead, so the time has already passed.
-* Throttling for a second or longer is reported, then after growing intervals while it lasts. A pause that
-  outlasts the interval is reported immediately, since no response can come before. Java waits as long, even
-  24 days, and reports nothing.
+* Fetches and produce requests check `NetworkClient.throttled_until` first. So these requests are only built
+  when they can be sent.
+* In earlier request versions than those in `FROM`, the broker itself delays the response. The throttle time
+  has then already passed.
+* Throttling of at least a second is reported, and while it lasts the report is repeated after growing
+  intervals. A pause that outlasts the interval is reported immediately, because no response comes before its
+  end. Java reports nothing, even if the pause takes 24 days.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from kproto.wire.message import Message
 
 from ..timeouts import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportIntervals
 
-# API key -> the first version in which the client itself pauses (AbstractResponse.shouldClientThrottle).
+# API key -> the first version in which the client pauses and the broker does not delay the response
+# (AbstractResponse.shouldClientThrottle).
 FROM: Final[Mapping[int, int]] = {
     0: 6,  # Produce
     1: 8,  # Fetch
@@ -75,7 +77,7 @@ DAY_MS = 86_400_000
 
 
 def throttle_ms(response: Message, version: int) -> int:
-    """Return how long a response asks the client to pause, in ms; 0 if it does not."""
+    """Return for how long (ms) a response asks the client to pause; 0 for no pause."""
     wait: int = getattr(response, "throttle_time_ms", 0)
     if wait <= 0:
         return 0
@@ -95,7 +97,10 @@ class ThrottleReports:
         self._total = 0
 
     def report(self, api: str, address: str, wait: int, now: int) -> str:
-        """Return the report to send now; empty if no report is due."""
+        """Count a throttle time of `wait` ms.
+
+        Return the text of the report to send now; empty if none is due.
+        """
         if now - self._ends_at >= 2 * FIRST_REPORT_INTERVAL_MS:
             self._intervals, self._since, self._total = ReportIntervals(), now, 0
         self._ends_at = max(now + wait, self._ends_at)
@@ -110,7 +115,5 @@ class ThrottleReports:
         return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
     def _outlasts(self, now: int) -> bool:
-        """Return whether another report is needed: the throttling lasts beyond the next report, and longer
-        than reported.
-        """
+        """Return whether the throttling lasts longer than reported, and beyond the next report."""
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

@@ -1,6 +1,6 @@
 """The interface to the sockets: the actions and events of a network client.
 
-The key of an action or event identifies its connection and is never reused.
+Each action and event has the key of its connection. Keys are never reused.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from ...security.tls import Tls
     from ...security.tokens import TokenSource
 
-# Interval (s) at which sockets send an empty `Data` while a long response arrives.
+# Interval (s) at which the owner of the sockets sends an empty `Data` while a long response arrives.
 COMING_S = 1.0
 
 
-# Actions: what the owner must do.
+# Actions: what the owner of the sockets must do.
 
 
 class Open(msgspec.Struct, frozen=True):
     """Connect a socket to host:port, with TLS if `tls` is given.
 
-    Answer with `Opened(key)`, with `Reached(key)` before it for TLS, or with `Broken(key, why)`.
+    The owner then sends `Opened(key)`, or `Broken(key, why)`. With TLS it sends `Reached(key)` before
+    `Opened(key)`.
     """
 
     key: int
@@ -52,7 +53,7 @@ class Shut(msgspec.Struct, frozen=True):
 
 
 class GetToken(msgspec.Struct, frozen=True):
-    """Request a token. Answer with `GotToken(key, token)` or `Broken(key, why)`."""
+    """Request a token from `source`, then send `GotToken(key, token)` or `Broken(key, why)`."""
 
     key: int
     source: TokenSource
@@ -64,8 +65,8 @@ class GetToken(msgspec.Struct, frozen=True):
 class Opened(msgspec.Struct, frozen=True):
     """The connection is established.
 
-    The event is sent again if the connection broke before the first response and the host has another
-    address. Then the first request must be written again.
+    The event is sent again if the connection broke before the first response and the owner has connected to
+    another address of the host. The first request must then be written again.
     """
 
     key: int
@@ -80,7 +81,7 @@ class Reached(msgspec.Struct, frozen=True):
 class Data(msgspec.Struct, frozen=True):
     """Received bytes, in pieces of any size.
 
-    Empty data means that a part of a long response has arrived. The response follows as an `Answer`.
+    If the data is empty, a part of a long response has arrived. The whole response follows as an `Answer`.
     """
 
     key: int
@@ -90,22 +91,23 @@ class Data(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """A whole response frame, without its size.
 
-    Records of a large frame are views of `body`, so the owner must not change it. Its memory is reused once
-    no view of it is left.
+    Records of a large frame are views of `body`, so the owner must not change it. The memory of `body` is
+    reused after the last view of it has been freed.
     """
 
     key: int
     body: bytes | bytearray
 
 
-# First bytes of a TLS alert: its type and the first half of its version (RFC 8446, 5.1).
+# The first two bytes of a TLS alert: the record type and the major version (RFC 8446, 5.1).
 _ALERT = 0x1503
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """The connection has ended. `denied`: a new one will also fail, until the configuration is changed.
+    """The connection has ended.
 
-    `why` is `CLOSED` if the peer closed the connection without an error.
+    `why` is `CLOSED` if the peer closed the connection without an error. If `denied` is true, new connections
+    will also fail until the configuration is changed.
     """
 
     key: int
@@ -114,7 +116,7 @@ class Broken(msgspec.Struct, frozen=True):
 
     @classmethod
     def no_frames(cls, key: int, error: FrameError) -> Broken:
-        """Return the event for a peer that sent something other than Kafka responses."""
+        """Return the event for a peer whose bytes are not Kafka responses."""
         if error.size is not None and error.size >> 16 == _ALERT:
             return cls(key, "this port speaks TLS: set security_protocol to SSL, or SASL_SSL", True)
         return cls(key, f"the response cannot be decoded: {error}")
