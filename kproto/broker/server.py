@@ -66,7 +66,7 @@ from .machine import (
 from .security.listeners import Listener, allowed_addresses
 from .security.tls import ServerTls
 from .security.users import Users
-from .settings import Settings
+from .settings import SSL_CLIENT_AUTH, Settings
 from .shell import Clock, Observer, Shell, stop_listening
 from .socket_connection import SocketConnection
 from .topic_configs import check_topic_config, check_topic_configs
@@ -202,6 +202,11 @@ class Server:
             raise ConfigError("listen", ", ".join(protocols), allowed)
         if self._tls is not None and self._tls.protocol.name == "PROTOCOL_TLS_CLIENT":
             raise ConfigError("tls", self._tls, "allowed: a context for servers; this one is for clients")
+        auth = self._settings.ssl_client_auth
+        mode = SSL_CLIENT_AUTH[auth]
+        if self._tls is not None and auth != "none" and self._tls.verify_mode.name != mode:
+            allowed = f"allowed: the client authentication of `tls`; set its verify_mode to ssl.{mode}"
+            raise ConfigError("ssl.client.auth", auth, allowed)
 
     def __repr__(self) -> str:
         if self._broker is None:

@@ -20,10 +20,12 @@ from ..java_numbers import trimmed
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check
 from ..transactions.settings import TransactionSettings
-from .config_values import Boolean, CleanupPolicy, Integer, Text, ValueType
+from .config_values import Boolean, CleanupPolicy, Integer, Text, ValueType, choice
 from .topic_configs import TIMESTAMP_TYPE
 
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+# The values of ssl.client.auth, and the `verify_mode` of an ssl.SSLContext for each.
+SSL_CLIENT_AUTH: Final = {"none": "CERT_NONE", "requested": "CERT_OPTIONAL", "required": "CERT_REQUIRED"}
 _ZERO_RETENTION: Final = "at least 1, or -1 for no limit"
 _PARTS: Final[Mapping[str, type[GroupSettings | TransactionSettings]]] = {
     "group": GroupSettings,
@@ -130,7 +132,7 @@ class Settings:
     # The largest request: 100 MiB, Kafka's default. A connection that announces a larger request is closed.
     socket_request_max_bytes: int = _setting(104_857_600, Integer(32, 0))
     # Whether TLS listeners request client certificates: none, requested or required.
-    ssl_client_auth: str = _setting("none", Text())
+    ssl_client_auth: str = _setting("none", choice(*SSL_CLIENT_AUTH))
     # Principals that may do everything, separated by semicolons: User:alice;User:bob
     super_users: str = _setting("", Text(_check_super_users))
     group: GroupSettings

@@ -61,6 +61,7 @@ def test_the_finest_retention_unit_has_precedence(properties: dict[str, str], ms
         ("log.retention.hours", "0"),
         ("log.retention.ms", "0"),
         ("group.max.size", "0"),
+        ("ssl.client.auth", "always"),
         ("super.users", "alice"),
         ("super.users", "User:alice;bob"),
         ("super.users", "User:"),

@@ -55,6 +55,19 @@ def test_an_ssl_context_for_clients_is_refused() -> None:
         raise AssertionError
 
 
+@pytest.mark.parametrize("auth", ["requested", "required"])
+def test_a_context_that_contradicts_ssl_client_auth_is_rejected(files: Certificates, auth: str) -> None:
+    """The context decides. The setting alone would have no effect."""
+    settings = {"ssl.client.auth": auth}
+    with (
+        pytest.raises(ConfigError, match=rf"ssl\.client\.auth='{auth}'.*set its verify_mode to ssl\.CERT_"),
+        running(listen=["SSL://127.0.0.1:0"], settings=settings, tls=files.context()),
+    ):
+        raise AssertionError
+    with running(listen=["SSL://127.0.0.1:0"], settings=settings, tls=files.context(auth)) as server:
+        assert server.places
+
+
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_tls_1_2_and_1_3_are_accepted(place: tuple[str, int], files: Certificates, version: str) -> None:
     context = client_context(files)
