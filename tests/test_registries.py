@@ -106,6 +106,7 @@ SETTINGS_CLASSES = {
     "GroupSettings": "kproto/group/settings.py",
     "TransactionSettings": "kproto/transactions/settings.py",
 }
+TOPIC_CONFIGS_FILE = "kproto/broker/topic_configs.py"
 READERS = ("broker", "group", "transactions", "cli")
 
 
@@ -116,7 +117,7 @@ def names_read() -> frozenset[str]:
         node
         for folder in READERS
         for path in (ROOT / "kproto" / folder).rglob("*.py")
-        if path.relative_to(ROOT).as_posix() not in SETTINGS_CLASSES.values()
+        if path.relative_to(ROOT).as_posix() not in (*SETTINGS_CLASSES.values(), TOPIC_CONFIGS_FILE)
         for node in ast.walk(ast.parse(path.read_text()))
     ]
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
@@ -171,6 +172,17 @@ def is_read(class_name: str, field: str) -> bool:
 def test_a_broker_config_is_read(class_name: str, field: str) -> None:
     path = SETTINGS_CLASSES[class_name]
     assert is_read(class_name, field), f"{kafka_name(field)} ({path}) has no effect: no code reads {field}"
+
+
+@pytest.mark.parametrize("name", [name for name, config in TOPIC_CONFIGS.items() if config.acts])
+def test_a_topic_config_that_acts_is_read(name: str) -> None:
+    assert name in names_read(), f"{name} ({TOPIC_CONFIGS_FILE}) has acts=True, but no code reads it"
+
+
+@pytest.mark.parametrize("name", [name for name, config in TOPIC_CONFIGS.items() if not config.acts])
+def test_a_topic_config_that_is_read_acts(name: str) -> None:
+    """DescribeConfigs says which configs have an effect."""
+    assert name not in names_read(), f"{name} ({TOPIC_CONFIGS_FILE}) is read, but lacks acts=True"
 
 
 def test_a_config_without_a_reader_is_found() -> None:
