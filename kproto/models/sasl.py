@@ -2,11 +2,11 @@
 
 * SaslHandshake v0 (Kafka 0.10.0, KIP-43), then the token as a bare frame: four bytes of length and the token,
   without a header. The broker answers with an empty frame or closes the connection.
-* SaslHandshake v1 (Kafka 1.0, KIP-152), then the token inside SaslAuthenticate, whose response has an error
-  code.
+* SaslHandshake v1 (Kafka 1.0, KIP-152), then the token inside SaslAuthenticate. The response of
+  SaslAuthenticate has an error code.
 
-RFC 4616 defines the token. librdkafka uses the newest framing that the broker offers. sarama uses
-Net.SASL.Version, whatever the broker offers; its default is 1 since sarama 1.41, and 0 before.
+RFC 4616 defines the token of PLAIN. librdkafka uses the newest framing that the broker supports. sarama uses
+Net.SASL.Version, whatever the broker supports. Its default is 1 since sarama 1.41, and 0 before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..wire.frame import frame
 def plain_token(user: str, password: str, identity: str = "") -> bytes:
     """Return the PLAIN token.
 
-    Raises ConfigError for a NUL character, which separates its parts.
+    Raises ConfigError if a part contains NUL, the character that separates the parts.
     """
     for name, text in (("identity", identity), ("user", user), ("password", password)):
         if "\0" in text:

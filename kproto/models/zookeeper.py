@@ -1,19 +1,19 @@
 """Consumers of Kafka 0.8: each one chooses its own partitions, through ZooKeeper.
 
 A small model of kafka.consumer.ZookeeperConsumerConnector (0.8.2: ZKRebalancerListener.syncedRebalance,
-rebalance, reflectPartitionOwnershipDecision, releasePartitionOwnership) and kafka.utils.ZkUtils: a tree of
-nodes, watches, and one rule that every consumer follows. Coordinator and generation do not exist, nor does a
-request of Kafka's protocol, so this model does not follow `contract`.
+rebalance, reflectPartitionOwnershipDecision, releasePartitionOwnership) and kafka.utils.ZkUtils. It has a
+tree of nodes, watches, and one rule that every consumer follows. There is no coordinator, no generation and
+no request of Kafka's protocol, so this model does not follow `contract`.
 
 * A consumer is an ephemeral node under ids, and the owner of a partition an ephemeral node under owners. Both
   disappear with the session.
 * Every consumer watches ids and topics. A change reaches each consumer after its own delay (`delay_ms`).
-* A notified consumer releases all partitions, reads the consumers and the partitions, and takes its range:
-  the share at its position among the sorted ids.
-* If a partition still has an owner, the consumer releases everything and retries after rebalance.backoff.ms,
-  at most rebalance.max.retries times. Then it waits for the next change.
-* Consumers do not consult each other. Two that read different trees decide differently, and only the owner
-  nodes prevent double ownership.
+* A notified consumer releases all partitions, and reads the consumers and the partitions. It takes the range
+  of partitions at its position among the sorted ids.
+* If a partition still has an owner, the consumer releases all its partitions and retries after
+  rebalance.backoff.ms, at most rebalance.max.retries times. Then it waits for the next change.
+* Consumers do not consult each other. Two consumers that read different trees decide differently. Only the
+  owner nodes prevent double ownership.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import TypeAlias
 
 from ..group.subscription import TopicPartition
 
-BACKOFF_MS = 2_000  # ConsumerConfig: rebalance.backoff.ms is zookeeper.sync.time.ms
-MAX_RETRIES = 4  # ConsumerConfig: rebalance.max.retries
+BACKOFF_MS = 2_000  # Default of rebalance.backoff.ms, which is zookeeper.sync.time.ms (ConsumerConfig).
+MAX_RETRIES = 4  # Default of rebalance.max.retries (ConsumerConfig).
 
 
 # -- paths (kafka.utils.ZKGroupDirs, ZKGroupTopicDirs, ZkUtils.getTopicPath) --------------------------------
@@ -56,7 +56,7 @@ def owner_path(group: str, topic: str, partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStarted:
-    """A consumer started. `delay_ms` is how long a watch takes to reach it."""
+    """A consumer started. `delay_ms` is the time until the consumer is notified of a change."""
 
     consumer: str
     delay_ms: int = 5
@@ -108,7 +108,7 @@ class PartitionsOwned:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipConflict:
-    """A consumer wanted a partition that `owner` still owns."""
+    """A consumer tried to take a partition that `owner` still owns."""
 
     consumer: str
     partition: TopicPartition
@@ -117,7 +117,7 @@ class OwnershipConflict:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceFailed:
-    """A consumer gave up after rebalance.max.retries (ConsumerRebalanceFailedException)."""
+    """A consumer failed after rebalance.max.retries (ConsumerRebalanceFailedException)."""
 
     consumer: str
 
@@ -156,7 +156,7 @@ def start(group: str, topics: Mapping[str, int]) -> ZooKeeperState:
 
 
 def step(state: ZooKeeperState, event: ZooKeeperEvent, now: int) -> list[ZooKeeperAction]:
-    """Apply `event` at `now` (milliseconds) and return what the consumers did, in order."""
+    """Apply `event` at `now` (milliseconds) and return the consumers' actions, in order."""
     out: list[ZooKeeperAction] = []
     match event:
         case ConsumerStarted(consumer=name, delay_ms=delay):
@@ -210,7 +210,7 @@ def _end_session(state: ZooKeeperState, name: str) -> None:
 def _rebalance(
     state: ZooKeeperState, consumer: ZooKeeperConsumer, now: int, out: list[ZooKeeperAction]
 ) -> None:
-    """Release, decide, and register as the owner; retry later on a conflict (syncedRebalance)."""
+    """Release, choose and register partitions; on a conflict, retry later (syncedRebalance)."""
     state.rebalances += 1
     _release(state, consumer, out)
     wanted = _decide(state, consumer.name)
@@ -241,7 +241,7 @@ def _release(state: ZooKeeperState, consumer: ZooKeeperConsumer, out: list[ZooKe
 
 
 def _decide(state: ZooKeeperState, name: str) -> list[TopicPartition]:
-    """Return the range of this consumer, from the nodes that exist now."""
+    """Return the partitions in this consumer's range, from the nodes that exist now."""
     prefix = f"{ids_path(state.group)}/"
     everybody = sorted(path.removeprefix(prefix) for path in state.nodes if path.startswith(prefix))
     place = everybody.index(name)

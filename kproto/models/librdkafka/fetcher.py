@@ -33,7 +33,9 @@ from .state import (
 )
 
 ERROR_BACKOFF_MS = 500
-FORBIDDEN_BACKOFF_MS = 10 * ERROR_BACKOFF_MS  # rd_kafka_toppar_fetch_backoff
+FORBIDDEN_BACKOFF_MS = (
+    10 * ERROR_BACKOFF_MS
+)  # Backoff after a failed authorization (rd_kafka_toppar_fetch_backoff).
 QUEUED_MIN = 100_000
 _LEADER_ERRORS = {
     E.OFFSET_NOT_AVAILABLE,

@@ -1,25 +1,26 @@
 """sarama 1.61.1 as a machine: ConsumerGroup, Consumer, OffsetManager and Client (github.com/IBM/sarama).
 
-Each goroutine of sarama is a small machine (`routines`). Channels are queues of the original's sizes, and
-each mutex protects what it protects in the original. The files of sarama and their modules:
+Each goroutine of sarama is a small state machine (`routines`). Channels are queues of the original's sizes,
+and each mutex protects the same data as in the original. The files of sarama and their modules:
 
 * consumer_group.go, consumer_group_cooperative.go: `consumer_group` is the loop around Consume and Consume
-  itself, `consumer_group_cooperative` its cooperative form, `consumer_group_close` the end of a session and
-  Close, `consumer_group_join` joinSync with all its branches and retries.
+  itself, and `consumer_group_cooperative` its cooperative form. `consumer_group_close` is the end of a
+  session and Close. `consumer_group_join` is joinSync with all its branches and retries.
 * consumer_group_session.go: `consumer_group_session` is the session with its heartbeats and the leader's
-  partition checker, `consumer_group_claim` the goroutine around ConsumeClaim.
-* consumer.go: `consumer` (ConsumePartition without a group, which is what the call Assign means here),
-  `consume_partition`, `partition_consumer`, `broker_consumer` (one fetch loop per broker) and
+  partition checker. `consumer_group_claim` is the goroutine around ConsumeClaim.
+* consumer.go: `consumer` is ConsumePartition without a group, which the contract's Assign calls. The other
+  parts are `consume_partition`, `partition_consumer`, `broker_consumer` (one fetch loop per broker) and
   `fetch_response`.
-* offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, where a claim starts.
+* offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, the offset at which a
+  claim starts.
 * client.go, metadata.go, broker.go: `client`, `metadata`, `coordinator_lookup`, `broker`.
 * config.go: `config`, and `versions`, the request versions that Config.Version ("Version" in `extra`)
   selects.
 * balance_strategy.go: `balance_strategy` and `sticky_balance_strategy`.
 
-Known differences: Go iterates maps and selects in a random order, the model in a fixed one. OffsetFetch
-requests the partitions in their order. sarama has no Seek, no patterns and no enforceRebalance: these calls
-are reported as errors.
+Known differences: Go iterates maps, and chooses among the ready cases of a select, in a random order. The
+model uses a fixed order. Its OffsetFetch requests follow the order of the partitions. sarama has no Seek, no
+patterns and no enforceRebalance: these calls are reported as errors.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ CLOSED = SaramaGroupState.CLOSED
 
 
 class SaramaState(SaramaClient):
-    """The state of one sarama process. Only `step` changes it; all attributes may be read."""
+    """The state of one sarama process. Only `step` changes it. All attributes may be read."""
 
     def __init__(self, config: ModelConfig) -> None:
         sarama_settings = settings(config)
@@ -79,7 +80,7 @@ class SaramaState(SaramaClient):
 
 
 def start(config: ModelConfig) -> SaramaState:
-    """Create a client that has done nothing yet. Its first event is `Started`. Raises ConfigError."""
+    """Create a client. Its first event is `Started`. Raises ConfigError for an invalid option."""
     return SaramaState(config)
 
 
@@ -94,7 +95,7 @@ def step(state: SaramaState, event: ModelEvent, now: int) -> list[ModelAction]:
 
 
 def next_deadline(state: SaramaState) -> int | None:
-    """Return when to send the next `DeadlineReached`, in milliseconds as `now`, or None without a timer."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
     return None if state.group.state is CLOSED else state.next_deadline()
 
 

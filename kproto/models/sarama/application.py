@@ -1,10 +1,10 @@
-"""The application that uses sarama: its polls are handlers that receive messages, its callbacks Setup and
+"""The application that uses sarama. Its polls are handlers that receive messages. Its callbacks are Setup and
 Cleanup.
 
 * While a Poll is open, every handler receives the available messages and marks them. Between two polls each
   handler holds at most one message and does not return (`consumer_group_claim`).
 * Commit is the session's Commit: one flush, whose errors are reported on the Errors channel. The call itself
-  never fails. It first marks the offsets that it names. After the end of a session it commits for the last
+  never fails. It first marks the offsets of the call. After the end of a session it commits for the last
   session.
 """
 
@@ -41,10 +41,9 @@ class Application(Routine):
         super().__init__(S.BUSY)
         self.client = client
         self.limit = 0
-        self.ready_receivers: dict[
-            MessageReceiver, None
-        ] = {}  # receivers with messages, in the order in which they got them
-        self.callback_waiters: deque[Routine] = deque()  # routines that wait for a callback to return
+        # Receivers that have messages, in the order of the messages' arrival.
+        self.ready_receivers: dict[MessageReceiver, None] = {}
+        self.callback_waiters: deque[Routine] = deque()  # Routines that wait until a callback returns.
 
     @property
     def is_busy(self) -> bool:
@@ -60,19 +59,19 @@ class Application(Routine):
             self.client.wake(self, "messages_available")
 
     def on_messages(self, receiver: MessageReceiver) -> None:
-        """Deliver a receiver's messages to the open poll, or to the next one."""
+        """Deliver a receiver's messages to the open poll, or keep the receiver for the next poll."""
         self.ready_receivers[receiver] = None
         if self.state is POLLING:
             self.client.wake(self, "messages_available")
 
     def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...], waiter: Routine | None) -> None:
-        """Call the application back; `waiter` is woken with "callback_returned"."""
+        """Run a callback of the application. Its return wakes `waiter` with "callback_returned"."""
         if waiter is not None:
             self.callback_waiters.append(waiter)
         self.client.out.append(RunCallback(kind, partitions, waiter is not None))
 
     def on_callback_returned(self) -> None:
-        """Wake the routine that waits for the oldest callback."""
+        """Wake the routine that waits for the oldest open callback."""
         if self.callback_waiters:
             self.client.wake(self.callback_waiters.popleft(), "callback_returned")
 

@@ -1,9 +1,10 @@
 """sarama's balance strategies, the leader's plan, and the members' subscriptions (v1.61.1).
 
-They follow balance_strategy.go, balance_strategy_cooperative_sticky.go and consumer_group_members.go.
+The functions follow balance_strategy.go, balance_strategy_cooperative_sticky.go and
+consumer_group_members.go.
 
-* range: for each topic, its members in the order of their ids (also static members) get consecutive
-  partitions; the first members get one more (R223).
+* range: the members of each topic, in the order of their ids (also static members), get consecutive
+  partitions. The first members get one more (R223).
 * roundrobin: the partitions in the order of the *text* "topic-partition" (t-10 precedes t-2) go to the
   members in the order of their ids (R224). Members that do not subscribe to the topic are skipped.
 * sticky and cooperative-sticky: see `sticky_balance_strategy` (R225, R227).
@@ -65,7 +66,7 @@ def subscription(
 
 
 def assign_partitions(strategy: str, members: Mapping[str, Subscription], counts: Counts) -> Plan:
-    """Return member id -> its partitions, for every member."""
+    """Return the assignment: a map of every member's id to its partitions."""
     plan: Plan = {member_id: [] for member_id in members}
     _STRATEGIES[strategy](plan, members, counts)
     return plan

@@ -1,12 +1,15 @@
-"""A connection to one broker, and its mutex (sarama broker.go, v1.61.1: Open, sendAndReceive).
+"""A connection to one broker, and the mutex of the connection (sarama broker.go, v1.61.1: Open,
+sendAndReceive).
 
-* One request at a time: the caller holds the broker's lock from the send until the response. A JoinGroup that
-  waits for the group therefore blocks the fetches and heartbeats to that broker.
-* Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). It builds its
-  request after it has the lock, so offsets that were marked in the meantime are included.
-* The lock behaves as Go's. A goroutine that released it and locks it again, or that comes later, gets it
-  before those that wait. A waiter that finds it locked again after 1 ms puts the lock into Go's starvation
-  mode: it is passed on in order, until the queue is empty or the waits are short.
+* A broker has one request in flight: the caller holds the broker's lock from the send until the response. A
+  JoinGroup that waits for the group therefore blocks the fetches and heartbeats to that broker.
+* Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). The flush builds
+  its request after it has taken the lock. The request therefore includes offsets that were marked during the
+  wait.
+* The lock behaves as Go's sync.Mutex. A goroutine that released the lock and locks it again, or that arrives
+  later, gets it before the goroutines that wait. If a waiter finds the lock taken again after 1 ms, the lock
+  enters Go's starvation mode: it is passed on in order, until the queue is empty or the waits are shorter
+  than 1 ms.
 * A connection that breaks is closed immediately. Every call fails until a lookup opens the broker again. A
   connection whose response came too late stays open, and every call on it fails until it is closed.
 """
@@ -29,8 +32,8 @@ READ_TIMEOUT_MS = 30_000  # Net.ReadTimeout
 
 
 class SaramaBrokerState(States):
-    FREE = "free"  # no routine holds the lock
-    LOCKED = "locked"  # a request is open, and its caller holds the lock
+    FREE = "free"  # No routine holds the lock.
+    LOCKED = "locked"  # A request is open, and its caller holds the lock.
 
 
 S = SaramaBrokerState
@@ -49,7 +52,7 @@ class BrokerCall:
 
 @dataclass(slots=True)
 class BrokerResponse:
-    """The result of a call. `error` is None with a response."""
+    """The result of a call to a broker. `error` is None if there is a response."""
 
     broker: SaramaBroker
     request: Message | None
@@ -58,7 +61,7 @@ class BrokerResponse:
 
 
 class ClientNetwork(Scheduler):
-    """What the parts of a client use to send requests and to report errors."""
+    """The base of the client: sends requests to brokers and reports errors."""
 
     def __init__(self, settings: SaramaSettings, versions: Mapping[int, int], dialect: Dialect) -> None:
         super().__init__()
@@ -69,7 +72,7 @@ class ClientNetwork(Scheduler):
         self.open_requests: dict[int, tuple[Message, SaramaBroker, BrokerCall]] = {}
 
     def version(self, api_key: int) -> int:
-        """Return the version to send: sarama's, or the broker's highest if that is lower."""
+        """Return the request version: sarama's, or the broker's highest if that is lower."""
         own_version = self.versions[api_key]
         offered = self.offered.get(api_key)
         return own_version if offered is None else min(own_version, offered[1])
@@ -95,7 +98,7 @@ class ClientNetwork(Scheduler):
         self.out.append(Notify("log", name, text))
 
     def report(self, error: GoError) -> None:
-        """Report on the Errors channel, or on the log without Return.Errors."""
+        """Report an error on the Errors channel, or in the log if Return.Errors is false."""
         kind = "error" if self.settings.consumer_return_errors else "log"
         self.out.append(Notify(kind, error.name, error.text))
 
@@ -113,8 +116,8 @@ class SaramaBroker(Routine):
         self.id = node_id
         self.address = Address(host, port, "bootstrap" if node_id < 0 else "main")
         self.opened = False
-        self.used = False  # whether a request was sent since the broker was opened
-        # the error of a response that came too late: the connection is open but unusable
+        self.used = False  # Whether a request was sent since the broker was opened.
+        # The error of a request that timed out. The connection is open, but every call on it fails.
         self.broken: GoError | None = None
         self.last_error: GoError | None = None
         self.waiting: deque[BrokerCall] = deque()
@@ -138,7 +141,7 @@ class SaramaBroker(Routine):
         self._enqueue(BrokerCall(routine, build, self.client.now, keeps_lock))
 
     def touch_lock(self, routine: Routine) -> None:
-        """Take the lock and release it (ResponseSize); `routine` resumes with "lock_touched"."""
+        """Take the lock and release it (ResponseSize). `routine` resumes with "lock_touched"."""
         self._enqueue(BrokerCall(routine, lambda: None, self.client.now, False, "lock_touched"))
 
     def close(self) -> None:
@@ -169,7 +172,7 @@ class SaramaBroker(Routine):
             self.waiting.append(call)
 
     def perform(self, call: BrokerCall) -> None:
-        """Run a call whose routine has the lock."""
+        """Build and send the request of a call whose routine has taken the lock."""
         wake = self.client.wake
         error = self.broken if self.opened else self.last_error or errors.NOT_CONNECTED
         if call.signal == "lock_touched":
@@ -215,7 +218,7 @@ def _on_unlocking(broker: SaramaBroker, payload: object) -> None:
 
 
 def _on_unlocked(broker: SaramaBroker, payload: object) -> None:
-    """Give the free lock to the first waiter, which was woken."""
+    """Pass the free lock to the first waiter."""
     if broker.waiting:
         call = broker.waiting.popleft()
         broker.starving = broker.starving and bool(broker.waiting)
@@ -223,7 +226,7 @@ def _on_unlocked(broker: SaramaBroker, payload: object) -> None:
 
 
 def _on_contended(broker: SaramaBroker, payload: object) -> None:
-    """Note that the first waiter was woken, but another routine had locked again."""
+    """Enter starvation mode if the first waiter has found the lock taken after 1 ms."""
     if broker.waiting and broker.client.now - broker.waiting[0].since >= 1:
         broker.starving = True
 

@@ -1,18 +1,19 @@
 """One fetch loop per broker, which all its partitions share (sarama consumer.go, v1.61.1).
 
-* A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time; after
-  the first it collects more for 100 ms (M186). The *fetcher* (subscriptionConsumer) takes the collected
-  batch, or an empty one, before every request. The channels between them are unbuffered: no fetch starts
-  while the manager collects.
+* A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. After
+  the first partition it collects more for 100 ms (M186). The *fetcher* (subscriptionConsumer) takes the
+  collected batch, or an empty one, before every request. The channels between them are unbuffered: no fetch
+  starts while the manager collects.
 * Each Fetch requests all partitions that are not paused, in one request without a session. It carries
-  MinBytes and MaxWaitTime, and an offset and a fetch size per partition (M165). Without such partitions the
-  fetcher sleeps for 100 ms.
-* The response goes to the feeder of every partition, and the next request waits for all of them: the slowest
-  partition delays its whole broker (M187), up to twice MaxProcessingTime. Then it is left out (M188).
+  MinBytes and MaxWaitTime, and an offset and a fetch size per partition (M165). If no partition is left to
+  request, the fetcher sleeps for 100 ms.
+* The response goes to the feeder of every partition, and the next request waits for all feeders. The slowest
+  partition delays its whole broker (M187), up to twice MaxProcessingTime. After that time the partition is
+  left out (M188).
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
-  dispatched again (M178). The errors of partitions are handled when all have been fed (M173, M177):
-  OFFSET_OUT_OF_RANGE ends the partition consumer (M155), a leader's errors dispatch it again without a
-  report, and any other error is reported first.
+  dispatched again (M178). The errors of partitions are handled when all feeders have finished (M173, M177).
+  OFFSET_OUT_OF_RANGE ends the partition consumer (M155). After an error of the leader the partition is
+  dispatched again without a report. Any other error is reported, and then the partition is dispatched again.
 * A broker consumer ends when its last partition has been released.
 """
 
@@ -30,7 +31,7 @@ from .broker import BrokerResponse, ClientNetwork, SaramaBroker
 from .errors import GoError
 from .routines import Routine, States, Table, ignore, row
 
-NAP_MS = 100  # partitionConsumersBatchTimeout
+NAP_MS = 100  # sarama's partitionConsumersBatchTimeout.
 
 _REDISPATCH = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -50,7 +51,7 @@ class Preference(NamedTuple):
 
 
 class Subscriber(ABC):
-    """The part of a partition consumer that its broker consumer uses."""
+    """The interface of a partition consumer for its broker consumer."""
 
     def __init__(self, client: ClientNetwork, partition: TopicPartition, offset: int) -> None:
         self.settings = client.settings
@@ -124,7 +125,8 @@ class BrokerConsumer:
     def queue(self, routine: Routine, subscription: BrokerSubscription) -> None:
         """Queue a subscription (queueSubscription).
 
-        `routine` is woken with "subscription_queued" and True, or False if the consumer has stopped.
+        `routine` is woken with "subscription_queued". The payload is True, or False if the broker consumer
+        has stopped.
         """
         if self.stopped:
             self.client.wake(routine, "subscription_queued", False)
@@ -147,7 +149,7 @@ class BrokerConsumer:
 
 
 class BrokerConsumers:
-    """The broker consumers by broker. They are created on first use, and counted."""
+    """The broker consumers by broker. Each is created on first use and counts its users."""
 
     def __init__(self, client: ClientNetwork) -> None:
         self.client = client
@@ -175,9 +177,9 @@ class BrokerConsumers:
 
 
 class SubscriptionManagerState(States):
-    IDLE = "idle"  # takes the first partition, or gives the fetcher an empty batch
-    GATHERING = "gathering"  # collects more partitions for 100 ms
-    OFFERING = "offering"  # waits until the fetcher takes the batch
+    IDLE = "idle"  # Waits for a partition, and offers the fetcher an empty batch.
+    GATHERING = "gathering"  # Collects more partitions for 100 ms.
+    OFFERING = "offering"  # Waits until the fetcher takes the batch.
     STOPPED = "stopped"
 
 
@@ -257,11 +259,11 @@ SubscriptionManager.TABLE = {
 
 class BrokerFetcherState(States):
     STARTING = "starting"
-    RECEIVING = "receiving"  # waits for a batch of the manager
+    RECEIVING = "receiving"  # Waits for a batch of the subscription manager.
     NAPPING = "napping"
     FETCHING = "fetching"
-    FEEDING = "feeding"  # until every partition has received its part, or has been left out
-    ABORTED = "aborted"  # takes the manager's remaining batches, and dispatches their partitions again
+    FEEDING = "feeding"  # Waits until every partition has taken its records, or has been left out.
+    ABORTED = "aborted"  # Takes the manager's remaining batches, and dispatches their partitions again.
     ENDED = "ended"
 
 
@@ -289,10 +291,10 @@ class BrokerFetcher(Routine):
         super().__init__(X.STARTING)
         self.consumer = consumer
         self.acks = 0
-        self.batch_pending = False  # the manager has sent a batch that is not received yet
+        self.batch_pending = False  # Whether the manager has sent a batch that the fetcher has not received.
 
     def ack(self) -> None:
-        """Count a partition that has been fed, or left out."""
+        """Count a partition whose feeder has finished, or that was left out."""
         self.acks -= 1
         if not self.acks:
             self.consumer.client.wake(self, "all_acknowledged")
@@ -408,7 +410,7 @@ def _on_all_acknowledged(fetcher: BrokerFetcher, payload: object) -> None:
 
 
 def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> None:
-    """Dispatch the partition again, without a backoff, if it should be fetched from another broker."""
+    """Dispatch the partition without a backoff if its preferred broker has changed."""
     preferred = child.preferred_broker()
     if not isinstance(preferred, GoError) and preferred[0].id != consumer.broker.id:
         child.switching = True

@@ -2,7 +2,7 @@
 
 * The coordinator is cached for the whole client. The offset manager nevertheless looks it up once in each
   session.
-* A coordinator that metadata no longer lists is unknown. It is looked up when it is needed again.
+* If metadata no longer lists the coordinator, the coordinator is unknown. It is looked up at its next use.
 """
 
 from __future__ import annotations

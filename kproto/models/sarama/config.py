@@ -1,4 +1,4 @@
-"""sarama's Config: its names and defaults (config.go, NewConfig), set from `contract.ModelConfig`."""
+"""sarama's Config: the option names and defaults (config.go, NewConfig), set from `contract.ModelConfig`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from .versions import INSTANCES_SINCE, MAX_VERSION, VERSIONS, KafkaVersion, key,
 __all__ = ["NEWEST", "OLDEST", "VERSIONS", "SaramaSettings", "key", "settings"]
 
 
-NEWEST, OLDEST = -1, -2  # sarama's OffsetNewest and OffsetOldest, also the timestamps in ListOffsets
+# sarama's OffsetNewest and OffsetOldest, which are also the timestamps in ListOffsets.
+NEWEST, OLDEST = -1, -2
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 class Dialect(NamedTuple):
-    """What differs between releases of sarama below the group."""
+    """The differences between releases of sarama in the layers below the group."""
 
-    # Whether a request may be sent while another is open on the connection, as until 2020.
+    # Whether a request may be sent while another is open on the connection. sarama allowed this until 2020.
     pipelines: bool
-    # Whether metadata and coordinator requests go to the bootstrap address while it responds.
+    # Whether metadata and coordinator requests go to the bootstrap address, as long as it responds.
     asks_bootstrap: bool
     # How long the subscription manager collects partitions, in milliseconds.
     gather_ms: int

@@ -1,8 +1,8 @@
 """ConsumePartition: opens a partition consumer at an offset (sarama consumer.go, v1.61.1).
 
-* ListOffsets is sent twice first, for the newest and the oldest offset, whatever offset is requested.
-  An offset that is not between them is out of range (M185).
-* Then the leader is determined; the metadata of a topic without a leader is refreshed once. A partition can
+* ConsumePartition first sends two ListOffsets, for the newest and the oldest offset, whatever offset is
+  requested. A requested offset that is not between the two is out of range (M185).
+* Then the leader is determined. The metadata of a topic without a leader is refreshed once. A partition can
   be consumed only once at a time.
 * The call returns when the leader's subscription manager has taken the partition.
 """
@@ -22,10 +22,10 @@ from .routines import Routine, States, Table, row
 
 
 class OpenState(States):
-    LISTING_NEWEST = "listing_newest"  # ListOffsets for the end of the log
+    LISTING_NEWEST = "listing_newest"  # ListOffsets for the end of the log.
     LISTING_OLDEST = "listing_oldest"  # ListOffsets for the start of the log
-    FINDING_LEADER = "finding_leader"  # refreshes the topic's metadata, since the leader is unknown
-    QUEUEING = "queueing"  # waits for the subscription manager
+    FINDING_LEADER = "finding_leader"  # Refreshes the topic's metadata, since the leader is unknown.
+    QUEUEING = "queueing"  # Waits until the subscription manager takes the partition.
     DONE = "done"
 
 
@@ -33,7 +33,9 @@ S = OpenState
 
 
 class ConsumePartition(Routine):
-    """One call: `receiver` resumes with "partition_opened" and the partition consumer, or the error."""
+    """One call of ConsumePartition. `receiver` resumes with "partition_opened" and the partition consumer, or
+    the error.
+    """
 
     __slots__ = ("child", "client", "end", "offset", "partition", "receiver")
     TABLE: ClassVar[Table]
@@ -54,7 +56,7 @@ class ConsumePartition(Routine):
         self.child: PartitionConsumer | None = None
 
     def start(self) -> None:
-        """Start the call. The caller's goroutine runs it."""
+        """Start the call, in the caller's goroutine."""
         LogOffset(self.client, self, self.partition, NEWEST).start()
 
 

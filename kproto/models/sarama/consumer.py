@@ -1,9 +1,10 @@
 """sarama's Consumer without a group: ConsumePartition for each partition (consumer.go, v1.61.1).
 
-* Assign calls ConsumePartition once for each of its partitions: from an offset, from OffsetNewest (-1) or
-  OffsetOldest (-2), or from Offsets.Initial if it names no offset. `change` "remove" closes partitions.
-* Each partition is consumed only once at a time: a second call fails, and the first continues. A call does
-  not end another one, since there is no assignment to replace.
+* Assign calls ConsumePartition once for each of its partitions. The offset is the one in the event,
+  OffsetNewest (-1), OffsetOldest (-2), or Offsets.Initial for None. With `change` "remove", the call closes
+  partitions.
+* Each partition is consumed only once at a time: a second call for it fails, and the first continues. sarama
+  has no assignment that a new call could replace.
 * An error of the call itself is reported under its own name. Later errors are ConsumerErrors on the
   partition's Errors channel. No offset is marked or committed.
 """
@@ -45,7 +46,7 @@ class DirectPartition(MessageReceiver):
         self.child: PartitionConsumer | None = None
 
     def take_messages(self, limit: int) -> list[ModelRecord]:
-        """Return messages for the application's poll."""
+        """Take up to `limit` messages for the application's poll."""
         child = self.child
         if child is None:
             return []
@@ -54,7 +55,7 @@ class DirectPartition(MessageReceiver):
         return messages
 
     def report(self, error: GoError) -> None:
-        """Report on the partition's Errors channel."""
+        """Report an error on the partition's Errors channel."""
         self.client.report(errors.as_consumer_error(error))
 
 

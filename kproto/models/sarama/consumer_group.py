@@ -1,16 +1,17 @@
 """The ConsumerGroup: the loop around Consume, and Consume itself (sarama v1.61.1).
 
-It follows consumer_group.go and consumer_group_cooperative.go.
+The module follows consumer_group.go and consumer_group_cooperative.go.
 
 * The application calls Consume in a loop, as sarama requires. An error is reported, and the next call follows
-  after 300 ms. With the option "Once" the application calls it once, and only its return is reported (S1-3).
+  after 300 ms. With the option "Once" the application calls Consume once, and only its return is reported
+  (S1-3).
 * Consume refreshes the metadata of its topics, joins, fetches the offset of every claim, calls Setup, and
   starts the claims. Then it waits for the end of the session (M64). If an offset cannot be fetched, the
   session is released without Cleanup.
 * The member id lasts as long as the group: only errors of JoinGroup and SyncGroup reset it (M59). A new
   subscription ends only the current Consume: the member does not leave.
-* `consumer_group_close` holds the end of a session, `consumer_group_cooperative` a rebalance when all
-  strategies are cooperative-sticky.
+* `consumer_group_close` implements the end of a session. `consumer_group_cooperative` implements the
+  rebalance of a member whose strategies are all cooperative-sticky.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _on_connected(group: SaramaGroup, error: GoError | None) -> None:
 
 
 def _consume(group: SaramaGroup, payload: object) -> None:
-    """Start the next Consume, if the application has requested topics."""
+    """Start the next Consume if the application has requested topics."""
     if group.closed:
         leave(group)
         return

@@ -1,15 +1,17 @@
-"""A claim of a session: the goroutine around ConsumeClaim (sarama consumer_group_session.go, v1.61.1).
+"""A claim, the consumption of one partition in a session: the goroutine around ConsumeClaim (sarama
+consumer_group_session.go, v1.61.1).
 
-* It starts at the group's committed offset, or at Offsets.Initial without one (`consume_partition`). If the
-  offset is out of range it starts at Offsets.Initial instead, given Group.ResetInvalidOffsets (M147).
+* A claim starts at the group's committed offset. Without a committed offset it starts at Offsets.Initial
+  (`consume_partition`). It also does so if the committed offset is out of range and Group.ResetInvalidOffsets
+  is true (M147).
 * A partition without a leader is checked every 5 s. If the start fails with an error that a new leader may
   fix, it is retried up to Metadata.Retry.Max times. Any other error is reported, and the claim ends.
 * The handler takes a message whenever the application polls, and marks it. It returns when the session ends,
   or when its channel of messages is closed and empty. It does not return while it holds a message that the
   application has not taken.
 * When any claim returns, for any reason other than a cooperative revocation, the session ends (M103).
-* A claim that ends waits until the broker consumer releases its partition, and therefore for the open Fetch
-  (M193).
+* A claim that ends waits until the broker consumer releases its partition, and therefore also for the open
+  Fetch (M193).
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ _RETRIABLE = {
 
 class ClaimState(States):
     STARTING = "starting"
-    UNREADABLE = "unreadable"  # no leader is known: checks again every 5 s
+    UNREADABLE = "unreadable"  # No leader is known. The claim checks again every 5 s.
     OPENING = "opening"  # ConsumePartition
     BACKING_OFF = "backing_off"
-    REFRESHING = "refreshing"  # before the next attempt
-    CONSUMING = "consuming"  # the handler runs
-    # the handler has returned: waits until the partition consumer has closed its channels
+    REFRESHING = "refreshing"  # Refreshes the topic's metadata before the next attempt.
+    CONSUMING = "consuming"  # The handler runs.
+    # The handler has returned. The claim waits until the partition consumer has closed its channels.
     DRAINING = "draining"
     DONE = "done"
 
@@ -54,7 +56,7 @@ S = ClaimState
 
 
 class ClaimOwner(Protocol):
-    """The part of a session that a claim uses."""
+    """The interface of a session for its claims."""
 
     client: SaramaClient
     application: Application
@@ -73,7 +75,7 @@ class ClaimOwner(Protocol):
 
 
 class GroupClaim(MessageReceiver):
-    """The consumption of one partition while the session has it."""
+    """The claim of one partition, from its start until its end."""
 
     __slots__ = (
         "canceled",
@@ -104,11 +106,14 @@ class GroupClaim(MessageReceiver):
         self.partition = partition
         self.retries = session.client.settings.metadata_retry_max
         self.offset = session.client.settings.offsets_initial
-        self.is_reset = False  # starts at Offsets.Initial, since the committed offset is out of range
+        # Whether the claim starts at Offsets.Initial, since the committed offset is out of range.
+        self.is_reset = False
         self.canceled = False
-        self.returning = False  # the handler has delivered the message that it held when the session ended
-        self.revoked = False  # by a cooperative rebalance: the session continues without the claim
-        self.closed = False  # the partition consumer has closed its channels
+        # Whether the handler has delivered the message that it held when the session ended.
+        self.returning = False
+        # Whether a cooperative rebalance revoked the claim. The session continues without it.
+        self.revoked = False
+        self.closed = False  # Whether the partition consumer has closed its channels.
         self.child: PartitionConsumer | None = None
 
     def cancel(self, revoked: bool) -> None:
@@ -118,17 +123,17 @@ class GroupClaim(MessageReceiver):
             self.session.client.wake(self, "check")
 
     def report(self, error: GoError) -> None:
-        """Report on the group's Errors channel."""
+        """Report an error on the group's Errors channel."""
         self.session.report(error, self.partition)
 
     def take_messages(self, limit: int) -> list[ModelRecord]:
-        """Return messages for the application's poll, and mark them."""
+        """Take up to `limit` messages for the application's poll, and mark them."""
         child = self.child
         if child is None or self.state is not S.CONSUMING:
             return []
         queue = child.messages
         if self.session.cause is not None:
-            limit = min(limit, 1)  # Only the message that the handler holds; it returns afterwards.
+            limit = min(limit, 1)  # The handler delivers only the message that it holds, and then returns.
             self.returning = True
         messages = [queue.popleft() for _ in range(min(limit, len(queue)))]
         managed = self.session.offsets.partition_offsets.get(self.partition)
@@ -188,7 +193,7 @@ def _on_open_failed(claim: GroupClaim, error: GoError) -> None:
 
 
 def _check_canceled(claim: GroupClaim, payload: object) -> None:
-    """End the claim, if the session ended while it waited for a leader or for another attempt."""
+    """End the claim if the session ended while the claim waited for a leader or a backoff."""
     if claim.canceled or claim.session.closed:
         _finish(claim)
 
@@ -207,7 +212,7 @@ def _on_messages(claim: GroupClaim, payload: object) -> None:
 
 
 def _check_handler(claim: GroupClaim, payload: object) -> None:
-    """Return from the handler, if the session or the messages have ended."""
+    """Return from the handler if the session has ended, or if no more messages will come."""
     child, session = claim.child, claim.session
     assert child is not None
     if claim.canceled or session.closed:

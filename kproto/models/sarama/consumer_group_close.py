@@ -1,13 +1,13 @@
 """The end of a session of a ConsumerGroup, the return of Consume, and Close (sarama v1.61.1).
 
-It follows consumer_group.go and consumer_group_session.go.
+The module follows consumer_group.go and consumer_group_session.go.
 
-* Release: the session's context is canceled, all claims return, Cleanup is called, the offsets are flushed a
-  last time, and only then the heartbeats stop (M113, M103). A session whose offsets could not be fetched is
-  released without Cleanup.
-* An error of Consume is reported, and the next call follows after 300 ms; with "Once" there is only one call
+* Release: the session's context is canceled, all claims return, Cleanup is called, and the offsets are
+  flushed a last time. Only then the heartbeats stop (M113, M103). A session whose offsets could not be
+  fetched is released without Cleanup.
+* An error of Consume is reported, and the next call follows after 300 ms. With "Once" there is only one call
   (S1-3).
-* Close waits for Consume to return. Then it leaves, if the member has a member id and no instance id (M60).
+* Close waits until Consume returns. Then the member leaves if it has a member id and no instance id (M60).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .consumer_group_state import S, SaramaGroup
 from .errors import GoError
 from .offset_manager_close import LastFlush
 
-AFTER_ERROR_MS = 300  # the pause of the loop around Consume after an error
-_MEMBERS_SINCE = 3  # LeaveGroup's members
+AFTER_ERROR_MS = 300  # The pause before the next call of Consume after an error.
+_MEMBERS_SINCE = 3  # The first version of LeaveGroup that has a list of members.
 _LEFT = {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID}
 
 
@@ -99,7 +99,7 @@ def return_from_consume(group: SaramaGroup, error: GoError | None) -> None:
 
 
 def leave_if_closed(group: SaramaGroup, payload: object) -> None:
-    """Leave immediately if the group is closed, since no Consume is running."""
+    """If the group is closed, send LeaveGroup immediately: no Consume is running."""
     if group.closed:
         leave(group)
 

@@ -2,22 +2,23 @@
 
 The branches of newSession, with the letters of S3-19, and the retries (Group.Rebalance.Retry.Max, 4):
 
-* a: the coordinator is unknown: wait, look it up, and use one retry. Without retries the error is returned.
-* b, i: no response to JoinGroup or SyncGroup: the connection is closed and the error returned.
-* c: JoinGroup succeeds: the member id is kept, and the reason cleared (KIP-800).
-* d: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: the member id is reset and JoinGroup sent again immediately,
-  without limit and without using a retry (M38, M39). A member that owns claims gets the error instead.
-* MEMBER_ID_REQUIRED: the id is kept, and JoinGroup is sent again immediately with the same reason (M40).
+* a: the coordinator is unknown: wait, look it up, and use one retry. If no retry is left, return the error.
+* b, i: no response to JoinGroup or SyncGroup: close the connection, and return the error.
+* c: JoinGroup succeeds: keep the member id, and clear the reason (KIP-800).
+* d: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: reset the member id and send JoinGroup again immediately,
+  without limit and without using a retry (M38, M39). For a member that owns claims, return the error instead.
+* MEMBER_ID_REQUIRED: keep the id, and send JoinGroup again immediately with the same reason (M40).
 * e, f: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait
   for Rebalance.Retry.Backoff (2 s), look the coordinator up, and join again with the same id. This uses one
-  retry, and one more for every failed lookup (M35, M36, M37, M41). Without retries the error is returned.
-* g: FENCED_INSTANCE_ID and all other errors are returned; the id stays (M42, M43).
-* h: the leader refreshes the metadata of all topics of the group, and makes the plan. Errors are returned.
-* j: errors of SyncGroup are handled as those of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A cooperative
-  member that must join again reports its partitions with the generation that it had just joined.
+  retry, and one more for every failed lookup (M35, M36, M37, M41). If no retry is left, return the error.
+* g: FENCED_INSTANCE_ID and all other errors: return the error, and keep the id (M42, M43).
+* h: the leader refreshes the metadata of all topics of the group, and assigns the partitions. Errors are
+  returned.
+* j: errors of SyncGroup are handled like errors of JoinGroup (M47, M48, M49, M50, M51, M52, M53). A
+  cooperative member that must join again reports its partitions with the generation that it had just joined.
 * k, l: an empty assignment is valid. Its user data is sent in the next subscription.
 
-A canceled context ends a backoff, and prevents the next JoinGroup. A request that is open completes first.
+A canceled context ends a backoff, and prevents the next JoinGroup. A request in flight completes first.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class JoinState(States):
     BACKING_OFF = "backing_off"
     REDISCOVERING = "rediscovering"
     JOINING = "joining"
-    # the leader: refreshes the metadata of all topics of the group
+    # The leader refreshes the metadata of all topics of the group.
     REFRESHING_METADATA = "refreshing_metadata"
-    REFRESHING_TOPIC = "refreshing_topic"  # the same for a topic without cached metadata
+    REFRESHING_TOPIC = "refreshing_topic"  # The leader refreshes the metadata of a topic that is not cached.
     SYNCING = "syncing"
     DONE = "done"
 
@@ -72,7 +73,7 @@ S = JoinState
 
 
 class Join(Routine):
-    """One joinSync with its retries; the group resumes with "group_joined" and the result, or the error."""
+    """One joinSync with its retries. The group resumes with "group_joined" and the result, or the error."""
 
     __slots__ = ("broker", "counts", "group", "join_response", "members", "owned", "retries", "topics")
     TABLE: ClassVar[Table]
@@ -97,7 +98,7 @@ class Join(Routine):
         self.counts: dict[str, int] | None = None
 
     def start(self) -> None:
-        """Start the join. The caller's goroutine runs it."""
+        """Start the join, in the caller's goroutine."""
         _join_sync(self)
 
 

@@ -1,21 +1,21 @@
 """A session and its goroutines (sarama v1.61.1: consumer_group_session.go, consumer_group.go).
 
-* The session ends with its first cause: a rebalance, an error, a claim that returned, or the application. The
-  cause is the reason in the next JoinGroup (M116). A rebalance does not end a cooperative session: one cause
-  at most is buffered, and the member joins again.
+* The session ends with the first of these causes: a rebalance, an error, a claim that returned, or the
+  application. The cause is the reason in the next JoinGroup (M116). A rebalance does not end a cooperative
+  session: the member joins again. At most one such cause is buffered.
 * Heartbeats start with the session, before offsets are fetched and Setup is called. They continue until
   Cleanup and the last commit are done (M113). A rebalance does not stop them: further REBALANCE_IN_PROGRESS
   responses have no effect (M58).
 * UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, COORDINATOR_LOAD_IN_PROGRESS and unknown errors
   stop the heartbeats and end the session (M59). After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the loop
-  looks the coordinator up, waits, and continues in the same generation, up to Metadata.Retry.Max times in a
-  row (M57).
-* A broken connection is closed and the heartbeat is repeated immediately, the same number of times.
+  looks the coordinator up, waits, and continues in the same generation, up to Metadata.Retry.Max consecutive
+  times (M57).
+* A broken connection is closed and the heartbeat is repeated immediately, up to the same number of times.
 * While a cooperative member joins, no heartbeat is sent. The join waits for an open heartbeat.
-* The leader compares the partition counts of the group's topics with the counts of its plan: once at the
-  start, then every Metadata.RefreshFrequency; never if that is 0. More partitions, fewer, and an error have
-  the same effect (M93). It reads the cached metadata, which has its own ticker: new partitions are noticed
-  after at most two ticks (M204).
+* The leader compares the partition counts of the group's topics with the counts in its assignment: once at
+  the start, then every Metadata.RefreshFrequency, or never if that is 0. A changed count, higher or lower,
+  has the same effect as an error (M93). The leader reads the cached metadata, which has its own ticker: new
+  partitions are noticed after at most two ticks (M204).
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _REASONS = {
 
 
 def rebalance_reason(cause: GoError) -> str:
-    """Return the reason that JoinGroup gives for the end of the last session (KIP-800)."""
+    """Return the reason in the next JoinGroup: the cause of the last session's end (KIP-800)."""
     return _REASONS.get(cause) or cause.text
 
 
 class SessionOwner(Routine):
-    """The part of a group that a session uses."""
+    """The base class of a group, with the members that a session uses."""
 
     __slots__ = ("application", "client", "closed")
 
@@ -66,7 +66,7 @@ class SessionOwner(Routine):
 
 
 class GroupSession:
-    """The state of one member from Setup to Cleanup: claims, offsets, heartbeats."""
+    """The session of one member: its claims, offsets and heartbeats."""
 
     def __init__(self, group: SessionOwner, member_id: str, generation: int) -> None:
         self.group = group
@@ -76,10 +76,10 @@ class GroupSession:
         self.member_id, self.generation = member_id, generation
         self.claims: tuple[TopicPartition, ...] = ()
         self.running_claims: dict[TopicPartition, GroupClaim] = {}
-        self.ending_claims = 0  # number of revoked claims that have not returned
+        self.ending_claims = 0  # The number of revoked claims that have not returned.
         self.cause: GoError | None = None
         self.rejoin_cause: GoError | None = None
-        self.lock_held = False  # generationMu: held by a heartbeat, or by a join
+        self.lock_held = False  # Whether a heartbeat or a join holds sarama's generationMu.
         self.lock_waiting: list[Routine] = []
         self.offsets = OffsetManager(self.client, member_id, generation, self.report, self.cancel)
         self.heartbeat = Heartbeat(self)
@@ -87,7 +87,7 @@ class GroupSession:
 
     @property
     def closed(self) -> bool:
-        """Whether the group is being closed."""
+        """Whether the group has been asked to close."""
         return self.group.closed
 
     def cancel(self, cause: GoError) -> None:
@@ -97,7 +97,7 @@ class GroupSession:
             self.wake_waiters()
 
     def wake_waiters(self) -> None:
-        """Wake all routines of the session, which check whether it has ended."""
+        """Wake all routines of the session, which then check whether the session has ended."""
         for claim in list(self.running_claims.values()):
             if self.cause is not None:
                 claim.cancel(False)
@@ -115,11 +115,11 @@ class GroupSession:
             self.client.wake(self.group, "check")
 
     def report(self, error: GoError, partition: TopicPartition | None = None) -> None:
-        """Report on the group's Errors channel; as a ConsumerError if it concerns a partition."""
+        """Report an error on the group's Errors channel; with `partition`, as a ConsumerError."""
         self.group.report(error if partition is None else errors.as_consumer_error(error))
 
     def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
-        """Call the application back, without waiting for it."""
+        """Run a callback of the application without waiting for its return."""
         self.application.run_callback(kind, partitions, None)
 
     # -- claims
@@ -151,7 +151,7 @@ class GroupSession:
     # -- the generation
 
     def lock(self, routine: Routine) -> None:
-        """Lock the generation; `routine` resumes with "generation_locked"."""
+        """Lock the generation. `routine` resumes with "generation_locked"."""
         if self.lock_held:
             self.lock_waiting.append(routine)
         else:
@@ -164,7 +164,7 @@ class GroupSession:
             self.client.wake(self.lock_waiting.pop(0), "generation_locked")
 
     def watch_partitions(self, counts: Mapping[str, int] | None) -> None:
-        """Check the partition counts from now on, if this member is the leader (which has `counts`)."""
+        """Start a checker of the partition counts if this member is the leader, which has `counts`."""
         if self.partition_checker is not None:
             self.partition_checker.is_replaced = True
             self.client.wake(self.partition_checker, "check")
@@ -179,7 +179,7 @@ class GroupSession:
 
 class HeartbeatState(States):
     FINDING_COORDINATOR = "finding_coordinator"
-    LOCKING = "locking"  # waits until no join holds the lock
+    LOCKING = "locking"  # Waits until no join holds the lock.
     SENDING = "sending"
     REDISCOVERING = "rediscovering"
     BACKING_OFF = "backing_off"
@@ -214,7 +214,7 @@ class Heartbeat(Routine):
         self.ticker = Ticker(session.client.now, session.client.settings.group_heartbeat_interval)
 
     def stop(self) -> None:
-        """End the loop, since the session is released; "stopped" then wakes the group."""
+        """End the heartbeat loop of a released session. "stopped" then wakes the group."""
         self.dying = True
         self.session.client.wake(self, "check")
 
@@ -351,7 +351,7 @@ Heartbeat.TABLE = {
 
 
 class PartitionCheckerState(States):
-    REFRESHING_TOPIC = "refreshing_topic"  # refreshes the metadata of a topic without partitions
+    REFRESHING_TOPIC = "refreshing_topic"  # Refreshes the metadata of a topic without partitions.
     WAITING = "waiting"
     STOPPED = "stopped"
 
@@ -375,7 +375,7 @@ class PartitionChecker(Routine):
         self.session = session
         self.counts = dict(counts)
         self.topics_to_check: list[str] = []
-        self.is_replaced = False  # the next generation has its own checker
+        self.is_replaced = False  # Whether the next generation has started its own checker.
         self.ticker = Ticker(session.client.now, session.client.settings.metadata_refresh_frequency)
 
 

@@ -17,31 +17,31 @@ from .routines import Routine, States, Table
 
 class SaramaGroupState(States):
     NEW = "new"
-    CONNECTING = "connecting"  # NewClient: the first metadata request
-    IDLE = "idle"  # no Consume is running
+    CONNECTING = "connecting"  # NewClient: the first metadata request is in flight.
+    IDLE = "idle"  # No Consume is running.
     REFRESHING = "refreshing"
     JOINING = "joining"
-    FETCHING_OFFSETS = "fetching_offsets"  # fetches the offsets of its claims
+    FETCHING_OFFSETS = "fetching_offsets"  # Fetches the offsets of its claims.
     SETTING_UP = "setting_up"
     RUNNING = "running"
-    LOCKING = "locking"  # cooperative: waits for the open heartbeat and commits
+    LOCKING = "locking"  # Cooperative: waits for the open heartbeat and the open commits.
     REJOINING = "rejoining"
-    REVOKING = "revoking"  # waits for the revoked claims
-    COMMITTING_REVOKED = "committing_revoked"  # commits the offsets of the revoked claims
-    REFRESHING_TOPICS = "refreshing_topics"  # refreshes the metadata of added topics
-    FETCHING_ADDED_OFFSETS = "fetching_added_offsets"  # fetches the offsets of added claims
-    RELEASING = "releasing"  # waits for all claims
+    REVOKING = "revoking"  # Waits until the revoked claims have ended.
+    COMMITTING_REVOKED = "committing_revoked"  # Commits the offsets of the revoked claims.
+    REFRESHING_TOPICS = "refreshing_topics"  # Refreshes the metadata of added topics.
+    FETCHING_ADDED_OFFSETS = "fetching_added_offsets"  # Fetches the offsets of added claims.
+    RELEASING = "releasing"  # Waits until all claims have ended.
     CLEANING_UP = "cleaning_up"
-    CLOSING_OFFSETS = "closing_offsets"  # the last commit
-    STOPPING = "stopping"  # waits for the heartbeat
-    PAUSING = "pausing"  # the application waits after an error
-    FINDING_COORDINATOR = "finding_coordinator"  # looks the coordinator up, to leave
+    CLOSING_OFFSETS = "closing_offsets"  # The last commit of the session is open.
+    STOPPING = "stopping"  # Waits until the heartbeat loop has ended.
+    PAUSING = "pausing"  # The application waits after an error, before it calls Consume again.
+    FINDING_COORDINATOR = "finding_coordinator"  # Looks the coordinator up for LeaveGroup.
     LEAVING = "leaving"
     CLOSED = "closed"
 
 
 S = SaramaGroupState
-# What may follow when no session exists.
+# Transitions of a closed group without a session.
 _END = {
     S.FINDING_COORDINATOR: "the group is closed, and looks the coordinator up to leave",
     S.CLOSED: "the group is closed, and the member has no id",
@@ -122,7 +122,7 @@ EDGES: Final[Edges[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A generation. `counts` are the partition counts that its leader used; None for other members."""
+    """A generation. `counts` are the leader's partition counts, or None for other members."""
 
     member_id: str
     generation: int
@@ -154,17 +154,16 @@ class SaramaGroup(SessionOwner):
 
     def __init__(self, client: SaramaClient, application: Application) -> None:
         super().__init__(S.NEW, client, application)
-        self.requested_topics: tuple[str, ...] | None = (
-            None  # the topics that the application wants to consume; None: none
-        )
-        self.topics: tuple[str, ...] = ()  # the topics of the current Consume
-        self.canceled = False  # whether the context of the current Consume is canceled
+        # The topics that the application wants to consume; None before Consume and after Close.
+        self.requested_topics: tuple[str, ...] | None = None
+        self.topics: tuple[str, ...] = ()  # The topics of the current Consume.
+        self.canceled = False  # Whether the context of the current Consume is canceled.
         self.member_id = ""
         self.user_data: bytes | None = None
         self.last_cause: GoError | None = None
-        self.last_generation = -1  # the generation that cooperative-sticky remembers
+        self.last_generation = -1  # The generation that cooperative-sticky remembers.
         self.session: GroupSession | None = None
-        self.last_session: GroupSession | None = None  # the last session whose Setup was called
+        self.last_session: GroupSession | None = None  # The last session whose Setup was called.
         self.join: Routine | None = None
         self.joined: Joined | None = None
         self.unfetched_claims: list[TopicPartition] = []
@@ -177,7 +176,7 @@ class SaramaGroup(SessionOwner):
         self.client.metadata.request_refresh(self, ())
 
     def subscribe(self, topics: tuple[str, ...] | None) -> None:
-        """Call Consume with these topics from now on, or not at all (None)."""
+        """Call Consume with these topics from now on. With None, stop calling Consume."""
         self.requested_topics = topics
         if self.state is S.IDLE:
             self.client.resume(self, "consume")
@@ -199,7 +198,7 @@ class SaramaGroup(SessionOwner):
             self.session.wake_waiters()
 
     def wake_waiters(self) -> None:
-        """Wake the group and its join, which check what has changed."""
+        """Wake the group and its join, which then check whether they have to end."""
         self.client.wake(self, "check")
         if self.join is not None:
             self.client.wake(self.join, "check")

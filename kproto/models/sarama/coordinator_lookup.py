@@ -1,10 +1,10 @@
 """Lookup of the group coordinator (sarama client.go, findCoordinator, v1.61.1).
 
 * After COORDINATOR_NOT_AVAILABLE and GROUP_AUTHORIZATION_FAILED the request is repeated up to
-  Metadata.Retry.Max times, with a backoff before each (M31, M32). After the former, the client first checks
-  whether __consumer_offsets has a leader, and waits another two seconds if it has none.
+  Metadata.Retry.Max times, with a backoff before each (M31, M32). After COORDINATOR_NOT_AVAILABLE, the client
+  first checks whether __consumer_offsets has a leader, and waits another two seconds if it has none.
 * Any other error is returned immediately (M33, M34).
-* A broker that does not respond is removed, and the next broker is asked.
+* A broker that does not respond is removed, and the request goes to the next broker.
 * Lookups are not shared: two routines that look up at the same time send two requests.
 """
 
@@ -32,7 +32,7 @@ class CachedCoordinator:
         self.node_id: int | None = None
 
     def cached(self) -> SaramaBroker | None:
-        """Return the coordinator, opened, or None if it is unknown."""
+        """Return the coordinator with an open connection, or None if it is unknown."""
         broker = None if self.node_id is None else self.metadata.brokers.get(self.node_id)
         return None if broker is None else broker.open()
 
@@ -49,12 +49,13 @@ class CachedCoordinator:
 
 
 class LookupState(States):
-    # takes one broker's lock after the other, to find the least loaded broker
+    # Takes the lock of one broker after another, to find the least loaded broker.
     CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
-    REFRESHING = "refreshing"  # checks whether __consumer_offsets has a leader
-    OFFSETS_TOPIC_ABSENT = "offsets_topic_absent"  # it has none: waits two seconds
-    WAITING = "waiting"  # between two attempts
+    REFRESHING = "refreshing"  # Refreshes metadata to check whether __consumer_offsets has a leader.
+    # __consumer_offsets has no leader. The lookup waits two seconds.
+    OFFSETS_TOPIC_ABSENT = "offsets_topic_absent"
+    WAITING = "waiting"  # Waits for the backoff between two attempts.
     DONE = "done"
 
 
@@ -62,7 +63,7 @@ S = LookupState
 
 
 class Lookup(Routine):
-    """One RefreshCoordinator: `caller` resumes with "coordinator_found" and the error, or None."""
+    """One call of RefreshCoordinator. `caller` resumes with "coordinator_found" and the error, or None."""
 
     __slots__ = ("attempts", "brokers", "caller", "coordinator", "metadata")
     TABLE: ClassVar[Table]
@@ -84,7 +85,7 @@ class Lookup(Routine):
         self.brokers: list[SaramaBroker] = []
 
     def start(self) -> None:
-        """Start the lookup. The caller's goroutine runs it."""
+        """Start the lookup, in the caller's goroutine."""
         _choose_broker(self, None)
 
 

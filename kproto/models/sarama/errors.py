@@ -9,14 +9,14 @@ from ...error_codes import ErrorCode
 
 
 class GoError(NamedTuple):
-    """A Go error value: the name of its type, its text, and the broker's error code if a broker sent one."""
+    """A Go error value: the name of its type, its text, and the broker's error code, if a broker sent one."""
 
     name: str
     text: str
     code: int | None = None
 
 
-# The texts of errors that end a session. The next JoinGroup sends them as its reason.
+# Errors that end a session. The next JoinGroup sends the text as its reason.
 _ON_THE_WIRE = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "Unexpected (unknown?) server error",
     ErrorCode.REQUEST_TIMED_OUT: "Request exceeded the user-specified time limit in the request",

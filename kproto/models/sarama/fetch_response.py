@@ -1,13 +1,13 @@
 """The part of a Fetch response for one partition (sarama consumer.go, parseResponse, parseRecords, v1.61.1).
 
-* Records below the requested offset are dropped. A batch without a record at or above it advances the offset
-  by one.
+* Records below the requested offset are dropped. A batch without a record at or above the requested offset
+  advances it by one.
 * Control batches and, under read_committed, batches of aborted transactions advance the offset and yield no
   message.
 * If the response holds only an incomplete batch, the fetch size is doubled, or set to the size in the batch's
   header, up to Fetch.Max. At Fetch.Max the message is reported as too large and skipped (M190).
-* Batches that compaction has emptied advance the offset to their end, unless that is above the high watermark
-  (M191). The high watermark is updated only by responses with records (M192).
+* A batch that compaction has emptied advances the offset to its end, unless its end is above the high
+  watermark (M191). The high watermark is updated only by responses with records (M192).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], GoError | None]:
-    """Return the messages and the error of a response. Updates the child's offset and fetch size."""
+    """Return a response's messages and error, and update the child's offset and fetch size."""
     if block.error_code:
         return [], errors.kafka(block.error_code)
     data = block.records or b""

@@ -1,4 +1,4 @@
-"""Where a claim starts: the committed offset, and the two ends of the log.
+"""The offset at which a claim starts: the committed offset, or one of the two ends of the log.
 
 * fetchInitialOffset (offset_manager.go, v1.61.1): one OffsetFetch for each partition. The errors that
   are retried (M62) are listed in `kproto.models.sarama.offset_manager`.
@@ -42,7 +42,7 @@ _WAIT = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMI
 class CommittedOffsetState(States):
     FINDING_COORDINATOR = "finding_coordinator"
     REQUESTING = "requesting"
-    WAITING = "waiting"  # between two attempts
+    WAITING = "waiting"  # Waits for the backoff between two attempts.
     DONE = "done"
 
 
@@ -50,7 +50,9 @@ F = CommittedOffsetState
 
 
 class InitialOffsetFetch(Routine):
-    """fetchInitialOffset: `caller` resumes with "offset_fetched" and the partition's offset, or the error."""
+    """One call of fetchInitialOffset. `caller` resumes with "offset_fetched" and the partition's offset, or
+    the error.
+    """
 
     __slots__ = ("caller", "offsets", "partition", "retries")
     TABLE: ClassVar[Table]
@@ -67,7 +69,7 @@ class InitialOffsetFetch(Routine):
         self.retries = offsets.client.settings.metadata_retry_max
 
     def start(self) -> None:
-        """Start the request. The caller's goroutine runs it."""
+        """Start the request, in the caller's goroutine."""
         self.offsets.find_coordinator(self)
 
 
@@ -122,7 +124,7 @@ def _on_response(fetch: InitialOffsetFetch, broker_response: BrokerResponse) -> 
 def _read_response(
     response: OffsetFetchResponse, partition: TopicPartition
 ) -> PartitionOffset | GoError | int:
-    """Return the committed offset, or the error code. A group's error counts if the partition is missing."""
+    """Return the committed offset or the partition's error; without the partition, the group's error."""
     group = response.groups[0] if response.groups else response
     for topic in group.topics:
         for block in topic.partitions:
@@ -136,7 +138,7 @@ def _read_response(
 
 
 def _use_retry(fetch: InitialOffsetFetch, error: GoError) -> bool:
-    """Count a retry. Without one left, finish with the error and return True."""
+    """Use one retry. If none is left, finish with the error and return True."""
     if fetch.retries <= 0:
         _finish(fetch, error)
         return True
@@ -165,9 +167,9 @@ InitialOffsetFetch.TABLE = {
 
 
 class LogOffsetState(States):
-    FINDING_LEADER = "finding_leader"  # refreshes the topic's metadata, since the leader is unknown
+    FINDING_LEADER = "finding_leader"  # Refreshes the topic's metadata, since the leader is unknown.
     REQUESTING = "requesting"
-    REFRESHING = "refreshing"  # after an error, before the second attempt
+    REFRESHING = "refreshing"  # Refreshes the topic's metadata after an error, before the second attempt.
     DONE = "done"
 
 
@@ -175,7 +177,7 @@ Q = LogOffsetState
 
 
 class LogOffset(Routine):
-    """GetOffset: `caller` resumes with "offset_listed" and the offset, or the error."""
+    """One call of GetOffset. `caller` resumes with "offset_listed" and the offset, or the error."""
 
     __slots__ = ("caller", "client", "is_retry", "partition", "timestamp")
     TABLE: ClassVar[Table]
@@ -194,7 +196,7 @@ class LogOffset(Routine):
         self.is_retry = False
 
     def start(self) -> None:
-        """Start the request. The caller's goroutine runs it."""
+        """Start the request, in the caller's goroutine."""
         if isinstance(self.client.metadata.leader(*self.partition), GoError):
             self.client.metadata.request_refresh(self, (self.partition.topic,))
         else:

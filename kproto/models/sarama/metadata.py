@@ -1,15 +1,16 @@
 """Cluster metadata and its refreshes (sarama client.go and metadata.go, v1.61.1).
 
-* The first Metadata request goes to a bootstrap address and asks for all topics (Metadata.Full). Later ones
-  go to the broker with the fewest open requests. To find that broker, the client waits for the lock of each
-  broker: while a JoinGroup is open on any broker, no metadata is requested.
-* One refresh at a time (metadata.go, SingleFlight). A routine that wants topics which the current refresh
-  does not cover waits for it. The next refresh has the topics of all such routines.
-* A refresh that finds a topic without a leader, or an unknown one, is repeated up to Metadata.Retry.Max
+* The first Metadata request goes to a bootstrap address and requests all topics (Metadata.Full). Later
+  requests go to the broker with the fewest requests in flight. To find that broker, the client waits for the
+  lock of each broker: while a JoinGroup is in flight to any broker, no metadata is requested.
+* One refresh runs at a time (metadata.go, SingleFlight). A routine whose topics the current refresh does not
+  cover waits for the next one. The next refresh has the topics of all such routines.
+* A refresh that finds a topic without a leader, or an unknown topic, is repeated up to Metadata.Retry.Max
   times.
 * The background updater requests all topics every RefreshFrequency. The partition checker only reads the
-  cached metadata, so it notices new partitions after at most two tickers (M93).
-* A broker whose request failed is removed. Bootstrap addresses that failed are restored when none is left.
+  cached metadata, so it notices new partitions after at most two ticks (M93).
+* A broker whose request failed is removed. Bootstrap addresses that failed are used again when no address is
+  left.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .config import key
 from .errors import GoError
 from .routines import Routine, States, Table, Ticker, row
 
-Topics = tuple[str, ...]  # the topics of a refresh; empty: all
+Topics = tuple[str, ...]  # The topics of a refresh. Empty means all topics.
 
 _CREATES_SINCE = 4  # Metadata's allow_auto_topic_creation
 _LEADERLESS = ErrorCode.LEADER_NOT_AVAILABLE
@@ -50,7 +51,7 @@ class Metadata:
         self.tracked: set[str] = set()
         self.updated_at: int | None = None
         self.refresh: Refresh | None = None
-        self.next: dict[str, None] | None = {}  # the topics of the queued requests; None: all
+        self.next: dict[str, None] | None = {}  # The topics of the queued requests; None means all topics.
         self.waiting: list[tuple[Routine, Topics, str]] = []
 
     # -- what is known
@@ -75,7 +76,7 @@ class Metadata:
     # -- brokers
 
     def register(self, node_id: int, host: str, port: int) -> SaramaBroker:
-        """Return the broker with this id. It keeps its connection unless its address changed."""
+        """Return the broker with this id, which keeps its connection unless its address changed."""
         broker = self.brokers.get(node_id)
         if broker is None or (broker.address.host, broker.address.port) != (host, port):
             if broker is not None:
@@ -96,11 +97,11 @@ class Metadata:
         self.failed_seeds = []
 
     def candidates(self) -> list[SaramaBroker]:
-        """Return the brokers whose locks are taken in turn. The last one is sent the request.
+        """Return the brokers whose locks are taken in turn. The last broker gets the request.
 
-        LeastLoadedBroker counts the open requests of every registered broker, in the order of a Go map. It
-        counts those of the first one twice, as for each broker that is less loaded than those before. A seed
-        is used without counting.
+        LeastLoadedBroker takes the lock of every registered broker to count its requests, in the order of a
+        Go map. It counts the requests of the first broker twice, as of every broker that is less loaded than
+        those before. A bootstrap address is used without counting.
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):
@@ -132,7 +133,7 @@ class Metadata:
             self.next = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
 
     def on_refreshed(self, topic_errors: dict[str, GoError] | GoError | None) -> None:
-        """Wake all routines that waited for this refresh, and start the next refresh."""
+        """Wake all routines that waited for this refresh, and start the next one if requested."""
         waiting, self.waiting, self.refresh = self.waiting, [], None
         for routine, topics, kind in waiting:
             if kind == "queued":
@@ -141,7 +142,7 @@ class Metadata:
                 self.client.wake(routine, "metadata_refreshed", _error_of_topics(topics, topic_errors))
 
     def update(self, response: MetadataResponse, everything: bool) -> tuple[bool, dict[str, GoError]]:
-        """Apply a response (updateMetadata); return whether to retry, and the errors by topic."""
+        """Apply a Metadata response; return whether to retry, and topic -> error (updateMetadata)."""
         for broker in response.brokers:
             self.register(broker.node_id, broker.host, broker.port)
         node_ids = {broker.node_id for broker in response.brokers}
@@ -204,10 +205,10 @@ def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError 
 
 
 class RefreshState(States):
-    # takes one broker's lock after the other, to find the least loaded broker
+    # Takes the lock of one broker after another, to find the least loaded broker.
     CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
-    WAITING = "waiting"  # between two attempts
+    WAITING = "waiting"  # Waits for the backoff between two attempts.
     DONE = "done"
 
 
@@ -299,7 +300,7 @@ def _on_backoff_elapsed(refresh: Refresh, payload: object) -> None:
     metadata = refresh.metadata
     updated, backoff = metadata.updated_at, metadata.client.settings.metadata_retry_backoff
     if updated is not None and metadata.client.now - updated < backoff:
-        _finish(refresh, refresh.error)  # Another routine's refresh succeeded in the meantime.
+        _finish(refresh, refresh.error)  # Another routine's refresh succeeded during the backoff.
         return
     refresh.attempts -= 1
     refresh.move(R.CHOOSING_BROKER)

@@ -1,20 +1,22 @@
 """The offset manager of a session (sarama offset_manager.go, v1.61.1).
 
-* Every partition has one offset: that of the first message that is not processed yet. `mark` only moves it
-  forward, `reset` only back or not at all; both make it dirty (M135). A commit contains the offsets that are
-  dirty when the broker's lock is taken. A response makes an offset clean only if it has not changed since it
-  was sent.
-* The first routine that needs the coordinator looks it up, even if nothing is dirty. After the coordinator is
-  released, the next flush looks it up again (M61).
-* Offsets are fetched one partition after the other, and only under read_committed as stable offsets.
+* Every partition has one offset: that of the first message that is not processed yet. `mark` only moves the
+  offset forward. `reset` only moves it back, or keeps it and changes the metadata. Both make it dirty, which
+  means that it has to be committed (M135). A commit contains the offsets that are dirty when the broker's
+  lock is taken. A response makes an offset clean only if it has not changed since it was sent.
+* The first routine that needs the coordinator looks it up, even if no offset is dirty. After the coordinator
+  is released, the next flush looks it up again (M61).
+* Offsets are fetched one partition after another. Only under read_committed are stable offsets requested.
 * An OffsetFetch that fails with NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE looks the coordinator up, waits,
-  and is repeated up to Metadata.Retry.Max times; LOAD_IN_PROGRESS and UNSTABLE_OFFSET_COMMIT only wait (M62).
-* Only OffsetCommit v2 to v4 carries Offsets.Retention. 0, the default, leaves it to the broker (-1).
-* With auto commit a ticker flushes every AutoCommit.Interval (M127). `offset_manager_close` holds the last
-  flush.
+  and is repeated up to Metadata.Retry.Max times. After LOAD_IN_PROGRESS and UNSTABLE_OFFSET_COMMIT it only
+  waits (M62).
+* Only OffsetCommit v2 to v4 carries Offsets.Retention. The default 0 is sent as -1, which selects the
+  broker's retention.
+* With auto commit a ticker flushes every AutoCommit.Interval (M127). The last flush is in
+  `offset_manager_close`.
 * Commit errors are reported on the Errors channel, one for each partition (M61). Only FENCED_INSTANCE_ID ends
   the session.
-* While a cooperative member joins, commits wait; they are then sent with the new generation (M64).
+* While a cooperative member joins, commits wait. They are then sent with the new generation (M64).
 """
 
 from __future__ import annotations
@@ -57,27 +59,27 @@ class PartitionOffset:
     def __init__(self, offset: int, epoch: int, metadata: str) -> None:
         self.offset, self.epoch, self.metadata = offset, epoch, metadata
         self.dirty = False
-        self.done = False  # closed: removed as soon as it is clean
+        self.done = False  # Whether the partition is closed. It is removed as soon as its offset is clean.
 
     def mark(self, offset: int, metadata: str = "") -> None:
-        """Advance the offset (MarkOffset); a lower offset is ignored."""
+        """Advance the offset (MarkOffset). A lower offset is ignored."""
         if offset > self.offset:
             self.offset, self.metadata, self.dirty = offset, metadata, True
 
     def reset(self, offset: int, metadata: str = "") -> None:
-        """Set the offset back, or only its metadata (ResetOffset); a higher offset is ignored."""
+        """Set the offset back, or only change its metadata (ResetOffset); ignore a higher offset."""
         if offset <= self.offset:
             self.offset, self.metadata, self.dirty = offset, metadata, True
 
     def on_committed(self, offset: int, metadata: str) -> None:
-        """Make the offset clean, unless it has changed since the commit."""
+        """Mark the offset as clean, unless it has changed since the commit."""
         if (self.offset, self.metadata) == (offset, metadata):
             self.dirty = False
 
 
 class OffsetManagerState(States):
     IDLE = "idle"
-    FINDING_COORDINATOR = "finding_coordinator"  # looks the coordinator up for the routines that wait
+    FINDING_COORDINATOR = "finding_coordinator"  # Looks the coordinator up for the routines in `waiting`.
 
 
 class OffsetManager(Routine):
@@ -119,9 +121,10 @@ class OffsetManager(Routine):
         self.partition_offsets: dict[TopicPartition, PartitionOffset] = {}
         self.broker: SaramaBroker | None = None
         self.waiting: deque[Routine] = deque()
-        self.readers = 0  # open flushes of the current generation
-        self.writer: Routine | None = None  # the routine that waits for them to end, to change the generation
-        self.writing = False  # the generation is changing: no flush starts
+        self.readers = 0  # The number of open flushes of the current generation.
+        # The routine that changes the generation when the open flushes have ended.
+        self.writer: Routine | None = None
+        self.writing = False  # Whether the generation is changing. No flush starts while it changes.
         self.locked_out: list[Flush] = []
         self.committer: MainLoop | None = None
         if client.settings.offsets_auto_commit:
@@ -130,7 +133,7 @@ class OffsetManager(Routine):
     # -- the coordinator
 
     def find_coordinator(self, routine: Routine) -> None:
-        """Pass the coordinator to a routine, which resumes with "coordinator" and the broker or the error."""
+        """Pass the coordinator to a routine. It resumes with "coordinator" and the broker or the error."""
         if self.broker is not None:
             self.client.resume(routine, "coordinator", self.broker)
             return
@@ -146,13 +149,13 @@ class OffsetManager(Routine):
     # -- the generation
 
     def lock_generation(self, routine: Routine) -> None:
-        """Block new commits; `routine` resumes with "commits_locked" when the open ones are complete."""
+        """Block new commits. `routine` resumes with "commits_locked" when the open commits are complete."""
         self.writing, self.writer = True, routine
         if not self.readers:
             self.client.resume(routine, "commits_locked")
 
     def unlock_generation(self, member_id: str, generation: int) -> None:
-        """Set the generation, new or unchanged, and let commits continue."""
+        """Set the generation, which may be unchanged, and send the blocked commits."""
         self.member_id, self.generation = member_id, generation
         self.writing, self.writer = False, None
         flushes, self.locked_out = self.locked_out, []
@@ -162,7 +165,7 @@ class OffsetManager(Routine):
     # -- requests and answers
 
     def request(self, targets: Collection[TopicPartition] | None) -> OffsetCommitRequest | None:
-        """Build a commit of the dirty offsets among `targets`, or of all (None); None if none is dirty."""
+        """Build a commit of the dirty offsets among `targets` (None: all). Return None if none is dirty."""
         dirty = [
             partition
             for partition, offset in self.partition_offsets.items()
@@ -220,7 +223,7 @@ class OffsetManager(Routine):
     def _on_partition_response(
         self, partition: TopicPartition, block: OffsetCommitRequestPartition, code: int | None
     ) -> bool:
-        """Handle one partition's code; return whether the coordinator must be looked up again."""
+        """Handle one partition's error code; return whether to look the coordinator up again."""
         if code is None:
             self.report(errors.INCOMPLETE, partition)
         elif code == ErrorCode.NONE:
@@ -239,21 +242,21 @@ class OffsetManager(Routine):
         return False
 
     def report_failure(self, error: GoError, targets: Collection[TopicPartition] | None) -> None:
-        """Report the same error for every partition, dirty or not (handleErrorFor)."""
+        """Report the same error for every partition, even if its offset is clean (handleErrorFor)."""
         for partition in list(self.partition_offsets):
             if targets is None or partition in targets:
                 self.report(error, partition)
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove partitions as soon as they are clean (AsyncClose)."""
+        """Close partitions: each is removed as soon as its offset is clean (AsyncClose)."""
         for partition in partitions:
             if partition in self.partition_offsets:
                 self.partition_offsets[partition].done = True
 
     def release_closed(self, force: bool, targets: Collection[TopicPartition] | None) -> int:
-        """Remove closed partitions that are clean, or all closed ones (releasePOMs).
+        """Remove the closed partitions with clean offsets; with `force`, all closed ones (releasePOMs).
 
-        Returns how many partitions remain.
+        Returns the number of partitions that remain.
         """
         remaining = 0
         for partition, offset in list(self.partition_offsets.items()):
@@ -292,7 +295,7 @@ OffsetManager.TABLE = {"coordinator_found": row(OffsetManagerState, FINDING_COOR
 
 
 class FlushState(States):
-    LOCKED_OUT = "locked_out"  # waits for the next generation
+    LOCKED_OUT = "locked_out"  # Waits for the next generation.
     FINDING_COORDINATOR = "finding_coordinator"
     SENDING = "sending"
     DONE = "done"
@@ -302,7 +305,7 @@ F = FlushState
 
 
 class Flush(Routine):
-    """flushToBrokerFor: `caller` resumes with "flushed"."""
+    """One call of flushToBrokerFor. `caller` resumes with "flushed"."""
 
     __slots__ = ("caller", "offsets", "targets")
     TABLE: ClassVar[Table]
@@ -320,7 +323,7 @@ class Flush(Routine):
         self.offsets, self.caller, self.targets = offsets, caller, targets
 
     def start(self) -> None:
-        """Start the flush. The caller's goroutine runs it."""
+        """Start the flush, in the caller's goroutine."""
         _begin(self, None)
 
 
@@ -388,7 +391,7 @@ C = CommitterState
 
 
 class MainLoop(Routine):
-    """The goroutine mainLoop: a flush every AutoCommit.Interval."""
+    """The goroutine mainLoop, which flushes the offsets every AutoCommit.Interval."""
 
     __slots__ = ("closing", "offsets", "ticker")
     TABLE: ClassVar[Table]

@@ -1,7 +1,7 @@
 """The end of an offset manager, or of some of its partitions (sarama offset_manager.go, v1.61.1).
 
-* Dirty offsets are flushed up to Offsets.Retry.Max + 1 times, and then given up. Without auto commit nothing
-  is committed at the end.
+* Dirty offsets are flushed up to Offsets.Retry.Max + 1 times. Offsets that are still dirty are then dropped.
+  Without auto commit, no offset is committed at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .routines import Routine, States, Table, row
 
 
 class LastState(States):
-    STOPPING = "stopping"  # waits for the ticker's flush
+    STOPPING = "stopping"  # Waits until the ticker's flush is complete.
     FLUSHING = "flushing"
     DONE = "done"
 
@@ -24,10 +24,11 @@ L = LastState
 
 
 class LastFlush(Routine):
-    """Close and removePartitions: flush until all offsets are clean, at most Offsets.Retry.Max + 1 times.
+    """The end of the manager or of some partitions (Close, removePartitions): flush until all offsets are
+    clean, at most Offsets.Retry.Max + 1 times.
 
-    `caller` resumes with "offsets_closed". `targets` None means Close: all partitions, and the ticker stops
-    first.
+    `caller` resumes with "offsets_closed". If `targets` is None, the whole manager is closed with all
+    partitions, and the ticker stops first.
     """
 
     __slots__ = ("attempts", "caller", "offsets", "targets")
@@ -42,7 +43,7 @@ class LastFlush(Routine):
         self.attempts = offsets.client.settings.offsets_retry_max + 1
 
     def start(self) -> None:
-        """Start the flush. The caller's goroutine runs it."""
+        """Start the flush, in the caller's goroutine."""
         committer = self.offsets.committer
         if self.targets is None and committer is not None:
             self.offsets.client.resume(committer, "stop", self)

@@ -1,15 +1,15 @@
-"""The consumer of one partition: dispatcher and response feeder (sarama consumer.go, v1.61.1).
+"""The consumer of one partition: its dispatcher and its response feeder (sarama consumer.go, v1.61.1).
 
-* `messages` is a channel of ChannelBufferSize records (256). The feeder waits while it is full. After one
-  tick of MaxProcessingTime without a delivery it waits for one more. Then it releases the broker consumer,
-  delivers its remaining messages alone, and subscribes again (M188).
-* The dispatcher starts the partition again whenever it is triggered: after a backoff (Consumer.Retry.Backoff,
-  2 s) it refreshes the topic's metadata, and subscribes at the leader, or at the replica that the broker
+* `messages` is a channel of ChannelBufferSize records (256). The feeder waits while the channel is full.
+  After one tick of MaxProcessingTime without a delivery it waits for one more tick. Then it releases the
+  broker consumer, delivers its remaining messages alone, and subscribes again (M188).
+* The dispatcher starts the partition again whenever it is triggered. After a backoff (Consumer.Retry.Backoff,
+  2 s) it refreshes the topic's metadata. Then it subscribes at the leader, or at the replica that the broker
   prefers (M189). A trigger during the backoff has no effect. Retry.Max consecutive failures end the partition
   consumer, if Retry.Max is above 0.
 * A preferred replica is kept for Metadata.RefreshFrequency, and dropped after any error (M179).
-* Closing is a flag. The broker consumer releases the partition at its next turn, then the dispatcher ends,
-  then the feeder, and only then the channels are closed (M193).
+* Closing only sets a flag. The broker consumer releases the partition before its next request. Then the
+  dispatcher ends, then the feeder, and only then the channels are closed (M193).
 * Paused partitions stay subscribed and are left out of requests. Messages that were already fetched are still
   delivered (M180).
 """
@@ -30,29 +30,29 @@ from .errors import GoError
 from .fetch_response import parse
 from .routines import Routine, States, Table, Ticker, ignore, row
 
-DEFAULT_REFRESH_MS = 600_000  # the duration of a replica preference if RefreshFrequency is 0
+DEFAULT_REFRESH_MS = 600_000  # How long a preferred replica is kept if RefreshFrequency is 0.
 
 
 class MessageReceiver(Routine):
     """The routine that receives the messages of a partition.
 
-    It is woken with "messages_available" and "channels_closed".
+    The routine is woken with "messages_available" and "channels_closed".
     """
 
     __slots__ = ("child",)
     child: PartitionConsumer | None
 
     def take_messages(self, limit: int) -> list[ModelRecord]:
-        """Return messages for the application's poll."""
+        """Take up to `limit` messages for the application's poll."""
         raise NotImplementedError
 
     def report(self, error: GoError) -> None:
-        """Report on the partition consumer's Errors channel."""
+        """Report an error on the partition consumer's Errors channel."""
         raise NotImplementedError
 
 
 class PartitionConsumer(Subscriber):
-    """The state that dispatcher and feeder share."""
+    """A partition consumer: the state that its dispatcher and its feeder share."""
 
     def __init__(
         self, client: SaramaClient, receiver: MessageReceiver, partition: TopicPartition, offset: int
@@ -70,18 +70,18 @@ class PartitionConsumer(Subscriber):
         self.feeder = Feeder(self)
 
     def close(self) -> None:
-        """Ask the goroutines to end (AsyncClose). Each notices at its next turn."""
+        """Request that both goroutines end (AsyncClose). Each of them ends when it next runs."""
         if not self.dying:
             self.dying = True
             self.client.wake(self.dispatcher, "check")
             self.client.wake(self.feeder, "check")
 
     def report_error(self, error: GoError) -> None:
-        """Report on the Errors channel."""
+        """Report an error on the partition's Errors channel."""
         self.receiver.report(error)
 
     def redispatch(self) -> None:
-        """Start the partition again (triggerRedispatch), unless it is ending."""
+        """Trigger the dispatcher, unless the partition consumer is ending (triggerRedispatch)."""
         if not self.dispatcher_stopped and not self.dying:
             self.triggered = True
             self.client.wake(self.dispatcher, "check")
@@ -95,7 +95,7 @@ class PartitionConsumer(Subscriber):
         self.client.wake(self.dispatcher, "check")
 
     def feed(self, subscription: BrokerSubscription, block: PartitionData) -> None:
-        """Pass a response to the feeder, which acknowledges it when it is done."""
+        """Pass a response to the feeder, which acknowledges it after the last message."""
         self.client.wake(self.feeder, "block_received", (subscription, block))
 
     def on_messages_taken(self) -> None:
@@ -108,7 +108,7 @@ class PartitionConsumer(Subscriber):
         self.preferred = Preference(broker_id, self.client.now + lease)
 
     def preferred_broker(self) -> tuple[SaramaBroker, int] | GoError:
-        """Return the preferred replica if it is valid and its broker known, else the leader."""
+        """Return the preferred replica if it is known and has not expired, else the leader."""
         metadata = self.client.metadata
         if self.preferred is not None:
             broker = metadata.brokers.get(self.preferred.broker_id)
@@ -125,8 +125,8 @@ class DispatcherState(States):
     WAITING = "waiting"
     BACKING_OFF = "backing_off"
     REFRESHING = "refreshing"
-    QUEUEING = "queueing"  # until the subscription manager takes the partition
-    HANDING_OVER = "handing_over"  # closing: until the broker consumer releases the partition
+    QUEUEING = "queueing"  # Waits until the subscription manager takes the partition.
+    HANDING_OVER = "handing_over"  # Closing: waits until the broker consumer releases the partition.
     ENDED = "ended"
 
 
@@ -211,7 +211,7 @@ def _on_refreshed(dispatcher: Dispatcher, error: GoError | None) -> None:
 
 
 def subscribe(child: PartitionConsumer, routine: Routine, broker: SaramaBroker, epoch: int) -> None:
-    """Subscribe the partition at a broker; `routine` is woken with "subscription_queued"."""
+    """Subscribe the partition at a broker. `routine` is woken with "subscription_queued"."""
     child.leader_epoch = epoch
     child.consumer = child.client.consumers.ref(broker)
     child.subscription = BrokerSubscription(child, child.consumer)
@@ -219,7 +219,7 @@ def subscribe(child: PartitionConsumer, routine: Routine, broker: SaramaBroker, 
 
 
 def subscribe_again(child: PartitionConsumer, routine: Routine) -> None:
-    """Subscribe at the broker's new consumer, since the previous one has stopped."""
+    """Subscribe at the broker's new broker consumer, since the previous one has stopped."""
     previous = child.subscription
     assert previous is not None
     previous.release()
@@ -264,9 +264,9 @@ Dispatcher.TABLE = {
 
 class FeederState(States):
     IDLE = "idle"
-    PUSHING = "pushing"  # waits for room in the channel, while the broker consumer waits for it
-    FINISHING = "finishing"  # the same, after it has released the broker consumer
-    QUEUEING = "queueing"  # subscribes again
+    PUSHING = "pushing"  # Waits for room in the channel, and the broker consumer waits for the feeder.
+    FINISHING = "finishing"  # Waits for room in the channel after it has released the broker consumer.
+    QUEUEING = "queueing"  # Subscribes the partition at the broker consumer again.
     ENDED = "ended"
 
 
@@ -277,7 +277,7 @@ HOLDING = (PUSHING, E.FINISHING)
 
 
 class Feeder(Routine):
-    """The goroutine responseFeeder: delivers the messages to the handler."""
+    """The goroutine responseFeeder, which delivers the messages to the handler."""
 
     __slots__ = ("child", "closed", "pending_block", "subscription", "tick_allowed", "ticker", "unsent")
     TABLE: ClassVar[Table]
@@ -293,14 +293,15 @@ class Feeder(Routine):
         super().__init__(E.IDLE)
         self.child = child
         self.ticker = Ticker(child.client.now, child.client.settings.consumer_max_processing_time)
-        self.tick_allowed = True  # whether one more tick may pass without a delivery
+        self.tick_allowed = True  # Whether one more tick may pass without a delivery.
         self.unsent: deque[ModelRecord] = deque()
         self.pending_block: tuple[BrokerSubscription, PartitionData] | None = None
         self.closed = False
-        self.subscription: BrokerSubscription | None = None  # the subscription whose response it holds
+        # The subscription whose response the feeder holds.
+        self.subscription: BrokerSubscription | None = None
 
     def push(self) -> bool:
-        """Deliver as many messages as there is room for; return whether none is left."""
+        """Deliver messages until the channel is full; return whether all are delivered."""
         child, unsent = self.child, self.unsent
         room = child.client.settings.channel_buffer_size - len(child.messages)
         if room > 0 and unsent:

@@ -1,18 +1,18 @@
-"""Goroutines as machines: the parts that all of sarama's model is made of.
+"""Goroutines as state machines: the base classes of sarama's model.
 
-Go runs sarama as many goroutines that wait for each other. Here each goroutine is a `Routine`: a state, and a
-table that maps each signal and state to a handler. No handler waits. One `Scheduler` runs all routines in one
-thread:
+Go runs sarama as many goroutines that wait for each other. In the model each goroutine is a `Routine`: a
+state, and a table that maps each signal and state to a handler. No handler waits. One `Scheduler` runs all
+routines in one thread:
 
-* A routine is woken by a signal: `wake(routine, "response", response)` is one row of its table. Signals are
-  handled in the order in which they were sent, after the current handler. Goroutines that become ready
-  together also run in that order.
-* A handler that need not wait calls the next handler directly, before any routine that was woken. A goroutine
-  that holds the processor does the same. Go runs the goroutine that became ready last before those that
-  became ready earlier. Therefore a routine that waits for a lock, and a new routine, run one turn later than
-  a routine that received from a channel. This decides the order of requests.
+* A routine is woken by a signal, such as `wake(routine, "response", response)`. Each signal is one row of the
+  routine's table. Signals are handled in the order in which they were sent, after the current handler.
+  Goroutines that become ready together also run in that order.
+* If a handler need not wait, it calls the next handler directly, before any routine that was woken. A
+  goroutine that holds the processor does the same. Go runs the goroutine that became ready last before those
+  that became ready earlier. Therefore a routine that waits for a lock, and a new routine, run later than a
+  routine that received from a channel. This decides the order of requests.
 * A `select` is a handler that checks flags: closing a channel sets the flag and wakes the routine.
-* Every routine has at most one timer. A Go ticker is a deadline at a fixed rate; ticks that were not received
+* Every routine has at most one timer. A Go ticker is a deadline at a fixed rate. Ticks that were not received
   count as one, since the ticker's channel holds one.
 """
 
@@ -32,7 +32,7 @@ Table = Mapping[str, Mapping[Enum, Handler]]
 
 
 class States(Enum):
-    """The states of one kind of routine, compared and hashed as objects, which is fast."""
+    """The states of one kind of routine. They are hashed by identity, which is fast."""
 
     __hash__ = object.__hash__
 
@@ -52,7 +52,7 @@ class Scheduler:
         self._ready.append((routine, signal, payload))
 
     def resume(self, routine: Routine, signal: str, payload: Any = None) -> None:
-        """Return from a call to the routine that made it: the same goroutine, which continues immediately."""
+        """Return from a call: `routine`, which made the call in the same goroutine, continues at once."""
         routine.TABLE[signal][routine.state](routine, payload)
 
     def run(self) -> None:
@@ -63,7 +63,7 @@ class Scheduler:
             routine.TABLE[signal][routine.state](routine, payload)
 
     def sleep(self, routine: Routine, until: int) -> None:
-        """Wake `routine` with "timer_elapsed" at `until`, in place of its previous timer."""
+        """Set the routine's timer: wake it with "timer_elapsed" at `until`. Replaces its last timer."""
         self._timer_count += 1
         routine.timer = self._timer_count
         heapq.heappush(self._timers, (until, self._timer_count, routine))
@@ -79,7 +79,7 @@ class Scheduler:
                 self.run()
 
     def next_deadline(self) -> int | None:
-        """Return the deadline of the next timer, or None."""
+        """Return the deadline of the next timer, or None without a timer."""
         timers = self._timers
         while timers and timers[0][2].timer != timers[0][1]:
             heapq.heappop(timers)
@@ -87,7 +87,7 @@ class Scheduler:
 
 
 class Routine:
-    """One goroutine. `TABLE` has a handler for each signal and state, `EDGES` the states after each state."""
+    """One goroutine. `TABLE` has a handler for each signal and state. `EDGES` has the next states."""
 
     __slots__ = ("state", "timer")
     TABLE: ClassVar[Table]
@@ -96,10 +96,10 @@ class Routine:
 
     def __init__(self, state: Enum) -> None:
         self.state = state
-        self.timer = 0  # The number of the current timer; 0 without one.
+        self.timer = 0  # The number of the current timer, or 0 without a timer.
 
     def move(self, to: Enum) -> None:
-        """Change the state, which stops the timer: a timer belongs to the state that set it."""
+        """Change the state and stop the timer, which belongs to the state that set it."""
         move(self, to, self.EDGES)
         self.timer = 0
 
@@ -113,7 +113,7 @@ class Ticker:
         self.at, self.period = now + period, period
 
     def take_tick(self, now: int) -> bool:
-        """Take the pending tick, and return whether there was one."""
+        """Take the pending tick. Return whether one was pending."""
         if now < self.at:
             return False
         self.at += self.period * ((now - self.at) // self.period + 1)

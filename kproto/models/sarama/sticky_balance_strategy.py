@@ -1,20 +1,20 @@
 """sarama's sticky and cooperative-sticky strategies (balance_strategy.go, v1.61.1).
 
-* A member keeps its partitions while that is balanced. Of several claims to a partition, the one with the
-  highest generation counts. The second newest is remembered as the previous owner, so that the partition may
-  return to it. sticky reads the claims from user data; cooperative-sticky reads the owned partitions and the
-  subscription's generation.
+* A member keeps its partitions as long as the assignment is balanced. Of several claims to a partition, the
+  one with the highest generation counts. The member with the second highest generation is remembered as the
+  previous owner, so that the partition may return to it. sticky reads the claims from user data.
+  cooperative-sticky reads the owned partitions and the subscription's generation.
 * An unassigned partition goes to the member with the fewest partitions among those that may have it.
 * Then partitions are moved from members with many partitions to members with few, in a fixed order. If all
-  members have the same subscription it starts with the fullest member, otherwise with the partition that the
-  fewest members may have.
+  members have the same subscription, the order starts with the member that has the most partitions. Otherwise
+  it starts with the partition that the fewest members may have.
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check.
-* sarama means to undo moves that do not improve the balance. Its result keeps them nevertheless, and drops
-  the members that could not participate. The model does the same.
+* sarama tries to undo moves that do not improve the balance. Its result keeps these moves nevertheless, and
+  drops the members that could not participate. The model does the same.
 * Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
   without it.
 
-Where Go's maps have a random order, the model uses the order of the members' ids and of their claims. With
+Go iterates its maps in a random order. The model uses the order of the members' ids and of their claims. With
 few partitions, Go's maps usually have this order as well.
 """
 
@@ -38,7 +38,7 @@ _NO_GENERATION = -1
 def assign_partitions(
     members: Mapping[str, Subscription], counts: Mapping[str, int], cooperative: bool
 ) -> MemberPartitions:
-    """Return member id -> its partitions, for every member that the strategy includes."""
+    """Map each member's id to its partitions, without the members that the strategy drops."""
     plan = _StickyPlan(members, counts, cooperative)
     plan.balance()
     if cooperative:
@@ -48,7 +48,7 @@ def assign_partitions(
 
 @dataclass(slots=True)
 class _Movements:
-    """The moves between members, which keep two partitions of a topic from being swapped."""
+    """The moves between members. They are kept so that two partitions of a topic are not swapped."""
 
     pair_of: dict[TopicPartition, Pair] = field(default_factory=dict[TopicPartition, Pair])
     by_topic: dict[str, dict[Pair, dict[TopicPartition, None]]] = field(
@@ -64,7 +64,7 @@ class _Movements:
             self._record(partition, (previous_pair[0], new))
 
     def partition_to_move(self, partition: TopicPartition, old: str, new: str) -> TopicPartition:
-        """Return the partition to move: one that was moved from `new` to `old` before, if any."""
+        """Return a partition that was moved from `new` to `old` before, or else `partition`."""
         pairs = self.by_topic.get(partition.topic)
         if pairs is None:
             return partition
@@ -89,7 +89,7 @@ class _Movements:
 
 
 class _StickyPlan:
-    """One plan while it is made."""
+    """The assignment while it is computed."""
 
     def __init__(
         self, members: Mapping[str, Subscription], counts: Mapping[str, int], cooperative: bool
@@ -113,7 +113,7 @@ class _StickyPlan:
         self.unassigned = self._find_unassigned(members)
 
     def _find_unassigned(self, members: Mapping[str, Subscription]) -> list[TopicPartition]:
-        """Return the partitions without a subscribed owner; drop claims to missing ones."""
+        """Return the partitions without a subscribed owner, and drop claims to missing partitions."""
         unassigned: list[TopicPartition] = []
         for member_id, partitions in self.assignment.items():
             existing = [partition for partition in partitions if partition in self.potential_members]
@@ -196,7 +196,7 @@ class _StickyPlan:
         )
 
     def _reassign(self, order: list[TopicPartition]) -> bool:
-        """Move partitions one by one until the balance stops improving; return whether any was moved."""
+        """Move single partitions until the balance stops improving; return whether any moved."""
         has_moved = False
         modified = True
         while modified:
@@ -258,7 +258,7 @@ class _StickyPlan:
 def _read_claims(
     members: Mapping[str, Subscription], cooperative: bool
 ) -> tuple[MemberPartitions, dict[TopicPartition, str]]:
-    """Return the owners by the newest claims, and the previous owners by the second newest."""
+    """Return the owners with the newest claims, and the previous owners with the second newest."""
     by_generation: dict[TopicPartition, dict[int, str]] = {}
     for member_id in sorted(members):
         subscription = members[member_id]
@@ -284,7 +284,7 @@ def _read_claims(
 
 
 def _balance_score(assignment: MemberPartitions) -> int:
-    """Return the sum of the differences between all pairs of members; 0 is perfectly balanced."""
+    """Return the sum of all pairs' differences in partition count; 0 is the best balance."""
     loads = [len(partitions) for partitions in assignment.values()]
     return sum(
         abs(load - later_load) for position, load in enumerate(loads) for later_load in loads[position + 1 :]
@@ -292,7 +292,7 @@ def _balance_score(assignment: MemberPartitions) -> int:
 
 
 def _withhold_revoked(assignment: MemberPartitions, members: Mapping[str, Subscription]) -> None:
-    """Assign to no member the partitions that their owners must revoke first."""
+    """Remove from the assignment the partitions that their owners must revoke first."""
     owned = {member_id: frozenset(subscription.owned) for member_id, subscription in members.items()}
     revoked = frozenset(
         partition

@@ -1,8 +1,9 @@
 """sarama's Config.Version: the version of each request that it selects (v1.61.1: each request's own file).
 
-A broker that supports only older versions gets its newest; a broker that supports newer versions does not get
-them. Version names the oldest Kafka of the *cluster*, so a low value also works with a new broker, as long as
-the broker supports the old requests. Kafka 4.0 dropped most versions from before 0.11 (KIP-896).
+A broker that supports only older request versions gets the newest of them. A broker that supports newer
+versions still gets the selected ones. Config.Version is the oldest Kafka of the *cluster*: a low value also
+works with a new broker, as long as the broker supports the old requests. Kafka 4.0 dropped most versions from
+before 0.11 (KIP-896).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ MAX_VERSION: Final[KafkaVersion] = (4, 1, 0, 0)
 GROUPS_SINCE: Final[KafkaVersion] = (0, 10, 2, 0)
 INSTANCES_SINCE: Final[KafkaVersion] = (2, 3, 0, 0)
 
-# Request -> oldest Kafka -> request version. Versions from before sarama's consumer groups are left out.
+# Request -> oldest Kafka release -> request version. Versions that are older than sarama's consumer groups
+# are left out.
 SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     FetchRequest: {
         (0, 10, 1): 3,
@@ -78,7 +80,8 @@ SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     SyncGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4, (2, 5): 5},
 }
 
-# Version of the subscription in JoinGroup: 1 adds owned partitions, 2 the generation.
+# Oldest Kafka release -> version of the subscription in JoinGroup. Version 1 adds owned partitions, version 2
+# the generation.
 SUBSCRIPTION_SINCE: Final[Mapping[KafkaVersion, int]] = {(0, 8): 0, (2, 4): 1, (3, 2): 2}
 
 
@@ -92,7 +95,7 @@ def key(request: type[Message]) -> int:
 def parse(text: str) -> KafkaVersion:
     """Parse a version such as "0.10.2.1" or "2.0.0" (ParseKafkaVersion).
 
-    Raises ConfigError for other texts, and for versions without consumer groups.
+    Raises ConfigError for any other text, and for versions without consumer groups.
     """
     parts = text.split(".")
     if not all(part.isdigit() for part in parts) or not 3 <= len(parts) <= 4:
@@ -106,12 +109,12 @@ def parse(text: str) -> KafkaVersion:
 
 
 def highest(since: Mapping[KafkaVersion, int], kafka_version: KafkaVersion) -> int:
-    """Return the value of the newest entry that is not newer than `kafka_version`."""
+    """Return the value for the newest release in the table that is not after `kafka_version`."""
     return max(version for first, version in since.items() if first <= kafka_version)
 
 
 def versions_of(kafka_version: KafkaVersion) -> dict[int, int]:
-    """Return API key -> request version that sarama sends with this Version."""
+    """Map each API key to the request version that sarama sends with this Config.Version."""
     return {key(request): highest(since, kafka_version) for request, since in SINCE.items()}
 
 

@@ -1,10 +1,10 @@
 """bsm/sarama-cluster 2.1.15 as a machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
 
-This is the last release of sarama-cluster, unmaintained since 2019. Everything below the group is sarama's
-(`kproto.models.sarama`: client, metadata, coordinator_lookup, broker, partition_consumer, broker_consumer),
-with the request versions and settings of that time.
+This is the last release of sarama-cluster, which is unmaintained since 2019. The layers below the group are
+sarama's (`kproto.models.sarama`: client, metadata, coordinator_lookup, broker, partition_consumer,
+broker_consumer), with the request versions and settings of that time.
 
-* `consumer`: the main loop and its consume cycle; `consumer_state`: the state of the loop.
+* `consumer`: the main loop and its consume cycle. `consumer_state`: the state of the loop.
 * `consumer_close`: the end of a failed cycle, and Close.
 * `loops`: the heartbeat loop, the topic watcher and the commit loop.
 * `partitions`: the claimed partitions (partitions.go).
@@ -12,14 +12,15 @@ with the request versions and settings of that time.
 * `balancer`: subscription and assignment (balancer.go).
 * `client`: sarama's client with sarama-cluster's options.
 
-Known difference: the original's background refresher requests an empty list of topics. From Metadata v1 on
-this means no topic, so the original forgets all topics until it needs one. The model requests all topics.
+Known difference: the original's background refresher requests an empty list of topics. From Metadata v1 on,
+an empty list requests no topic. The original therefore forgets each topic until it next needs that topic. The
+model requests all topics.
 
-Request versions are the lowest that a current broker supports. Subscribe creates a Consumer; Unsubscribe,
-another Subscribe, and Close close it, and each time it leaves the group. A pattern is a whitelist;
+Request versions are the lowest that a current broker supports. Subscribe creates a Consumer. Unsubscribe,
+another Subscribe, and Close close the Consumer, which then leaves the group. A pattern is a whitelist.
 "Whitelist" and "Blacklist" in `extra` are supported as well. The callbacks "assigned" and "revoked" follow
-the notifications, and the model does not wait for them. "PartitionStrategy" is the leader's; configured
-assignors are ignored, as in the original (S1-11).
+the notifications, and the model does not wait for them. The option "PartitionStrategy" is the leader's
+strategy. Configured assignors are ignored, as in the original (S1-11).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from .coordinator_requests import CommitOffsets
 
 __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_deadline", "start", "step"]
 
-SEES_GROWTH = False  # Its leader does not check for new partitions (`loops`).
+SEES_GROWTH = False  # The leader does not check for new partitions (`loops`).
 # Fetched messages are delivered until the main loop releases the partitions, and after a rebalance before
 # "assigned": partitions and notifications have separate goroutines (consumer.go, nextTick).
 SILENT_WHEN_FENCED = False
@@ -76,17 +77,17 @@ class SaramaClusterState(ClusterClient):
 
     @property
     def generation(self) -> int:
-        """Return the last generation that was joined."""
+        """Return the generation that the member joined last."""
         return self.consumer.generation
 
     @property
     def works_on(self) -> frozenset[TopicPartition]:
-        """Return the consumed partitions. After a failed cycle they differ from the last notification."""
+        """Return the consumed partitions, which after a failed cycle differ from the notification."""
         return frozenset(self.consumer.partitions)
 
 
 def start(config: ModelConfig) -> SaramaClusterState:
-    """Create a client that has done nothing yet. Its first event is `Started`. Raises ConfigError."""
+    """Create a client. Its first event is `Started`. Raises ConfigError for an invalid option."""
     return SaramaClusterState(config)
 
 
@@ -101,7 +102,7 @@ def step(state: SaramaClusterState, event: ModelEvent, now: int) -> list[ModelAc
 
 
 def next_deadline(state: SaramaClusterState) -> int | None:
-    """Return when to send the next `DeadlineReached`, in milliseconds as `now`, or None without a timer."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
     return None if state.consumer.state is CLOSED else state.next_deadline()
 
 

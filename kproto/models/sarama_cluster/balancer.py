@@ -1,8 +1,9 @@
-"""sarama-cluster's subscription and plan (balancer.go, v2.1.15).
+"""sarama-cluster's subscription and assignment (balancer.go, v2.1.15).
 
-* The subscription declares version 1, but has the fields of version 0.
-* Each topic is assigned separately. Range rounds its borders (of 5 partitions, 3 members get 2, 1 and 2), and
-  roundrobin starts with the first member at every topic. Members without a partition are not in the plan.
+* The subscription declares version 1, but has only the fields of version 0.
+* Each topic is assigned separately. Range rounds the borders of its ranges (of 5 partitions, 3 members get 2,
+  1 and 2). Roundrobin starts with the first member at every topic. Members without a partition are not in the
+  assignment.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ...group.subscription import Subscription, TopicPartition, read_subscriptio
 from ...messages.consumer_protocol import ConsumerProtocolSubscription
 from ...messages.join_group import JoinGroupResponse
 
-STRATEGIES = ("range", "roundrobin")  # the protocols of JoinGroup, in this order
+STRATEGIES = ("range", "roundrobin")  # The protocols of JoinGroup, in the order of the request.
 
 
 def subscription(topics: Iterable[str]) -> bytes:
@@ -22,7 +23,7 @@ def subscription(topics: Iterable[str]) -> bytes:
 
 
 def read_members(joined: JoinGroupResponse) -> dict[str, Subscription]:
-    """Return the subscriptions that a leader receives."""
+    """Decode the subscriptions in the leader's JoinGroup response."""
     return {member.member_id: read_subscription(member.metadata) for member in joined.members}
 
 
@@ -34,7 +35,7 @@ def topics_of(members: Mapping[str, Subscription]) -> list[str]:
 def assign_partitions(
     strategy: str, members: Mapping[str, Subscription], counts: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Return member id -> its partitions, for members with at least one."""
+    """Map each member's id to its partitions. Members without a partition are left out."""
     plan: dict[str, list[TopicPartition]] = {}
     for topic, count in counts.items():
         member_ids = sorted(
@@ -51,7 +52,7 @@ def assign_partitions(
 
 
 def _range_position(index: int, count: int, members: int) -> int:
-    """Return the member whose range holds the partition: member i's starts at round(i * count / members)."""
+    """Return the member whose range has the partition; range i starts at round(i * count / members)."""
     position = 0
     while position + 1 < members and index >= (2 * (position + 1) * count + members) // (2 * members):
         position += 1

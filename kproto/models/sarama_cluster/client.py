@@ -1,4 +1,4 @@
-"""The client of a sarama-cluster Consumer: sarama's, with the options of sarama-cluster's own Config."""
+"""The client of a sarama-cluster Consumer: sarama's client with the options of sarama-cluster's Config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ..contract import ModelConfig
 from ..sarama.client import SaramaClient
 from ..sarama.config import OLD, key, settings
 
-# API key -> version: the lowest that a current broker supports; sarama-cluster hard-codes those of the group.
+# API key -> request version: the lowest that a current broker supports. sarama-cluster hard-codes the
+# versions of the group's requests.
 VERSIONS: dict[int, int] = {
     key(FetchRequest): 4,
     key(ListOffsetsRequest): 1,
@@ -34,7 +35,7 @@ VERSIONS: dict[int, int] = {
 
 
 class ClusterClient(SaramaClient):
-    """Sarama's client of 2018, with the options of sarama-cluster."""
+    """sarama's client of 2018, with the options of sarama-cluster."""
 
     def __init__(self, config: ModelConfig) -> None:
         base = settings(replace(config, assignors=None, instance=None, rack=None))

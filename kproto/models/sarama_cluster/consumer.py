@@ -1,16 +1,16 @@
 """sarama-cluster's Consumer: its main loop, which runs cycles (consumer.go, nextTick, v2.1.15).
 
-* A cycle: refresh all metadata and the coordinator, release the consumed partitions (stop, dwell, commit),
-  join, sync, start the heartbeats, fetch all offsets in one request, open all partitions together, then start
-  the topic watcher and the commits. It waits until any of its loops ends (M68). All partitions are released
-  before each join.
-* JoinGroup v0 offers range and roundrobin. The leader's own option decides which of them is used; the
-  strategy that the group selected is ignored. Each topic is assigned separately; range rounds its borders.
-* UNKNOWN_MEMBER_ID from JoinGroup resets the member id. Errors of SyncGroup other than REBALANCE_IN_PROGRESS,
-  and any error of OffsetFetch or of opening a partition, make the member leave the group. It keeps its member
-  id, so the next JoinGroup fails with UNKNOWN_MEMBER_ID.
-* An error ends the cycle. It is reported, except REBALANCE_IN_PROGRESS, and the next cycle starts after
-  Metadata.Retry.Backoff. Nothing else is retried.
+* A cycle refreshes all metadata and the coordinator, and releases the consumed partitions (stop, dwell,
+  commit). It joins, syncs and starts the heartbeats. It fetches all offsets in one request and opens all
+  partitions together. Then it starts the topic watcher and the commit loop, and waits until any of its loops
+  ends (M68). All partitions are released before each join.
+* JoinGroup v0 offers range and roundrobin. The leader's own option decides which of them is used. The
+  strategy that the group selected is ignored. Each topic is assigned separately.
+* UNKNOWN_MEMBER_ID from JoinGroup resets the member id. The member leaves the group after errors of SyncGroup
+  other than REBALANCE_IN_PROGRESS, and after any error of OffsetFetch or of opening a partition. It keeps its
+  member id, so the next JoinGroup fails with UNKNOWN_MEMBER_ID.
+* An error ends the cycle. Errors other than REBALANCE_IN_PROGRESS are reported. The next cycle starts after
+  Metadata.Retry.Backoff. No request is retried.
 * Notifications: start (with the current partitions), then OK (claimed, released, current) or error.
 * New partitions of a topic are not noticed (`loops`).
 """

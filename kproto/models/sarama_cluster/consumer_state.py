@@ -20,23 +20,23 @@ from .partitions import ClusterPartition
 
 class ClusterConsumerState(States):
     NEW = "new"
-    CONNECTING = "connecting"  # NewClient: the first metadata request
-    IDLE = "idle"  # no Consumer exists, or it is closed
-    CREATING = "creating"  # NewConsumer: looks the coordinator up
+    CONNECTING = "connecting"  # NewClient: the first metadata request is in flight.
+    IDLE = "idle"  # No Consumer exists, or it is closed.
+    CREATING = "creating"  # NewConsumer looks the coordinator up.
     REFRESHING = "refreshing"
     FINDING_COORDINATOR = "finding_coordinator"
     RELEASING = "releasing"
-    REFRESHING_TOPICS = "refreshing_topics"  # the leader: refreshes the metadata of an unknown topic
+    REFRESHING_TOPICS = "refreshing_topics"  # The leader refreshes the metadata of an unknown topic.
     JOINING = "joining"
     SYNCING = "syncing"
-    FETCHING = "fetching"  # fetches the committed offsets
+    FETCHING = "fetching"  # Fetches the committed offsets.
     OPENING = "opening"
     CONSUMING = "consuming"
-    DROPPING = "dropping"  # releases the partitions that were opened before one failed
+    DROPPING = "dropping"  # Releases the open partitions, since another partition failed to open.
     LEAVING_AFTER_ERROR = "leaving_after_error"
     BACKING_OFF = "backing_off"
-    WINDING_UP = "winding_up"  # waits until all loops have ended
-    CLOSING = "closing"  # the last release
+    WINDING_UP = "winding_up"  # Waits until all loops of the cycle have ended.
+    CLOSING = "closing"  # Releases the partitions a last time.
     LEAVING = "leaving"
     CLOSED = "closed"
 
@@ -104,7 +104,7 @@ EDGES: Final[Edges[Any]] = {
 
 
 class CycleLoopState(States):
-    WAITING = "waiting"  # waits for the ticker
+    WAITING = "waiting"  # Waits for the next tick.
     WORKING = "working"
     ENDED = "ended"
 
@@ -113,7 +113,7 @@ L = CycleLoopState
 
 
 class CycleLoop(Routine):
-    """One loop of a cycle. Its end calls `ClusterConsumer.on_loop_ended`."""
+    """One loop of a cycle. When it ends, it calls `ClusterConsumer.on_loop_ended`."""
 
     __slots__ = ("consumer", "stopping", "ticker")
     TABLE: ClassVar[Table]
@@ -127,7 +127,7 @@ class CycleLoop(Routine):
         consumer.client.sleep(self, self.ticker.at)
 
     def stop(self) -> None:
-        """End the loop, or let its current work finish first."""
+        """Stop the loop: immediately, or when its current request is complete."""
         self.stopping = True
         if self.state is L.WAITING:
             self.end()
@@ -147,7 +147,7 @@ class CycleLoop(Routine):
 
 
 class ClusterConsumer(Routine):
-    """The goroutine that runs the cycles and Close."""
+    """The Consumer's goroutine, which runs the cycles and Close."""
 
     __slots__ = (
         "application",
@@ -177,8 +177,8 @@ class ClusterConsumer(Routine):
         super().__init__(S.NEW)
         self.client, self.application = client, application
         self.requested_topics: tuple[str, ...] | None = None
-        self.finished = False  # whether the whole client is being closed
-        self.dying = False  # whether this Consumer is being closed
+        self.finished = False  # Whether the whole client is being closed.
+        self.dying = False  # Whether this Consumer is being closed.
         self.core: tuple[str, ...] = ()
         self.extra: tuple[str, ...] = ()
         self.member_id = ""
@@ -187,8 +187,8 @@ class ClusterConsumer(Routine):
         self.partitions: dict[TopicPartition, ClusterPartition] = {}
         self.unopened_count = 0
         self.loops: list[CycleLoop] = []
-        self.previous: frozenset[TopicPartition] = frozenset()  # the partitions at the start of the cycle
-        self.notified = False  # whether the start of this cycle was reported
+        self.previous: frozenset[TopicPartition] = frozenset()  # The partitions at the start of the cycle.
+        self.notified = False  # Whether the start of this cycle was reported.
         self.error: GoError | None = None
         self.committing = False
         self.commits: list[Routine] = []
@@ -200,7 +200,7 @@ class ClusterConsumer(Routine):
         self.client.metadata.request_refresh(self, ())
 
     def subscribe(self, topics: tuple[str, ...] | None) -> None:
-        """Close the current Consumer, and create one for these topics unless None."""
+        """Close the current Consumer, and create one for `topics`. With None, create no new one."""
         self.requested_topics = topics
         if self.state is S.IDLE:
             self.client.resume(self, "topics_requested")
@@ -215,28 +215,28 @@ class ClusterConsumer(Routine):
             self.die()
 
     def die(self) -> None:
-        """Close the Consumer. Its routines notice at their next turn."""
+        """Close the Consumer. Each of its routines ends when it next runs."""
         self.dying = True
         self.wake_waiters()
         if self.state is S.CONSUMING:
             self.wind_up()
 
     def wake_waiters(self) -> None:
-        """Wake the routines that wait for something to close."""
+        """Wake the Consumer and its open release, which check whether they can continue."""
         self.client.wake(self, "check")
         if self.release is not None:
             self.client.wake(self.release, "check")
 
     def partition_offsets(self) -> dict[TopicPartition, PartitionOffset]:
-        """Return the offsets of the consumed partitions."""
+        """Map each consumed partition to its offset."""
         return {claim: partition.partition_offset for claim, partition in self.partitions.items()}
 
     def new_topics(self) -> bool:
-        """Return whether a topic should be consumed that is not."""
+        """Return whether a topic matches the whitelist but is not consumed."""
         return any(topic not in self.extra for topic in self.potential_topics())
 
     def potential_topics(self) -> list[str]:
-        """Return the topics that match the whitelist, except those that were named (selectExtraTopics)."""
+        """Return the whitelisted topics that were not subscribed by name (selectExtraTopics)."""
         whitelist, blacklist = self.client.whitelist, self.client.blacklist
         if whitelist is None:
             return []
@@ -254,9 +254,10 @@ class ClusterConsumer(Routine):
             self.client.report(error._replace(text=f"{context}: {error.text}"))
 
     def notify(self, kind: str, claimed: Iterable[TopicPartition] = ()) -> None:
-        """Report a notification, if they are enabled (handleNotification).
+        """Report a notification, if notifications are enabled (handleNotification).
 
-        While the Consumer closes, the original reports it or not at random; the model does not.
+        While the Consumer closes, the original decides at random whether to report. The model does not
+        report.
         """
         if not self.client.notifies or self.dying:
             return
@@ -274,7 +275,7 @@ class ClusterConsumer(Routine):
     # -- loops
 
     def on_loop_ended(self, loop: CycleLoop) -> None:
-        """End the cycle, since one of its loops has ended."""
+        """Handle the end of a loop, which ends the cycle."""
         self.loops.remove(loop)
         if self.state is S.CONSUMING:
             self.wind_up()

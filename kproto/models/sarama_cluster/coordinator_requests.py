@@ -1,15 +1,15 @@
 """Requests of sarama-cluster to its coordinator (consumer.go, v2.1.15).
 
-They follow CommitOffsets, release and closeCoordinator.
+The routines follow CommitOffsets, release and closeCoordinator.
 
 * Each request looks the coordinator up if it is unknown. A request without a response closes the connection,
   and so does any error of JoinGroup or SyncGroup. After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the
   coordinator is looked up again, but the error is still returned (M68).
-* One commit at a time. It carries the offsets that were marked and not committed. It is retried immediately,
-  up to Group.Offsets.Retry.Max times (3), and fails with the error of any of its partitions. Without dirty
-  offsets no request is sent.
-* Release: stop all partition consumers, dwell (100 ms, so that other members can commit; not while closing),
-  and commit.
+* One commit runs at a time. It carries the offsets that were marked and not committed. It is retried
+  immediately, up to Group.Offsets.Retry.Max times (3), and fails with the error of any of its partitions.
+  Without dirty offsets no request is sent.
+* A release stops all partition consumers, dwells and commits. The dwell is a pause of 100 ms, so that other
+  members can commit. A closing Consumer does not dwell.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ A = CoordinatorRequestState
 
 
 class CoordinatorRequest(Routine):
-    """One request to the coordinator: `caller` resumes with "response" and the response, or the error."""
+    """One request to the coordinator. `caller` resumes with "response" and the response, or the error."""
 
     __slots__ = ("caller", "consumer", "error", "request")
     TABLE: ClassVar[Table]
@@ -60,7 +60,7 @@ class CoordinatorRequest(Routine):
         self.error = errors.INCOMPLETE
 
     def start(self) -> None:
-        """Start the request. The caller's goroutine runs it."""
+        """Start the request, in the caller's goroutine."""
         broker = self.consumer.client.coordinator.cached()
         if broker is None:
             self.consumer.client.coordinator.look_up(self)
@@ -119,7 +119,7 @@ CoordinatorRequest.TABLE = {
 
 
 class CommitOffsetsState(States):
-    WAITING = "waiting"  # waits for the commit before it
+    WAITING = "waiting"  # Waits for the commit that was started before.
     REQUESTING = "requesting"
     DONE = "done"
 
@@ -128,7 +128,7 @@ C = CommitOffsetsState
 
 
 class CommitOffsets(Routine):
-    """commitOffsetsWithRetry: `caller` resumes with "committed" and the error, or None."""
+    """One call of commitOffsetsWithRetry. `caller` resumes with "committed" and the error, or None."""
 
     __slots__ = ("caller", "consumer", "retries", "sent")
     TABLE: ClassVar[Table]
@@ -140,7 +140,7 @@ class CommitOffsets(Routine):
         self.sent: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
-        """Start the commit. The caller's goroutine runs it."""
+        """Start the commit, in the caller's goroutine."""
         if self.consumer.committing:
             self.consumer.commits.append(self)
         else:
@@ -211,7 +211,7 @@ R = ReleaseState
 
 
 class Release(Routine):
-    """release: `caller` resumes with "released" and the error of the commit, or None."""
+    """One call of release. `caller` resumes with "released" and the error of the commit, or None."""
 
     __slots__ = ("caller", "consumer")
     TABLE: ClassVar[Table]
@@ -227,8 +227,8 @@ class Release(Routine):
         self.consumer, self.caller = consumer, caller
 
     def start(self) -> None:
-        """Start the release. `ClusterConsumer.wake_waiters` makes it check whether all partitions have
-        stopped.
+        """Start the release. `ClusterConsumer.wake_waiters` lets the release check whether all partitions
+        have stopped.
         """
         self.consumer.release = self
         for partition in self.consumer.partitions.values():

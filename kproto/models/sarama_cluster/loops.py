@@ -1,9 +1,9 @@
 """The loops beside sarama-cluster's main loop (consumer.go: hbLoop, twLoop, cmLoop; v2.1.15).
 
-When a loop ends, the consume cycle ends, and with it all other loops.
+When one loop ends, the consume cycle and all its other loops end.
 
-* Heartbeats: the first one follows one interval after the join. NOT_COORDINATOR and REBALANCE_IN_PROGRESS end
-  the loop silently; any other error is reported first (M68).
+* The first heartbeat is sent one interval after the join. NOT_COORDINATOR and REBALANCE_IN_PROGRESS end the
+  loop without a report. Any other error is reported first (M68).
 * The topic watcher checks the client's metadata every RefreshFrequency / 2. It ends if there is a *new topic*
   that matches the whitelist and not the blacklist. It never checks partitions: new partitions are not noticed
   until the cycle ends for another reason (M93, M204).

@@ -22,7 +22,7 @@ from .client import ClusterClient
 class PartitionState(States):
     OPENING = "opening"
     CONSUMING = "consuming"
-    STOPPING = "stopping"  # delivers nothing more: waits until the partition consumer has closed
+    STOPPING = "stopping"  # Delivers no further messages, and waits until the partition consumer has closed.
     CLOSED = "closed"
 
 
@@ -30,7 +30,7 @@ P = PartitionState
 
 
 class PartitionOwner(Protocol):
-    """The part of a consumer that a claimed partition uses."""
+    """The interface of a Consumer for its claimed partitions."""
 
     client: ClusterClient
     application: Application
@@ -83,11 +83,11 @@ class ClusterPartition(MessageReceiver):
             self.child.on_messages_taken()
 
     def report(self, error: GoError) -> None:
-        """Report on the consumer's Errors channel."""
+        """Report an error on the consumer's Errors channel."""
         self.consumer.client.report(errors.as_consumer_error(error))
 
     def take_messages(self, limit: int) -> list[ModelRecord]:
-        """Return messages for the application's poll, and mark them."""
+        """Take up to `limit` messages for the application's poll, and mark them."""
         child = self.child
         if child is None or self.state is not P.CONSUMING:
             return []
@@ -123,7 +123,7 @@ def _drop_messages(partition: ClusterPartition, payload: object) -> None:
 
 
 def _on_closed(partition: ClusterPartition, payload: object) -> None:
-    """Handle the closed channels, after `stop` or because the offset is out of range."""
+    """Handle the closed channels. The cause is `stop`, or an offset that is out of range."""
     ended = partition.state is P.CONSUMING
     partition.move(P.CLOSED)
     if ended:
