@@ -100,7 +100,27 @@ class FrameError(DecodeError):
 
 
 class RecordError(DecodeError):
-    """A record batch is complete but malformed: CRC, size, count, magic, codec or content."""
+    """A record batch is complete but malformed: CRC, size, count, magic, codec or content.
+
+    A consumer sets `topic`, `partition` and the offsets of the batch: `first_offset`, and `next_offset`, the
+    offset behind the batch. Seek there to continue. If the header of the batch cannot be read, `first_offset`
+    is the position of the consumer, and `next_offset` is None.
+    """
+
+    topic: str = ""
+    partition: int = -1
+    first_offset: int = -1
+    next_offset: int | None = None
+
+    def __str__(self) -> str:
+        if not self.topic:
+            return super().__str__()
+        where = (
+            f"{self.topic}-{self.partition}: the record batch at offset {self.first_offset} cannot be read"
+        )
+        reason = f"{self.field or 'batch'} at byte {self.offset}: {self.detail or 'the bytes end too early'}"
+        behind = self.next_offset if self.next_offset is not None else f"an offset above {self.first_offset}"
+        return f"{where} ({reason}); seek to {behind} to continue behind it"
 
 
 class EncodeError(KprotoError, ValueError):

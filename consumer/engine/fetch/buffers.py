@@ -24,7 +24,8 @@ from functools import cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from kproto.errors import IllegalState, MissingExtra, RecordError
+from kproto.errors import IllegalState, KprotoError, MissingExtra, RecordError
+from kproto.group.subscription import TopicPartition
 from kproto.records import AbortedTransactions, Batch, Record, batches
 from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
 from kproto.records.reader import has_many_records
@@ -89,6 +90,7 @@ class CompletedFetch:
         "_transactions",
         "data",
         "end",
+        "fetched",
         "leader_epoch",
         "position",
     )
@@ -112,6 +114,8 @@ class CompletedFetch:
         self.end, self.leader_epoch, self._end_error = _end_of(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
+        # The whole fetch, for the offsets of an invalid batch, and its valid part.
+        self.fetched = data
         self.data = data if self._end_error is None else data[: self._end_error.offset]
         # `aborted` is None in read_uncommitted, where the records of every transaction are returned.
         self._aborted = aborted or ()
@@ -418,6 +422,23 @@ def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
         if end - stop >= OVERHEAD:
             return _end_of_unusual(data)
     return (last + 1, leader_epoch, None) if stop else _end_of_unusual(data)
+
+
+def locate_error(error: KprotoError, partition: TopicPartition, position: int, data: Data) -> KprotoError:
+    """Add to a RecordError the partition, and the offsets of the malformed batch, which is at `position`."""
+    if not isinstance(error, RecordError) or error.topic:
+        return error
+    error.topic, error.partition, error.first_offset = *partition, position
+    start = 0
+    while len(data) - start >= HEADER_SIZE:
+        base, size, _, magic, delta = _HEAD(data, start)
+        if magic != 2 or size < HEADER_SIZE - OVERHEAD or base < 0 or delta < 0:
+            break
+        if position <= base + delta < INT64_MAX:
+            error.first_offset, error.next_offset = base, base + delta + 1
+            break
+        start += OVERHEAD + size
+    return error
 
 
 def _end_of_unusual(data: Data) -> tuple[int, int, RecordError | None]:

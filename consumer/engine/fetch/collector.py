@@ -21,7 +21,7 @@ from kproto.group.subscription import TopicPartition
 
 from ...records import ColumnBatch, ConsumerRecord
 from ..positions.partition_states import PartitionState
-from .buffers import MAX_DECODED_BYTES, CompletedFetch
+from .buffers import MAX_DECODED_BYTES, CompletedFetch, locate_error
 
 # Maximum number of fetches that are decoded at a time. Java's consumer decodes one at a time, so a partition
 # with few records waits for a partition with many.
@@ -78,7 +78,7 @@ class FetchCollector:
                 try:
                     records += fetch.rows(topic, partition, limit - len(records))
                 except KprotoError as error:
-                    state.fail(error)
+                    state.fail(locate_error(error, state.partition, fetch.position, fetch.fetched))
                 state.on_records_taken(fetch)
                 if state.error is not None or fetch.exhausted:
                     self._decoding.pop(state.partition, None)
@@ -131,7 +131,7 @@ class FetchCollector:
                 try:
                     columns = fetch.columns()
                 except KprotoError as error:
-                    state.fail(error)
+                    state.fail(locate_error(error, state.partition, fetch.position, fetch.fetched))
                     break
                 if columns is not None:
                     room -= columns.nbytes

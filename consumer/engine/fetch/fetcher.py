@@ -43,7 +43,7 @@ from ..network.client import MAIN, SIDE
 from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..requests import ISOLATION
-from .buffers import CompletedFetch
+from .buffers import CompletedFetch, locate_error
 from .replicas import PreferredReplicas
 from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSessionHandler, FetchTarget
 
@@ -421,7 +421,7 @@ class Fetcher:
             if state.fetches:
                 self._retry_later(state)
             else:
-                state.fail(error)
+                state.fail(locate_error(error, state.partition, state.fetch_offset, entry.records))
                 core.wake_poll()
             return
         if chunk.end > state.fetch_offset:

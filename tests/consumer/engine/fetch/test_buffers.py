@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
 
-from consumer.engine.fetch.buffers import CompletedFetch
+from consumer.engine.fetch.buffers import CompletedFetch, locate_error
 from consumer.records import ConsumerRecord
 from kproto.errors import RecordError
 from kproto.records import Record, batches, encode_batch
 from kproto.records.legacy import encode_messages
+from kproto.testing.world import World, tp
 
 
 def batch(*offsets: int, last: int | None = None, base: int | None = None, **more: object) -> bytes:
@@ -416,3 +418,35 @@ def test_fetches_too_large_to_decode_at_once_are_decoded_batch_by_batch(
         offsets += columns.offset.tolist()
     assert offsets == list(range(2000))
     assert pieces > 20
+
+
+# ---- the place of a malformed batch
+
+
+def test_an_error_names_the_partition_and_the_offsets_of_the_batch() -> None:
+    world = World({"t": 1})
+    for first in (0, 4, 8):
+        world.write("t", 0, *(f"v{number}" for number in range(first, first + 4)))
+    world.corrupt_batch("t", 0, batch=1)
+    reader = world.join("a", group_id="g", auto_offset_reset="earliest")
+    reader.assign({tp("t", 0): 0})
+    world.run(1_000)
+    error = reader.errors[0]
+    assert isinstance(error, RecordError)
+    assert (error.topic, error.partition, error.first_offset, error.next_offset) == ("t", 0, 4, 8)
+    assert str(error).startswith("t-0: the record batch at offset 4 cannot be read (crc at byte ")
+    assert str(error).endswith("; seek to 8 to continue behind it")
+    assert pickle.loads(pickle.dumps(error)).next_offset == 8
+    assert error.next_offset is not None
+    reader.seek(tp("t", 0), error.next_offset)
+    world.run(1_000)
+    assert reader.values() == ["v0", "v1", "v2", "v3", "v8", "v9", "v10", "v11"]
+
+
+def test_without_a_readable_header_the_offset_behind_the_batch_is_unknown() -> None:
+    data = bytearray(encode_batch([Record(5, 0, None, b"v")]))
+    data[16] = 7  # the magic number
+    error = locate_error(RecordError("RecordBatch", 7, "magic", 16, "?"), tp("t", 0), 5, bytes(data))
+    assert isinstance(error, RecordError)
+    assert (error.first_offset, error.next_offset) == (5, None)
+    assert str(error).endswith("; seek to an offset above 5 to continue behind it")
