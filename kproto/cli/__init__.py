@@ -1,9 +1,10 @@
 """The command `kproto`: one module per subcommand, and the printing of errors as one-line messages.
 
-Each module has `add(commands)`, which declares the arguments. The command itself only parses arguments, calls
-the library and prints. Imports of the library stay inside the functions, so that `kproto --help` is fast.
+Each module has a function `add(commands)`, which declares the arguments of its subcommand. A subcommand only
+parses arguments, calls the library and prints. The library is imported inside the functions, so that `kproto
+--help` is fast.
 
-`EXIT_CODES` says what each exit code means.
+`EXIT_CODES` describes the exit codes for users.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from . import broker, decode, demo, encode, member, rules, scenario, show, versi
 
 _COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, rules, versions)
 EXIT_CODES = (
-    "Exit codes: 0 success, 1 the command failed, found a fault or could not write its output, 2 wrong "
-    "usage, 130 Ctrl-C."
+    "Exit codes: 0 success; 1 the command failed, found a fault or could not write its output; 2 invalid "
+    "arguments; 130 Ctrl-C."
 )
 _NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out.reconfigure(encoding=form, errors="backslashreplace")
     try:
         code = run(options)
-        sys.stdout.flush()  # A failing write must raise here, not when Python exits.
+        sys.stdout.flush()  # Without this flush, a failing write would raise only when Python exits.
         return code
     except KprotoError as error:
         print(f"kproto {options.command}: {without_long_words(str(error))}", file=sys.stderr)
@@ -73,14 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose error messages shorten long words; subparsers use it too."""
+    """An argument parser whose error messages shorten long words. Subparsers have this class too."""
 
     def error(self, message: str) -> NoReturn:
         super().error(without_long_words(message))
 
 
 def _reopen_closed_streams() -> None:
-    """Replace stdin and stdout by os.devnull if the caller has closed them."""
+    """Open os.devnull as stdin and stdout if the caller has closed them."""
     for name, mode in (("stdin", "r"), ("stdout", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""Parsers of command-line arguments, whose errors say what is allowed."""
+"""Parsers of command-line arguments. Their error messages say what is allowed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def command_config(parser: argparse.ArgumentParser) -> None:
 def client_security(path: Path) -> SecurityConfig:
     """Return the settings in the file of `--command-config`.
 
-    Raises ConfigError, which names the option.
+    Raises ConfigError that names the option, if the file cannot be used.
     """
     from consumer.security import client_properties
 
@@ -48,7 +48,7 @@ def client_security(path: Path) -> SecurityConfig:
 
 
 def write(option: str, path: Path, text: str) -> None:
-    """Write a file that an option names. Raises ConfigError if that fails."""
+    """Write a file that an option names. Raises ConfigError if the file is not writable."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -56,7 +56,7 @@ def write(option: str, path: Path, text: str) -> None:
 
 
 def parse_digits(text: str) -> int:
-    """Parse a whole number of at most 18 digits. Return -1 for any other text."""
+    """Return the whole number in a text of at most 18 digits, or -1 for any other text."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
@@ -80,7 +80,7 @@ def seconds(text: str) -> float:
 
 
 def duration(text: str) -> int:
-    """Parse a time such as 400ms, 4s, 10m or 1h. Return milliseconds."""
+    """Return the milliseconds in a time such as 400ms, 4s, 10m or 1h."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 400ms, 4s, 10m or 1h")
@@ -91,7 +91,7 @@ def duration(text: str) -> int:
 
 
 def positive_duration(text: str) -> int:
-    """Parse a time above 0. Return milliseconds."""
+    """Return the milliseconds in a time above 0."""
     milliseconds = duration(text)
     if milliseconds < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0, such as 400ms, 4s, 10m or 1h")
@@ -128,7 +128,7 @@ def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
 
 
 def api(text: str) -> str:
-    """Parse an API: its name in any case, with or without Request or Response, or its key."""
+    """Return the name of the API whose key, name or message name (in any case) is given."""
     from ..messages.index import API_NAMES, no_message
 
     wanted = text.lower().removesuffix("response").removesuffix("request")
@@ -139,7 +139,7 @@ def api(text: str) -> str:
 
 
 def api_version(text: str) -> tuple[str, int]:
-    """Parse API:VERSION. Return the API's name and the version of its response."""
+    """Return the API's name and the response version in API:VERSION."""
     from ..messages.index import message_class
 
     name, version = _name_and_version(text, "Fetch:17")

@@ -37,7 +37,7 @@ def add(commands: Subparsers) -> None:
         "--listen",
         default="127.0.0.1:9092",
         metavar="[PROTOCOL://]HOST:PORT,...",
-        help="addresses to listen on (default: 127.0.0.1:9092); port 0 picks a free port; protocols: "
+        help="addresses to listen on (default: 127.0.0.1:9092); port 0 is any free port; protocols: "
         "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
     )
     broker.add_argument(
@@ -46,13 +46,13 @@ def add(commands: Subparsers) -> None:
         action="append",
         default=[],
         metavar="NAME:PASSWORD",
-        help="a user for SASL (PLAIN and SCRAM); may be repeated",
+        help="a user who can log in with SASL (PLAIN and SCRAM); may be repeated",
     )
     broker.add_argument(
         "--tls-self-signed",
         type=Path,
         metavar="FOLDER",
-        help="create test certificates in this folder, and print how clients use them",
+        help="create test certificates in this folder, and print client settings for them",
     )
     broker.add_argument(
         "--tls-cert", type=Path, metavar="FILE", help="the broker's certificate and its key (PEM)"
@@ -77,13 +77,13 @@ def add(commands: Subparsers) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"a broker setting by Kafka's name; may be repeated; with {_JWKS}=file:///... token "
+        help=f"a broker config by Kafka's name; may be repeated; with {_JWKS}=file:///... token "
         "signatures are verified",
     )
     broker.add_argument(
         "--unsecured-tokens",
         action="store_true",
-        help="accept OAUTHBEARER tokens without a signature, with which every client can be every user; for "
+        help="accept OAUTHBEARER tokens without a signature, so that a client can claim to be any user; for "
         "tests",
     )
     broker.add_argument("--trace", action="store_true", help="print a line per request and response")
@@ -173,7 +173,9 @@ def _tls(
     if not hosts:
         if folder is not None or cert is not None:
             raise ConfigError(
-                "--listen", options.listen, "a certificate was given, which needs an SSL or SASL_SSL listener"
+                "--listen",
+                options.listen,
+                "a certificate is used only by an SSL or SASL_SSL listener: add one",
             )
         return None, None
     if (folder is None) == (cert is None):
@@ -204,7 +206,7 @@ def _tls(
 
 
 def _check_tokens(settings: dict[str, str], accepts_unsigned: bool) -> None:
-    """Raise ConfigError unless the tokens of OAUTHBEARER can be checked in exactly one way."""
+    """Raise ConfigError if the check of OAUTHBEARER tokens is missing, or given twice."""
     if accepts_unsigned and settings.get(_JWKS):
         raise ConfigError("--unsecured-tokens", True, f"not together with {_JWKS}")
     named = "OAUTHBEARER" in settings.get(_MECHANISMS, "").split(",")
@@ -220,7 +222,7 @@ def _topics(topics: Sequence[tuple[str, int]]) -> dict[str, int]:
             raise ConfigError(
                 "--topic",
                 f"{name}:{partitions}",
-                f"each topic once; {name}:{partition_counts[name]} was given before",
+                f"each topic may be given once; {name}:{partition_counts[name]} was given before",
             )
         partition_counts[name] = partitions
     return partition_counts

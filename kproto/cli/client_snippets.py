@@ -1,6 +1,6 @@
 """Client settings in several languages, for a broker with generated certificates.
 
-Passwords are printed as `...`.
+In the printed settings, passwords are replaced by `...`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 def connection_snippets(
     addresses: Mapping[str, str], certificates: Certificates, users: Mapping[str, str], auth: str
 ) -> str:
-    """Return settings to copy, for the most secure listener and the first user.
+    """Return client settings to copy, for the most secure listener and the first user.
 
     `auth` is the value of ssl.client.auth.
     """

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 # Magic numbers at the start of pcap and pcapng files.
 _CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
-_LAST = 253_402_300_799  # The last second of the year 9999, for captures with invalid times.
+_LAST = 253_402_300_799  # The last second of the year 9999, at which later times in a capture are cut off.
 
 
 def add(commands: Subparsers) -> None:
     decode = commands.add_parser(
         "decode",
         help="decode a request, a response, a message or a record set",
-        description="Print bytes field by field, with offsets, and mark an invalid byte. Without "
-        "--response, --message or --records the bytes are a request, which its header "
-        "identifies. The frame size may precede it, and more frames may follow. Exit code "
+        description="Print bytes field by field, with offsets, and mark the first invalid byte. Without "
+        "--response, --message or --records, the bytes are read as a request, whose header "
+        "identifies it. The frame size may precede it, and more frames may follow. Exit code "
         "1 if the bytes are invalid.",
         epilog="Hex may be plain, or as xxd, hexdump -C, od -tx1, Wireshark or Python print it. A "
         "file that contains no such text is read as raw bytes.",
@@ -46,8 +46,8 @@ def add(commands: Subparsers) -> None:
         "--response",
         type=api_version,
         metavar="API:VERSION",
-        help="decode the response to this API and version, header and body, such as Fetch:17; a "
-        "response does not identify itself",
+        help="decode a response to this API and version, header and body, such as Fetch:17; a "
+        "response does not contain its API and version",
     )
     kind.add_argument(
         "--message",
@@ -63,7 +63,7 @@ def add(commands: Subparsers) -> None:
         "--pcap",
         type=Path,
         metavar="FILE",
-        help="decode a capture (pcap or pcapng): each request, and each response whose request is in "
+        help="decode a capture (pcap or pcapng): all requests, and the responses whose request is in "
         "it; needs kproto[pcap]",
     )
     decode.add_argument(
@@ -124,7 +124,7 @@ def _decode(options: argparse.Namespace) -> int:
         )
     elif any(
         dissection.error is not None and len(dissection.parts) < 2 for dissection in dissections
-    ):  # The bytes do not start with a request header.
+    ):  # No field after the request header was decoded, so that the bytes may not be a request.
         print(
             "kproto decode: the bytes were read as a request. For a response use --response "
             "API:VERSION, for a body without a header --message NAME:VERSION, for a record set "
@@ -184,7 +184,7 @@ def _decode_capture(options: argparse.Namespace) -> int:
     printer = ExchangePrinter(options)
     filtered = bool(options.api or options.not_api or options.client or options.group)
     conversations: dict[str, Conversation] = {}
-    names: dict[UUID, str] = {}  # Topic names by id: received on one connection, used on all.
+    names: dict[UUID, str] = {}  # Topic id -> name. Names from one connection are used on all connections.
     wrong = count = 0
     for frame in frames(options.pcap, options.port):
         count += 1
@@ -220,7 +220,7 @@ def _request_time(exchange: Exchange) -> int:
 def _exchange(
     conversations: dict[str, Conversation], names: dict[UUID, str], frame: CapturedFrame
 ) -> tuple[Exchange | None, bool]:
-    """Return the exchange of a frame, and whether the exchange is complete.
+    """Return the exchange (request and response) of a frame, and whether it is complete.
 
     The exchange is None if the frame was not decoded.
     """
@@ -262,7 +262,7 @@ def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
 def _bytes(text: str) -> bytes:
     """Return the bytes of an argument, which is hex, base64, a file name, or - for stdin.
 
-    A file and stdin contain hex, base64 or raw bytes.
+    The content of a file or of stdin may be hex, base64 or raw bytes.
     """
     from ..inspect import hexdump
 

@@ -1,4 +1,4 @@
-"""`kproto demo`: a whole pipeline on real data, in one command."""
+"""`kproto demo`: a pipeline of broker, consumer group and Spark on real data, in one command."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .arguments import Subparsers, client_security, command_config, positive, se
 def add(commands: Subparsers) -> None:
     demo = commands.add_parser(
         "demo",
-        help="send a year of flights through broker, group and Spark, and check every row",
-        description="Produce New York's flights of 2013 to a topic, read them with a group during which a "
-        "member joins, a member is killed and the topic grows, aggregate them in Spark, and "
-        "check every row against pandas. Exit code 1 if a record is missing or differs.",
+        help="send a year of flights through broker, group and Spark, and check all records",
+        description="Produce New York's flights of 2013 to a topic, read them with a group, in which a "
+        "member joins and a member is killed, while the topic grows; aggregate them in Spark, and "
+        "compare all totals with pandas. Exit code 1 if a record is missing or a total differs.",
     )
     demo.add_argument(
         "--bootstrap", metavar="HOST:PORT", help="the Kafka cluster to use (default: an embedded broker)"
@@ -32,7 +32,7 @@ def add(commands: Subparsers) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="random seed: which member is killed, and when (default: %(default)s)",
+        help="random seed, which selects the killed member and the time (default: %(default)s)",
     )
     demo.add_argument(
         "--eager", action="store_true", help="use the eager protocol: every rebalance revokes all partitions"
@@ -43,14 +43,14 @@ def add(commands: Subparsers) -> None:
         type=seconds,
         default=30.0,
         metavar="S",
-        help="how long to produce, in seconds (default: %(default)s)",
+        help="the time in seconds in which the records are produced (default: %(default)s)",
     )
     demo.add_argument(
         "--picture",
         type=Path,
         default=Path("kproto-demo.html"),
         metavar="FILE",
-        help="the file for the group's timeline, HTML (default: %(default)s)",
+        help="the HTML file for the group's timeline (default: %(default)s)",
     )
     command_config(demo)
     demo.set_defaults(run=_demo)
@@ -60,10 +60,12 @@ def _demo(options: argparse.Namespace) -> int:
     if options.command_config is not None and options.bootstrap is None:
         raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
     if options.command_config is not None:
-        client_security(options.command_config)  # Fail before the run starts if the file is invalid.
+        # Read the file before the demo starts, so that an invalid file is reported immediately.
+        client_security(options.command_config)
     from ..demo.script import DemoPlan, run_demo
 
-    write("--picture", options.picture, "")  # Fail before the run starts if the file is not writable.
+    # Write the file before the demo starts, so that a file that is not writable is reported immediately.
+    write("--picture", options.picture, "")
     plan = DemoPlan(
         bootstrap=options.bootstrap,
         topic=options.topic,

@@ -1,4 +1,4 @@
-"""`kproto encode`: encode Kafka's JSON form to bytes."""
+"""`kproto encode`: encode messages and record sets from Kafka's JSON form to bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add(commands: Subparsers) -> None:
     )
     encode.add_argument("--json", action="store_true", help="the only input format; may be omitted")
     encode.add_argument(
-        "--lines", action="store_true", help="one object per line, the only way; may be omitted"
+        "--lines", action="store_true", help="read one object per line, the only mode; may be omitted"
     )
     encode.set_defaults(run=_encode)
 

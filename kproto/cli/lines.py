@@ -1,4 +1,4 @@
-"""Answer JSON lines from stdin on stdout."""
+"""The JSON-lines mode of commands: read objects from stdin, and print an answer to each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def answer(handle: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
-    """Answer the lines of stdin as they arrive, and flush after each group of lines.
+    """Print the answer of `handle` to each line of stdin, and flush when no more lines have arrived.
 
-    Returns the exit code: 1 if any answer has an error.
+    Returns the exit code: 1 if an answer has an error, else 0.
     """
     from ..inspect.json_lines import answers
     from ..messages.json_form import one_line
@@ -30,8 +30,8 @@ def answer(handle: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
 
 
 def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
-    """Yield complete lines of a stream, without line ends, in the groups in which they arrive."""
-    pieces: list[bytes] = []  # The pieces of the current, incomplete line.
+    """Yield lists of the complete lines that arrived together, without line ends."""
+    pieces: list[bytes] = []  # The parts of the last line, which is not complete yet.
     while chunk := stream.read1(1 << 16):
         first, *further = chunk.split(b"\n")
         pieces.append(first)

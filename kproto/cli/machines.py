@@ -1,6 +1,6 @@
-"""All state machines by name: for `kproto show`, and for the page of the documentation that draws them.
+"""All state machines by name, for `kproto show` and for the documentation that draws them.
 
-A machine is a table, or only the edges between its states. A machine is imported only when it is drawn.
+A machine is a `Table`, or the `Edges` between states. Its module is imported only when the machine is drawn.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from ..machine import Drawing, draw, draw_edges
 
-# Name -> module and attribute of a `Table`, which is called TABLE, or of `Edges`.
+# Name -> module and attribute of a machine: the attribute is TABLE for a `Table`, or a name for `Edges`.
 MACHINES: Final[Mapping[str, tuple[str, str]]] = {
-    # The two halves of the classic group protocol, and the transaction coordinator.
+    # The group coordinator and the group member of the classic protocol, and the transaction coordinator.
     "coordinator": ("kproto.group.classic.coordinator.table", "TABLE"),
     "member": ("kproto.group.classic.member.table", "TABLE"),
     "transaction": ("kproto.transactions.table", "TABLE"),

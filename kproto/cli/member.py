@@ -1,4 +1,4 @@
-"""`kproto member`: run one group member of any client, controlled through stdin."""
+"""`kproto member`: run a group member of one client, and control it through stdin."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .arguments import Subparsers, client_security, command_config
 def add(commands: Subparsers) -> None:
     member = commands.add_parser(
         "member",
-        help="run one group member of any client, controlled through stdin",
-        description="Run a client's member over real sockets against any broker. Commands come from "
+        help="run a group member of one client, controlled through stdin",
+        description="Run a group member of a client on real sockets, with any broker. It reads commands from "
         "stdin, one per line: subscribe T.., pattern RE, unsubscribe, assign T:P:O.., "
         "seek T:P:O, poll on|off, sleep MS, commit, commit-async, rebalance REASON, "
         "assignment, pause, resume, close [stay]. The end of the input closes the member. "
@@ -27,7 +27,7 @@ def add(commands: Subparsers) -> None:
         required=True,
         metavar="NAME",
         help="the client: java, java-2.6, sarama, sarama-cluster, kafka-go, librdkafka, or kproto "
-        "(our own consumer)",
+        "(kproto's own consumer)",
     )
     member.add_argument(
         "bootstrap", metavar="BOOTSTRAP", help="the broker's HOST:PORT, such as 127.0.0.1:9092"
@@ -42,7 +42,7 @@ def add(commands: Subparsers) -> None:
         default={},
         help="JSON object with assignors, instance, session_ms, heartbeat_ms, max_poll_ms, "
         "auto_commit, auto_commit_ms, reset, metadata_ms, rack, isolation, watch, wait_ms, "
-        "commit_in_revoke, revoke_ms, manual_poll; other keys are options of that client",
+        "commit_in_revoke, revoke_ms, manual_poll; other keys are options of the client",
     )
     command_config(member)
     member.set_defaults(run=_member)

@@ -1,4 +1,4 @@
-"""`kproto rules`: the rules of the protocol, the state-machine cells that follow them, and their tests."""
+"""`kproto rules`: the protocol's rules, the state-machine cells that apply them, and their tests."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .arguments import Subparsers
 def add(commands: Subparsers) -> None:
     rules = commands.add_parser(
         "rules",
-        help="list the numbered rules, with the cells and tests of each",
-        description="Without arguments: print every rule in one line. With rules: print their texts, "
-        "the cells of the state machines that keep them, and the tests that pin them.",
+        help="list the numbered rules, with their state-machine cells and tests",
+        description="Without arguments: print one line per rule. With rule numbers: print their texts, "
+        "the cells of the state machines that apply them, and the tests that check them.",
     )
     rules.add_argument("rule", nargs="*", metavar="RULE", help="the number of a rule, such as R64")
     rules.add_argument(
-        "--state", metavar="STATE", help="list only rules that hold in this state, such as Stable"
+        "--state", metavar="STATE", help="list only rules that apply in this state, such as Stable"
     )
     rules.add_argument(
-        "--event", metavar="EVENT", help="list only rules that hold for this event, such as JoinGroup"
+        "--event", metavar="EVENT", help="list only rules that apply to this event, such as JoinGroup"
     )
     rules.set_defaults(run=_rules)
 
@@ -57,7 +57,7 @@ def _first_sentence(number: str) -> str:
 
 
 def _whole(number: str) -> str:
-    """Return the text of a rule, its cells, and the source of its tests."""
+    """Return a rule's text, the cells that apply it, and the source code of its tests."""
     from ..inspect import rules
 
     text = " ".join(rules.definitions().get(number, "(the text is in the source distribution)").split())

@@ -1,4 +1,4 @@
-"""`kproto scenario`: list, run and draw the stories of the documents, optionally with other parameters."""
+"""`kproto scenario`: list, run and draw the documentation's stories, with any parameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS: dict[str, str] = {
     "members": "--members",
     "seed": "--seed",
 }
-# The commands that run many stories, and the parameters that each accepts.
+# The names that run many stories, each with the parameters that it accepts.
 _MATRICES = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),
@@ -44,25 +44,27 @@ def add(commands: Subparsers) -> None:
     scenario = commands.add_parser(
         "scenario",
         help="run stories of groups and their clients in virtual time, mostly in well under a second",
-        description="Without a name: list all stories. With the first part of their ids (S1) or a "
-        "word of their titles (sarama): list those. With an id (S1-20): run the story, "
+        description="Without ID: list all stories. With the first part of their ids (S1) or a "
+        "word of their titles (sarama): list these stories. With an id (S1-20): run the story, "
         "and print what happened, the result and the reason. `loss`: how many records "
-        "clients lose when a topic grows. `stop-the-world`: how long partitions stand "
-        "still when a member joins, eager and cooperative. `race`: the result of a "
-        "program that calls subscribe and assign, for each time at which its group may "
+        "clients lose when a topic grows. `stop-the-world`: how long partitions have no "
+        "owner when a member joins, eager and cooperative. `race`: the result of a "
+        "program that calls subscribe and assign, for each moment at which its group may "
         "finish joining. Exit code 1 if a result differs from the expected one.",
-        epilog="Times are written as 400ms, 4s or 10m, rates as 100/s. A story that does not take a "
-        "parameter lists the ones that it takes; `kproto scenario --json` lists them for all "
+        epilog="Times are written as 400ms, 4s or 10m, rates as 100/s. If a story rejects a "
+        "parameter, it lists those that it accepts; `kproto scenario --json` lists them for all "
         "stories.",
     )
     scenario.add_argument(
         "name", nargs="?", metavar="ID", help="an id or a name, such as S1-20, loss or stop-the-world"
     )
     scenario.add_argument(
-        "--client", metavar="NAME", help="the client whose model runs: sarama, kafka-go, ..., or kproto"
+        "--client", metavar="NAME", help="the client whose model runs: sarama, kafka-go, ... or kproto"
     )
     scenario.add_argument(
-        "--reset", choices=("latest", "earliest"), help="where a partition without a committed offset starts"
+        "--reset",
+        choices=("latest", "earliest"),
+        help="the first offset of a partition without a committed offset",
     )
     scenario.add_argument(
         "--refresh", type=positive_duration, metavar="TIME", help="maximum age of the client's metadata"
@@ -70,23 +72,23 @@ def add(commands: Subparsers) -> None:
     scenario.add_argument(
         "--rate", type=rate, metavar="N/s", help="records per second into each new partition"
     )
-    scenario.add_argument("--grow-at", type=positive_duration, metavar="TIME", help="when the topic grows")
     scenario.add_argument(
-        "--join-after", type=duration, metavar="TIME", help="how long the group's join takes"
+        "--grow-at", type=positive_duration, metavar="TIME", help="the time at which the topic grows"
     )
     scenario.add_argument(
-        "--rejoin-after", type=duration, metavar="TIME", help="how long a member's next join takes"
+        "--join-after", type=duration, metavar="TIME", help="the duration of the group's first join"
     )
-    scenario.add_argument("--polls", type=positive, metavar="N", help="how often the application polls")
+    scenario.add_argument("--rejoin-after", type=duration, metavar="TIME", help="the duration of later joins")
+    scenario.add_argument("--polls", type=positive, metavar="N", help="the number of the application's polls")
     scenario.add_argument(
-        "--poll-timeout", type=positive_duration, metavar="TIME", help="how long each poll waits"
+        "--poll-timeout", type=positive_duration, metavar="TIME", help="the timeout of each poll"
     )
     scenario.add_argument("--members", type=positive, metavar="N", help="the number of members")
     scenario.add_argument(
         "--seed", type=whole_number, default=7, metavar="N", help="random seed (default: 7)"
     )
     form = scenario.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--json", action="store_true", help="print JSON, for programs")
     form.add_argument(
         "--requests", action="store_true", help="print the requests and responses, one per line"
     )
@@ -128,7 +130,7 @@ def _named(options: argparse.Namespace) -> int:
 
 
 def _hint(name: str) -> str:
-    """Return a hint that lists the known names that are close to an unknown one."""
+    """Return a hint with the known names that are similar to an unknown name."""
     from ..scenarios import scenarios
 
     ids = [scenario.id for scenario in scenarios()]
@@ -189,7 +191,7 @@ def _width() -> int | None:
 
 
 def _note(text: str) -> None:
-    """Print a paragraph below a table."""
+    """Print a paragraph below a table, wrapped at the width of the terminal."""
     from ..scenarios import report
 
     print("\n".join(["", *report.paragraph(text, _width())]))

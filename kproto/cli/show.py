@@ -1,4 +1,4 @@
-"""`kproto show`: the fields of a message by version, the tables of state machines, and the HTML guide."""
+"""`kproto show`: the fields of messages, the tables of state machines, and the HTML guide."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .machines import MACHINES, drawing_of
 def add(commands: Subparsers) -> None:
     show = commands.add_parser(
         "show",
-        help="show the fields of a message by version, or a state machine",
-        description="Print the fields of a message by version, with the KIPs, or the table of a state "
+        help="show the fields of a message in each version, or a state machine",
+        description="Print the fields of a message with their versions and KIPs, or the table of a state "
         "machine. `kproto versions` lists the APIs.",
     )
     show.add_argument(
@@ -42,7 +42,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _message(text: str) -> str:
-    """Return the name of an API, of a message, or of a state machine."""
+    """Return the full name of the API, message or state machine that `text` names."""
     from ..messages.index import names
 
     exact = {name.lower(): name for name in names()}
@@ -65,7 +65,7 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.svg is not None:
         if options.message not in MACHINES:
             names = ", ".join(MACHINES)
-            raise ConfigError("--svg", str(options.svg), f"a state machine: name one of {names}")
+            raise ConfigError("--svg", str(options.svg), f"a state machine, which is one of {names}")
         return _written(
             "--svg",
             options.svg,

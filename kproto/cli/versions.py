@@ -1,4 +1,4 @@
-"""`kproto versions`: the APIs that kproto's codecs know."""
+"""`kproto versions`: the APIs and versions that kproto's codecs support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kproto watch`: a proxy that prints the requests of any client to any cluster, and the responses."""
+"""`kproto watch`: a proxy that prints the requests and responses between clients and a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add(commands: Subparsers) -> None:
         help="run a proxy that prints the requests of any client to a cluster, and the responses",
         description="Listen for clients, forward everything to the cluster at BOOTSTRAP, and print a "
         "line per request and response. The addresses in responses are replaced, so that "
-        "clients keep connecting through the proxy; nothing else is changed. Ctrl-C stops "
+        "clients continue to connect to the proxy; nothing else is changed. Ctrl-C stops "
         "the proxy and prints a summary.",
     )
     watch.add_argument(
@@ -35,7 +35,7 @@ def add(commands: Subparsers) -> None:
         type=address,
         default=("127.0.0.1", 19092),
         metavar="HOST:PORT",
-        help="the address for clients (default: 127.0.0.1:19092; port 0 picks a free port); other "
+        help="the proxy's address for clients (default: 127.0.0.1:19092; port 0 is any free port); other "
         "brokers get free ports",
     )
     add_output_options(watch)
@@ -60,7 +60,7 @@ def add(commands: Subparsers) -> None:
         type=Path,
         metavar="FILE",
         help="write all frames to a capture file for Wireshark, decrypted if the cluster uses TLS; "
-        "the filters do not apply; passwords, proofs and tokens are left out",
+        "the filters do not apply; passwords, proofs and tokens are omitted",
     )
     watch.set_defaults(run=_watch)
 
@@ -72,9 +72,13 @@ def add_output_options(parser: Any) -> None:
 
 
 def add_filters(parser: Any) -> None:
-    """Add the options that filter exchanges, and the option for the HTML page."""
+    """Add the options that filter exchanges (requests with their responses), and --html."""
     parser.add_argument(
-        "--api", type=api, action="append", metavar="API", help="only exchanges of this API; may be repeated"
+        "--api",
+        type=api,
+        action="append",
+        metavar="API",
+        help="print only exchanges of this API (requests with responses); may be repeated",
     )
     parser.add_argument(
         "--not-api",
@@ -82,20 +86,20 @@ def add_filters(parser: Any) -> None:
         action="append",
         default=[],
         metavar="API",
-        help="no exchanges of this API; may be repeated",
+        help="omit the exchanges of this API; may be repeated",
     )
-    parser.add_argument("--client", metavar="ID", help="only clients whose client id starts with this")
-    parser.add_argument("--group", metavar="ID", help="only requests that name this group")
+    parser.add_argument("--client", metavar="ID", help="print only clients whose client id starts with ID")
+    parser.add_argument("--group", metavar="ID", help="print only requests that name this group")
     parser.add_argument(
         "--all",
         action="store_true",
-        help="include heartbeats and empty fetches, which are left out by default",
+        help="include heartbeats and empty fetches, which are omitted by default",
     )
     parser.add_argument(
         "--html",
         type=Path,
         metavar="FILE",
-        help="at the end, write a page with the timeline of the groups and their requests",
+        help="write a page with the timeline of the groups and their requests when the command ends",
     )
 
 
@@ -135,7 +139,9 @@ def _watch(options: argparse.Namespace) -> int:
             )
             try:
                 await stack.enter_async_context(proxy)
-            except ConnectionFailed:  # A connection error of the cluster, which is an OSError as well.
+            # ConnectionFailed is about the cluster. It is also an OSError, but the next clause is about
+            # --listen.
+            except ConnectionFailed:
                 raise
             except OSError as error:
                 where = "{}:{}".format(*options.listen)
@@ -178,7 +184,7 @@ def capture_file(path: Path) -> Generator[Frames]:
             with contextlib.suppress(OSError):
                 file.close()
         raise ConfigError("--pcap", str(path), f"a writable file ({error.strerror or error})") from None
-    full = False  # After a failed write nothing more is written to the file, and the clients continue.
+    full = False  # After a failed write, nothing more is written to the file, but the proxy continues.
 
     def write(client: Address, broker: Address, from_client: bool, frame: bytes | None) -> None:
         nonlocal full
@@ -202,7 +208,7 @@ def capture_file(path: Path) -> Generator[Frames]:
 def interrupted_by_signals() -> Generator[None]:
     """Handle SIGTERM like Ctrl-C, and SIGINT too if it was ignored.
 
-    Shells ignore SIGINT for background jobs.
+    Shells start background jobs with SIGINT ignored.
     """
     import signal
     import threading
@@ -260,9 +266,9 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 class ExchangeHandler:
-    """Receives the exchanges of a proxy in its event loop, and prints them.
+    """The callback of the proxy: it prints each exchange in the proxy's event loop.
 
-    If stdout is closed, the command ends. The error is not raised to the proxy, because it would close the
+    If stdout is closed, the command ends. The error is not raised in the callback: the proxy would close the
     clients' connections one by one, as if the broker had failed.
     """
 
@@ -283,9 +289,9 @@ class ExchangeHandler:
             self._failed.set()
 
     async def wait_for_failure(self) -> None:
-        """Wait until printing fails, and raise the error.
+        """Wait until printing fails, and raise the OSError.
 
-        After a cancellation, the remaining exchanges are still printed.
+        If the caller cancels the wait, later exchanges are still printed.
         """
         await self._failed.wait()
         assert self._error is not None
@@ -293,7 +299,7 @@ class ExchangeHandler:
 
 
 class ExchangePrinter:
-    """Prints each exchange when it ends, and a summary at the end."""
+    """Prints each exchange when it has ended, and a summary when the command ends."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from ..inspect.diagram_rows import DiagramBuilder
@@ -303,7 +309,8 @@ class ExchangePrinter:
 
         self.options = options
         if options.html is not None:
-            write("--html", options.html, "")  # Fail before the run starts if the file is not writable.
+            # Write the file now, so that a file that is not writable is reported before the command starts.
+            write("--html", options.html, "")
         names = MemberNames()
         self.history = GroupHistory(names)
         self.builder = DiagramBuilder(names.of)
@@ -355,7 +362,7 @@ class ExchangePrinter:
         return options.group is None or options.group in groups_of(exchange)
 
     def print_summary(self) -> None:
-        """Print counts and times of each API, the outcome of transactions, and the history of groups."""
+        """Print counts and times of each API, the results of transactions, and the history of groups."""
         from statistics import median
 
         from ..wire.spans import escape_unprintable

@@ -1,8 +1,8 @@
 """The records that the demo's group read, and the checks of all results.
 
-Records are identified by (partition, offset): a record that is read again after the kill counts once, and a
-record that no member read is missing. Every total is compared with the one that pandas computes from the data
-set.
+Records are identified by (partition, offset). A record that is read again after a member was killed counts
+once, and a record that no member read counts as missing. Every total is compared with the total that pandas
+computes from the data set.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class GroupReports:
         self.events: list[GroupEvent] = []
         # (partition, offset) -> (index in `flights.ORIGINS`, delay in minutes or None).
         self.rows: dict[tuple[int, int], tuple[int, int | None]] = {}
-        # The number of records that were read more than once.
+        # The number of times that a record was read again.
         self.reread_count = 0
 
     def add(self, report: GroupEvent | Sequence[ReadBatch]) -> int:
-        """Add a report. Return how many records are new."""
+        """Add a report of a member, and return how many of its records were not read before."""
         if isinstance(report, GroupEvent):
             self.events.append(report)
             return 0
@@ -74,14 +74,14 @@ class GroupReports:
 
 @dataclass(slots=True)
 class DemoResult:
-    """The result of a run: a line per check, the failed ones in `faults`, and the history of the group."""
+    """The result of a run: a line per check, the failed checks in `faults`, and the group's history."""
 
     checks: list[str] = field(default_factory=list[str])
     faults: list[str] = field(default_factory=list[str])
     history: list[str] = field(default_factory=list[str])
 
     def check(self, holds: bool, line: str, otherwise: str = "") -> None:
-        """Record the result of a check. `otherwise` is added to the line of a failed check."""
+        """Record the result of a check. If the check failed, `otherwise` is added to its line."""
         line = line if holds or not otherwise else f"{line}; {otherwise}"
         self.checks.append(f"{'ok   ' if holds else 'WRONG'} {line}")
         if not holds:
@@ -98,8 +98,9 @@ def check_results(
 ) -> DemoResult:
     """Check the results against the data set.
 
-    `produced` is the number of records that the broker acknowledged. `ends` are the log end offsets.
-    `committed` are the group's committed offsets. `hourly` is the result of Spark, or None without Spark.
+    `produced` is the number of records that the broker acknowledged. `ends` maps partitions to log end
+    offsets, and `committed` maps them to the group's committed offsets. `hourly` is the result of the Spark
+    query, or None without Spark.
     """
     outcome = DemoResult()
     expected_totals, totals = flights.totals(frame), reports.totals()
@@ -145,10 +146,10 @@ def _check_reading(outcome: DemoResult, reports: GroupReports, ends: Mapping[Top
 
 
 def _check_owners(outcome: DemoResult, events: Sequence[GroupEvent]) -> None:
-    """Check that no partition had two owners.
+    """Check that no partition had two owners at the same time.
 
-    A member whose session expires, for example on a busy machine, loses its partitions before it learns of
-    it. It then reports them as "lost", although another member may already own them.
+    An overlap that ends with a report of "lost" is ignored. A member whose session expires, for example on a
+    busy machine, reports its partitions as "lost" only later, when another member may already own them.
     """
     lost_late = {
         (event.member, partition, event.at)

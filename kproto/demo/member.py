@@ -1,4 +1,4 @@
-"""One member of the demo's group, in a process of its own, so that it can be killed.
+"""One member of the demo's group, which runs in its own process so that it can be killed.
 
 The member sends the events of the group (`GroupEvent`) and the records that it reads (`ReadBatch`) to its
 parent process through a pipe. The parent sends "stop" when all records have been read. Times are in ms since
@@ -25,7 +25,7 @@ from .flights import ORIGINS
 
 @dataclass(slots=True)
 class ReadBatch:
-    """The records of one poll and one partition: offsets, indexes in `ORIGINS`, delays in minutes or None."""
+    """The records of one partition in one poll; `origins` are indexes, delays are in minutes."""
 
     partition: int
     offsets: list[int] = field(default_factory=list[int])
@@ -35,13 +35,13 @@ class ReadBatch:
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
-    """The options of every member."""
+    """The options that all members share."""
 
     bootstrap: str
     topic: str
     group: str
     eager: bool
-    # The time in ms that a member takes to release partitions, like an application that flushes state.
+    # The time in ms that `on_partitions_revoked` takes, as in an application that flushes state.
     release_ms: int = 300
     session_timeout_ms: int = 6_000
     # The security settings are read from this file, so that no secret is passed between processes.
@@ -54,7 +54,7 @@ class MemberOptions:
 
 def run(pipe: Connection, name: str, options: MemberOptions) -> None:
     """Consume until the parent sends "stop"; this is the entry point of the process."""
-    # Ctrl-C reaches the whole process group; the parent handles it.
+    # Ctrl-C sends SIGINT to the whole process group, but only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def tell(change: GroupChange) -> None:
@@ -87,7 +87,7 @@ def run(pipe: Connection, name: str, options: MemberOptions) -> None:
 
 
 class _Slow(RebalanceListener):
-    """Delays the release of partitions."""
+    """The rebalance listener of a member, which delays the release of revoked partitions."""
 
     def __init__(self, name: str, pipe: Connection, release_ms: int) -> None:
         self.name, self.pipe, self.release_ms = name, pipe, release_ms
@@ -98,7 +98,7 @@ class _Slow(RebalanceListener):
             time.sleep(self.release_ms / 1000)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Do nothing: the partitions may belong to another member already."""
+        """Release lost partitions without a delay: another member may already own them."""
 
 
 def _reads(records: list[ConsumerRecord]) -> list[ReadBatch]:

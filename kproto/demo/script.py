@@ -1,7 +1,7 @@
 """Run the demo: produce to a topic, and read it with a consumer group and with Spark.
 
-During the run a member joins the group, a member is killed, and the topic grows. The parent process produces
-and collects the reports. The broker, each member of the group and Spark run in processes of their own.
+During the run a member joins the group, a member is killed, and the topic grows. The parent process produces,
+and collects the members' reports. The broker, each member of the group and Spark have their own processes.
 `checks.py` checks the results.
 """
 
@@ -43,12 +43,12 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 class DemoFailed(KprotoError):
-    """The demo could not finish. The message says where it stopped."""
+    """The demo could not finish. The message names the step at which it stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The parameters of a run. Producing takes `seconds`, so that the rebalances happen during it."""
+    """The parameters of a run. The rebalances happen while the records are produced, in `seconds`."""
 
     bootstrap: str | None = None
     topic: str = flights.TOPIC
@@ -92,7 +92,7 @@ class MemberGroup:
             self.members[name] = _Member(name, process, parent_end)
 
     def kill(self, name: str) -> None:
-        """Send SIGKILL: without LeaveGroup, the coordinator must detect the death by session timeout."""
+        """Kill a member with SIGKILL; without LeaveGroup, only the session timeout removes it."""
         victim = self.members[name]
         victim.alive = False
         victim.process.kill()
@@ -114,7 +114,7 @@ class MemberGroup:
         self._reader.join(5)
 
     def is_settled(self, partitions: int, members: int) -> bool:
-        """Return whether each partition has exactly one owner, and as many members as possible own some."""
+        """Return whether each partition has one owner, and as many members as possible own partitions."""
         owned = self.reports.owned()
         owned_partitions = [partition for partitions_ in owned.values() for partition in partitions_]
         return len(owned_partitions) == len(set(owned_partitions)) == partitions and sum(
@@ -166,7 +166,8 @@ def run_demo(plan: DemoPlan) -> DemoResult:
     security: SecurityConfig = (
         client_properties(plan.command_config, "cluster") if plan.command_config else {}
     )
-    if plan.bootstrap is not None:  # Fail before the flights are read if authentication fails.
+    # Connect before the flights are read, so that a failed authentication is reported immediately.
+    if plan.bootstrap is not None:
         with Cluster(plan.bootstrap, **security) as cluster:
             cluster.metadata([])
     frame = flights.table(plan.records)
@@ -177,7 +178,7 @@ def run_demo(plan: DemoPlan) -> DemoResult:
                 raise IllegalState(
                     f"topic {plan.topic!r} exists on {bootstrap} with other records: choose another --topic"
                 )
-            # The timestamps are old: with Kafka's default retention, the records would soon be deleted.
+            # The records have timestamps of 2013: with Kafka's default retention they would soon be deleted.
             cluster.create_topics({plan.topic: PARTITIONS}, configs={"retention.ms": "-1"})
         bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="starting", smoothing=0.1))
         reports = GroupReports()
@@ -218,7 +219,7 @@ def run_demo(plan: DemoPlan) -> DemoResult:
 def _live(
     plan: DemoPlan, rows: list[Departure], group: MemberGroup, bootstrap: str, security: SecurityConfig
 ) -> int:
-    """Produce at an even pace while the group changes. Return how many records were acknowledged."""
+    """Produce at a constant rate while the group changes; return the number of acknowledged records."""
     draw = random.Random(plan.seed)
     victim = f"member {draw.randint(1, MEMBERS)}"
     steps = [
@@ -256,12 +257,12 @@ def _live(
             time.sleep(0.02)
         producer.flush()
         for delivery in acknowledged:
-            delivery.result(timeout=30)  # Raises the error of a failed record.
+            delivery.result(timeout=30)  # The call raises the error of a record that could not be produced.
         return len(acknowledged)
 
 
 def _await(done: Any, group: MemberGroup, goal: str, patience: float = 45) -> None:
-    """Wait until `done()` is true. Raise DemoFailed after `patience` seconds without progress."""
+    """Wait until `done()` is true; raise DemoFailed after `patience` seconds without a new report."""
     count, changed_at = -1, time.monotonic()
     while not done():
         now = len(group.reports.rows) + len(group.reports.events)
@@ -286,7 +287,7 @@ def _title(plan: DemoPlan) -> str:
 
 @contextlib.contextmanager
 def _broker() -> Generator[str]:
-    """Run the embedded broker in a process of its own, and yield its HOST:PORT."""
+    """Run the embedded broker in its own process, and yield its HOST:PORT."""
     parent_end, child_end = _PROCESSES.Pipe()
     process = _PROCESSES.Process(target=_serve, args=(child_end,), name="kproto broker", daemon=True)
     process.start()

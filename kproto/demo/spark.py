@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_PATIENCE = 60.0  # Seconds to wait for the last rows after the producer has finished.
+_PATIENCE = 60.0  # The seconds to wait for the last rows after all records were produced.
 
 
 class HourlyQuery:
@@ -34,9 +34,10 @@ class HourlyQuery:
         self._spark, self._query = spark, query
 
     def result(self, produced: int) -> dict[tuple[str, int], Total]:
-        """Return the totals per (origin, hour in ms UTC) once `produced` departures were read.
+        """Wait until `produced` departures are read; return (origin, hour in ms UTC) -> totals.
 
-        After a minute, the method returns the totals that exist by then.
+        If these departures are not read within a minute, the totals of the departures read so far are
+        returned.
         """
         from pyspark.sql import functions as f
 
@@ -53,9 +54,9 @@ class HourlyQuery:
 
 @contextlib.contextmanager
 def hourly_query(bootstrap: str, topic: str, command_config: Path | None = None) -> Generator[HourlyQuery]:
-    """Start Spark and the query. `command_config` is Java's client.properties for a secured cluster.
+    """Start Spark and the query; `command_config` is the client.properties of a secured cluster.
 
-    Raises MissingExtra if PySpark or Java is missing; the message says what to install.
+    Raises MissingExtra, which says what to install, if PySpark or Java is missing.
     """
     from consumer.spark import session
 
@@ -109,9 +110,9 @@ def _start(
 
 @contextlib.contextmanager
 def _stderr_into(path: Path) -> Generator[None]:
-    """Redirect stderr to this file, also for processes that start in the block.
+    """Redirect stderr to a file during the block, also for processes that start in it.
 
-    Spark's workers log errors when they end.
+    Otherwise Spark's workers would print errors when they end.
     """
     sys.stderr.flush()
     original = os.dup(2)

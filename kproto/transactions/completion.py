@@ -1,13 +1,13 @@
 """The end of a transaction: by EndTxn, by its timeout, or by the next producer.
 
-* X2: a transaction is committed or aborted only once, and the request is answered immediately. The markers
-  are then written to every partition of the transaction.
+* X2: a transaction is committed or aborted only once, and the request is answered immediately. After that,
+  the markers are written to every partition of the transaction.
 * X4: from EndTxn v5 on each end starts a new epoch (KIP-890). Late requests of the old transaction are
   fenced. A producer that did not receive the response retries with the old epoch, and receives the same
-  response. A transaction that the coordinator aborts also ends in a new epoch.
+  response. If the coordinator aborts a transaction, the epoch also changes.
 * Up to EndTxn v4 the epoch does not change. A second EndTxn with the same decision therefore counts as a
   retry.
-* A producer without an open transaction may abort from v5 on, but not commit.
+* From v5 on, a producer without an open transaction may abort, but not commit.
 * If the epochs of a producer id are exhausted, the transactional id gets a new producer id when the markers
   have been written.
 
@@ -48,7 +48,7 @@ def prepare_end(
     bumps_epoch: bool,
     reason: str,
 ) -> None:
-    """Decide how the transaction ends, and request its markers (X2, X4)."""
+    """Move a transaction to PrepareCommit or PrepareAbort, and request its markers (X2, X4)."""
     if bumps_epoch:
         if txn.is_epoch_exhausted:
             txn.next_producer_id = context.new_producer_id()
@@ -62,7 +62,7 @@ def prepare_end(
 
 
 def complete(context: TransactionContext, txn: TransactionMetadata, event: MarkersWritten) -> None:
-    """Complete the transaction, whose markers are in all logs."""
+    """Complete a transaction after its markers have been written to all logs."""
     if txn.next_producer_id != NO_PRODUCER_ID:
         txn.previous_producer_id, txn.producer_id, txn.epoch = txn.producer_id, txn.next_producer_id, 0
         txn.next_producer_id = NO_PRODUCER_ID
@@ -86,7 +86,7 @@ def refuse_unknown_id(context: TransactionContext, txn: TransactionMetadata, cal
     send_error(context, call, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-# The handlers of EndTxn up to v4, which keeps the epoch.
+# The handlers of EndTxn up to v4, which does not change the epoch.
 
 
 def end_v4(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
@@ -106,7 +106,7 @@ def refuse_without_transaction(
 
 
 def repeat_end_v4(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
-    """Answer a retry with NONE, and the opposite decision with INVALID_TXN_STATE."""
+    """Answer NONE to a retry, and INVALID_TXN_STATE to a request with the opposite decision."""
     send_error(context, call, _owner_error(txn, call) or _decision_error(txn, call))
 
 
@@ -118,11 +118,11 @@ def repeat_end_before_completion_v4(
     send_error(context, call, error)
 
 
-# The handlers of EndTxn from v5 on: each end starts a new epoch.
+# The handlers of EndTxn from v5 on, which starts a new epoch each time.
 
 
 def end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
-    """End the open transaction, and return the producer's next epoch or next producer id."""
+    """End the open transaction, and answer with the producer's next epoch or next producer id."""
     if error := _owner_error(txn, call):
         send_error(context, call, error)
     else:
@@ -141,7 +141,7 @@ def abort_without_transaction(
 
 
 def repeat_end(context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall) -> None:
-    """Repeat the response to a retry; treat any other request as one without a transaction."""
+    """Repeat the response to a retry; handle other requests as `abort_without_transaction` does."""
     if not _is_retry(txn, call.request):
         abort_without_transaction(context, txn, call)
     elif error := _decision_error(txn, call):
@@ -155,7 +155,7 @@ def repeat_end_before_completion(
 ) -> None:
     """Answer CONCURRENT_TRANSACTIONS to a retry, and PRODUCER_FENCED to any other epoch.
 
-    Before the markers are written, only a retry of the same EndTxn is expected.
+    While the markers are being written, the only valid request is a retry of the same EndTxn.
     """
     if call.request.producer_id != txn.producer_id:
         send_error(context, call, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -173,13 +173,13 @@ def _owner_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
 
 
 def _decision_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
-    """Return NONE if the request repeats the decision, otherwise INVALID_TXN_STATE."""
+    """Return NONE if the request repeats the decision to commit or abort, else INVALID_TXN_STATE."""
     committed = txn.state in (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
     return ErrorCode.NONE if call.request.committed == committed else ErrorCode.INVALID_TXN_STATE
 
 
 def _is_retry(txn: TransactionMetadata, request: EndTxnRequest) -> bool:
-    """Return whether the request has the producer id and epoch from before the last EndTxn."""
+    """Return whether the request has the producer id and epoch that preceded the last EndTxn."""
     if request.producer_id == txn.producer_id:
         return request.producer_epoch + 1 == txn.epoch
     was_exhausted = request.producer_id == txn.previous_producer_id and request.producer_epoch == LAST_EPOCH
@@ -194,7 +194,7 @@ def _end_in_new_epoch(context: TransactionContext, txn: TransactionMetadata, cal
     else:
         response = _end_response(txn.next_producer_id, 0)
     context.reply(call, response)
-    # As in Kafka, the response precedes `WriteMarkers`.
+    # As in Kafka, the response is sent before the action `WriteMarkers`.
     context.actions[first:] = reversed(context.actions[first:])
 
 

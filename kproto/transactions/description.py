@@ -1,7 +1,8 @@
 """DescribeTransactions and ListTransactions (KIP-664).
 
 Follows TransactionCoordinator.handleDescribeTransactions and TransactionStateManager.listTransactionStates of
-Kafka 4.3. Kafka reads the pattern of KIP-1152 with RE2, kproto with Python's `re`.
+Kafka 4.3. ListTransactions may filter by a pattern (KIP-1152), for which Kafka uses RE2 and kproto Python's
+`re`.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 * X1: only the current owner of the transactional id, in its newest epoch, adds partitions. The first
   partition starts the transaction and its timeout.
-* X6: older clients add a partition before they write to it. Newer clients only write (KIP-890); the broker
-  that receives the write then adds the partition, or verifies that an older client has added it.
-* Either all partitions of a request are added, or none. If one of them does not exist, the others get the
-  error OPERATION_NOT_ATTEMPTED.
-* X3: while a transaction is being completed, no partition is added to the next one.
+* X6: older clients add a partition to the transaction before they write to it. Newer clients write without it
+  (KIP-890): the broker that receives the write adds the partition. For an older client, this broker verifies
+  that the partition was added.
+* Either all partitions of a request are added, or none. If one partition does not exist, the other partitions
+  have the error OPERATION_NOT_ATTEMPTED.
+* X3: while a transaction is being completed, no partition is added to the next transaction.
 
 Follows TransactionCoordinator.handleAddPartitionsToTransaction and handleVerifyPartitionsInTransaction, and
 KafkaApis.handleAddPartitionsToTxnRequest, of Kafka 4.3.
@@ -31,7 +32,7 @@ from .state import (
 
 @dataclass(slots=True)
 class PartitionsRequest:
-    """A request to add or to verify partitions, with the resulting error code of each."""
+    """A request to add or verify partitions, with the resulting error code of each partition."""
 
     producer_id: int
     epoch: int
@@ -41,7 +42,7 @@ class PartitionsRequest:
     )
 
     def set_code(self, code: ErrorCode) -> None:
-        """Set the same result for every partition."""
+        """Set the same error code for every partition."""
         self.codes = dict.fromkeys(self.partitions, code)
 
     @property
@@ -79,7 +80,7 @@ def refuse_unknown_id(
 
 
 def add_partitions(context: TransactionContext, txn: TransactionMetadata, request: PartitionsRequest) -> None:
-    """Start a transaction with these partitions, or add them to the open one."""
+    """Start a transaction with the partitions, or add them to the open transaction."""
     error = owner_error(txn, request.producer_id, request.epoch)
     request.set_code(error)
     if error is ErrorCode.NONE:

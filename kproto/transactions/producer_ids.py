@@ -3,9 +3,9 @@
 * X1, X4: each producer that takes a transactional id receives the next epoch, so the former producer is
   fenced. The request need not contain a producer id or an epoch.
 * A request with a producer id and epoch lets the producer continue after an error (KIP-360). The producer
-  must be the current owner. If it did not receive its newest epoch, the response is repeated. Any other
-  producer is fenced.
-* When the epochs are exhausted, the producer receives another producer id with epoch 0.
+  must be the current owner. If it did not receive its newest epoch, the response with this epoch is repeated.
+  Any other producer is fenced.
+* When the epochs of a producer id are exhausted, the producer receives another producer id with epoch 0.
 * X3: a transactional id cannot be taken while its transaction is being completed. An open transaction is
   aborted first. In both cases the producer must retry.
 
@@ -44,7 +44,7 @@ class ProducerIdentity(NamedTuple):
 def read_identity(request: InitProducerIdRequest) -> ProducerIdentity | None:
     """Return the producer id and epoch of the request, or None if it has neither.
 
-    Raises ValueError if the request has only one of them.
+    Raises ValueError if the request has a producer id without an epoch, or an epoch without a producer id.
     """
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise ValueError
@@ -54,7 +54,7 @@ def read_identity(request: InitProducerIdRequest) -> ProducerIdentity | None:
 
 
 def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
-    """Create the transactional id with a new producer id and epoch 0; ignore those of the request."""
+    """Create the transactional id with a new producer id and epoch 0, whatever the request has."""
     txn.producer_id, txn.epoch = context.new_producer_id(), 0
     _take_id(context, txn, call)
 
@@ -72,7 +72,7 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
         if identity.epoch != txn.last_epoch:
             send_error(context, call, ErrorCode.PRODUCER_FENCED)
             return
-        # A retry of a request that succeeded. Kafka rejects it if the epochs were exhausted.
+        # The request retries one that succeeded. Kafka rejects such a retry if the epochs were exhausted.
     else:
         txn.last_epoch = NO_EPOCH if identity is None else txn.epoch
         if txn.is_epoch_exhausted:
@@ -87,7 +87,7 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
 def abort_for_new_producer(
     context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall
 ) -> None:
-    """Abort the open transaction in a new epoch. The producer must retry."""
+    """Abort the open transaction in a new epoch, and answer that the producer must retry."""
     if _may_own(txn, read_identity(call.request)):
         send_error(context, call, ErrorCode.CONCURRENT_TRANSACTIONS)
         prepare_end(
@@ -112,7 +112,8 @@ def wait_for_completion(
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
     """Return whether a producer may take the transactional id.
 
-    The request must have no producer id, the current one, or the previous one with its epochs exhausted.
+    It may if the request has no producer id, the current producer id, or the previous one with its last
+    epoch.
     """
     return (
         identity is None

@@ -1,7 +1,8 @@
-"""Error responses of the transaction coordinator, and results of partitions.
+"""Error responses of the transaction coordinator, and the parts of responses about partitions.
 
 * Clients that do not know PRODUCER_FENCED yet receive INVALID_PRODUCER_EPOCH (KIP-588).
-* AddPartitionsToTxn of clients has no error code for the whole request, so every partition has the error.
+* In the versions of AddPartitionsToTxn for clients, a response has no error code for the whole request, so
+  every partition has the error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ..messages.init_producer_id import InitProducerIdRequest, InitProducerIdRes
 from ..wire.message import Message
 from .state import TransactionContext, TransactionPartition
 
-# The first version whose clients know PRODUCER_FENCED (KIP-588).
+# The first version of each request whose clients know PRODUCER_FENCED (KIP-588).
 _PRODUCER_FENCED_VERSION: Final[Mapping[type[Message], int]] = {
     InitProducerIdRequest: 4,
     AddPartitionsToTxnRequest: 2,
@@ -50,9 +51,9 @@ def code_for_version(request: Message, version: int, code: ErrorCode) -> ErrorCo
 
 
 def error_response(request: Message, code: ErrorCode, version: int) -> Message:
-    """Return a response that reports only an error.
+    """Return the response that rejects the whole request with an error.
 
-    Raises TypeError for a request whose response cannot report an error of the whole request.
+    Raises TypeError if the response to this request has no field for an error of the whole request.
     """
     match request:
         case InitProducerIdRequest():
@@ -82,7 +83,7 @@ def error_response(request: Message, code: ErrorCode, version: int) -> Message:
 def with_one_code(
     topics: Iterable[AddPartitionsToTxnTopic], code: ErrorCode
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Return `code` for every partition of a request, with one entry per listed topic."""
+    """Return the results for `topics`, with the error code `code` for every partition."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,

@@ -1,4 +1,4 @@
-"""Settings of the transaction coordinator, with Kafka's names (`_` for `.`) and defaults."""
+"""Settings of the transaction coordinator, with Kafka's defaults, and names (`_` for `.`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSettings:
-    """Settings of a transaction coordinator. `from_properties` reads Kafka's spelling."""
+    """Settings of a transaction coordinator. `from_properties` reads them by Kafka's names."""
 
     # The partition count of `__consumer_offsets`. These partitions take part in transactions, and their
     # leaders coordinate the groups.
@@ -32,7 +32,7 @@ class TransactionSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> TransactionSettings:
-        """Return settings from Kafka's names, as in `{"transaction.max.timeout.ms": "60000"}`.
+        """Return the settings in a mapping such as `{"transaction.max.timeout.ms": "60000"}`.
 
         Raises ConfigError for a name that is not a setting of transactions, and for a value that is not a
         number or out of range.

@@ -1,15 +1,15 @@
 """State of the transaction coordinator: transactional ids, their transactions, and deadlines.
 
 * Only `move` assigns the state of a transaction, along EDGES. Dead is the state of a transactional id that
-  does not exist: `TransactionCoordinator.find` returns a Dead transaction for an unknown id. Moving it to
-  Empty creates the id, and moving it to Dead deletes the id.
+  does not exist: `TransactionCoordinator.find` returns a Dead transaction for an unknown id. A move from Dead
+  to Empty creates the transactional id, and a move to Dead deletes it.
 * PrepareCommit and PrepareAbort last from the decision until the markers are in all logs. `WriteMarkers`
   requests the markers, and `MarkersWritten` reports that they have been written.
 * The deadline of a transaction follows from its state, and is set by `move`. It is `NEVER` in states without
   a deadline. The coordinator keeps all deadlines in order.
 
 Follows TransactionMetadata and TransactionState of Kafka 4.3. Kafka's state PrepareEpochFence lasts only
-while the log is written. kproto writes no log, so the state does not exist.
+while Kafka writes to its log. kproto writes no log, so that it has no such state.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .settings import TransactionSettings
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
-# The last epoch that a producer receives. One more epoch is kept free to fence the producer that has it
-# (TransactionMetadata.isEpochExhausted).
+# The last epoch that a producer receives. One more epoch remains to fence the producer with the last epoch
+# (Kafka's TransactionMetadata.isEpochExhausted).
 LAST_EPOCH: Final = 2**15 - 2
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -74,7 +74,7 @@ EDGES: dict[TransactionState, frozenset[TransactionState]] = {
 
 
 class MarkersWritten(msgspec.Struct, frozen=True):
-    """The markers that a `WriteMarkers` requested are in the logs."""
+    """The event that the markers of a `WriteMarkers` have been written to the logs."""
 
     transactional_id: str
 
@@ -83,10 +83,10 @@ TransactionEvent: TypeAlias = "RequestReceived[Message] | MarkersWritten | Tick"
 
 
 class WriteMarkers(msgspec.Struct, frozen=True):
-    """Write an end marker to the log of each of these partitions, then step `MarkersWritten`.
+    """Write a commit or abort marker to each partition's log, then step with `MarkersWritten`.
 
-    A partition of `__consumer_offsets` stands for the offsets of its groups. A partition that has been
-    deleted is skipped. `reason` is a phrase for logs.
+    If a partition belongs to `__consumer_offsets`, the marker ends the pending offset commits of its groups.
+    Partitions that have been deleted are skipped. `reason` is a phrase for logs.
     """
 
     transactional_id: str
@@ -117,8 +117,8 @@ class TransactionMetadata:
     state: TransactionState = S.DEAD
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
-    # The epoch and producer id before the newest ones. A producer that did not receive the newest ones
-    # retries with these (KIP-360, KIP-890).
+    # The previous epoch and producer id. A producer that did not receive the newest ones retries with these
+    # (KIP-360, KIP-890).
     last_epoch: int = NO_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
     # The producer id that replaces an exhausted one when the markers have been written.
@@ -147,7 +147,7 @@ class TransactionCoordinator:
     topics: PartitionCounts | None = None
     transactions: dict[str, TransactionMetadata] = field(default_factory=dict[str, TransactionMetadata])
     next_producer_id: int = 0
-    # The deadline of each transaction.
+    # Transactional id -> its deadline in ms.
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, transactional_id: str) -> TransactionMetadata:
@@ -157,7 +157,7 @@ class TransactionCoordinator:
 
 @dataclass(slots=True)
 class TransactionContext:
-    """The context of one `step`: the coordinator, the time, and the actions collected so far."""
+    """The context of one call of `step`: the coordinator, the time, and the actions to return."""
 
     coordinator: TransactionCoordinator
     now: int
@@ -196,9 +196,9 @@ def move(context: TransactionContext, txn: TransactionMetadata, state: Transacti
 
 
 def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
-    """Return when an open transaction is aborted, or when an unused transactional id expires."""
+    """Return the time of an open transaction's abort, or of an unused transactional id's expiration."""
     if txn.state is S.ONGOING:
-        # As in Kafka, the transaction is aborted when more than its timeout has passed.
+        # As in Kafka, a transaction is aborted only after more than its timeout.
         return txn.started_at + txn.timeout_ms + 1
     if txn.state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT):
         return txn.changed_at + settings.transactional_id_expiration_ms
@@ -208,7 +208,7 @@ def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
 def offsets_partition(group_id: str, settings: TransactionSettings) -> TransactionPartition:
     """Return the partition that stores a group's offsets (R169, GroupCoordinatorService.partitionFor).
 
-    A transaction that commits offsets of the group includes this partition.
+    A transaction that commits offsets of the group contains this partition.
     """
     return OFFSETS_TOPIC, _java_hash(group_id) % settings.offsets_topic_num_partitions
 

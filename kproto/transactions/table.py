@@ -12,7 +12,8 @@ States and transitions:
   epoch 0.
 * Empty, CompleteCommit, CompleteAbort -> Ongoing: the first partition is added. The transaction stays open
   until EndTxn, until its timeout, or until another producer takes the transactional id.
-* Ongoing -> PrepareCommit, PrepareAbort: the decision is made. The markers are being written.
+* Ongoing -> PrepareCommit, PrepareAbort: the coordinator decides to commit or abort, and the markers are
+  being written.
 * PrepareCommit -> CompleteCommit, PrepareAbort -> CompleteAbort: the markers are in all logs. The next
   transaction may begin.
 * Empty, CompleteCommit, CompleteAbort -> Empty: a producer takes the transactional id again, in a new epoch.
@@ -22,8 +23,8 @@ States and transitions:
 
 Rules:
 
-* X1: at any time one producer owns the transactional id: the one with its producer id and newest epoch. All
-  others are fenced with PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING.
+* X1: at any time one producer owns the transactional id: the producer with its producer id and newest epoch.
+  All other producers are fenced with PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING.
 * X2: a decision to commit or abort is never revoked, and every open transaction is decided within its
   timeout.
 * X3: while markers are being written, every other request for the transactional id is answered
@@ -79,7 +80,7 @@ NEW_EPOCH_VERSION: Final = 5  # EndTxn, KIP-890
 
 
 class TransactionEventKind(Enum):
-    """The events of a transactional id, which are the rows of the table."""
+    """The kinds of events of a transactional id, which are the rows of the table."""
 
     INIT = "InitProducerId"
     ADD = "AddPartitionsToTxn or AddOffsetsToTxn"
@@ -98,8 +99,8 @@ EVENTS: Final = (RequestReceived, MarkersWritten, Tick)
 def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int) -> list[TransactionAction]:
     """Apply `event` at the time `now` and return the actions to perform, in order.
 
-    `now` is in ms and never decreases. Raises TypeError if `event` is not one of EVENTS, if it is a request
-    that is not in REQUESTS, or if `now` is not an int.
+    `now` is in ms and never decreases. Raises TypeError if the type of `event` is not in EVENTS, if the type
+    of a request is not in REQUESTS, or if `now` is not an int.
     """
     if type(event) not in EVENTS:
         names = ", ".join(event_type.__name__ for event_type in EVENTS)
@@ -125,8 +126,8 @@ def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int)
 def next_deadline(coordinator: TransactionCoordinator) -> int | None:
     """Return the time in ms by which `step` must receive the next `Tick`, or None.
 
-    The time may be earlier than the next deadline, but never later. A Tick at which no deadline has passed
-    updates the time.
+    The time may be earlier than the next deadline, but never later. After a Tick without an expired deadline,
+    call this function again.
     """
     return coordinator.deadlines.earliest()
 
@@ -138,7 +139,8 @@ def _dispatch(
     TABLE[kind, txn.state].act(context, txn, event)
 
 
-# The handlers of requests. They validate what does not depend on the state, and dispatch to the table.
+# The handlers of requests. They validate the fields that do not depend on the state, and dispatch to the
+# table.
 
 
 def _on_init_producer_id(context: TransactionContext, call: RequestReceived[InitProducerIdRequest]) -> None:
@@ -208,7 +210,7 @@ def _partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> list[tuple[str,
 def _topic_results(
     topics: Sequence[AddPartitionsToTxnTopic], added: PartitionsRequest
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Return the results by topic; if all are equal, with one entry per topic of the request."""
+    """Return the partitions' results by topic; if no partition is missing, in the request's form."""
     if E.UNKNOWN_TOPIC_OR_PARTITION in added.codes.values():
         return group_by_topic(added.codes)
     return with_one_code(topics, added.code)
@@ -265,7 +267,7 @@ REQUESTS: Final = frozenset(_REQUEST_HANDLERS)
 # CompleteAbort.
 
 _NOT_OWNER = (E.INVALID_PRODUCER_ID_MAPPING, E.PRODUCER_FENCED)
-# Clients that do not know PRODUCER_FENCED receive INVALID_PRODUCER_EPOCH.
+# Clients of old versions receive INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 _NOT_OWNER_V4 = (*_NOT_OWNER, E.INVALID_PRODUCER_EPOCH)
 _FENCED = (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH)
 _END_STATES = (S.PREPARE_COMMIT, S.PREPARE_ABORT)

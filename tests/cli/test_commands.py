@@ -119,7 +119,7 @@ HEARTBEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("decode nothing-of-the-kind!", "an existing file, or hex"),
         ("decode --lines 00", "allowed only without other arguments: each line"),
         ("broker --topic flights:x", "NAME:PARTITIONS"),
-        ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; each topic once; a:1"),
+        ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; each topic may be given once; a:1"),
         ("broker --user alice:secret", "--user='alice' is not allowed; with a SASL listener"),
         (
             "broker --set sasl.enabled.mechanisms=OAUTHBEARER",
@@ -408,7 +408,7 @@ def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["--help"])
     help_text = " ".join(capsys.readouterr().out.split())
-    assert "2 wrong usage, 130 Ctrl-C." in help_text
+    assert "2 invalid arguments; 130 Ctrl-C." in help_text
 
 
 @pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0 --trace", "watch {} --listen 127.0.0.1:0"])
