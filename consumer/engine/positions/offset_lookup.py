@@ -1,15 +1,16 @@
-"""Looks up start offsets: the group's committed offset, or the offset that a reset policy chooses.
+"""Looks up start offsets: the committed offset of the group, or the offset that a reset policy chooses.
 
 Rules:
 
 * An error never counts as "no commit". Only a response without a committed offset leads to a reset (I7).
-* A partition without a commit that was created after the group's first assignment starts where
-  `on_new_partition` says (by default earliest), every other one where `auto_offset_reset` says (M206). The
-  member knows how many partitions the topic had at that first assignment. If no member knows the number, a
-  partition is new if other partitions of its topic have commits.
-* The policy is applied once for each partition; retries look up the same timestamp.
+* A partition without a commit that was created after the group's first assignment starts where the option
+  `on_new_partition` says (by default at the earliest offset). Every other partition without a commit starts
+  where `auto_offset_reset` says (M206). The member knows the number of partitions that the topic had at that
+  first assignment. If no member knows the number, a partition is new if other partitions of its topic have
+  commits.
+* The policy is applied once for each partition. Retries look up the same timestamp.
 * The start offset that a policy chose is committed before any record is returned (`group.initial_commits`).
-* OFFSET_OUT_OF_RANGE has its own policy, `on_out_of_range`.
+* After OFFSET_OUT_OF_RANGE another policy applies: `on_out_of_range`.
 * Every reset is reported with its reason.
 """
 
@@ -56,13 +57,13 @@ from .partition_states import FetchState, OffsetReset, PartitionState
 Waiting = dict[TopicPartition, PartitionState]
 
 UNSAID = "the response does not contain it"
-# The timestamp to look up if the leader returns no offset. A log without records has no maximum timestamp,
-# and a log without tiered segments has no latest tiered offset.
+# Special timestamp -> the one to look up instead if the leader returns no offset. A log without records has
+# no maximum timestamp, and a log without tiered segments has no latest tiered offset.
 WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
 class OffsetLookup:
-    """Looks up the position of partitions that are INITIALIZING or in AWAIT_RESET."""
+    """Looks up the positions of the partitions in the states INITIALIZING and AWAIT_RESET."""
 
     def __init__(
         self,
@@ -77,8 +78,8 @@ class OffsetLookup:
         self._committer = committer
         self._finding: Waiting = {}
         self._listing: Waiting = {}
-        # From the last assignment: whether it belongs to the group's first generation, and the partition
-        # counts of the topics in the first generation.
+        # Values of the last assignment: whether it belongs to the group's first generation, and the number of
+        # partitions that each topic had in the first generation.
         self.first = False
         self.existed: Mapping[str, int] = {}
 
@@ -123,7 +124,8 @@ class OffsetLookup:
         topics = {partition.topic for partition in states}
         wanted = set(states)
         if core.options.on_new_partition != core.options.auto_offset_reset:
-            # Commits of other partitions of the topic show whether one without a commit is new.
+            # A partition without a commit is new if other partitions of its topic have commits, so their
+            # offsets are requested as well.
             for topic in topics:
                 known = core.view.topics.get(topic)
                 if known is not None:
@@ -139,7 +141,7 @@ class OffsetLookup:
         self._mark_in_flight(states, self._finding)
 
     def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
-        """Return a response handler that calls `then` with the partitions whose epoch is unchanged."""
+        """Return a response handler, which calls `then` with the partitions whose epoch is unchanged."""
         requested = [(state, state.epoch) for state in states.values()]
         core = self._core
         for leader in dict.fromkeys(map(core.view.leader, states)):
@@ -160,7 +162,10 @@ class OffsetLookup:
 
     @staticmethod
     def _mark_in_flight(states: Waiting, waiting: Waiting) -> None:
-        """Mark the lookups as in flight. Call it after the send, which Ctrl-C may interrupt."""
+        """Mark the lookups as in flight.
+
+        The caller has sent the request, because Ctrl-C may interrupt the send.
+        """
         for partition, state in states.items():
             state.lookup_pending = True
             waiting.pop(partition, None)
@@ -241,7 +246,7 @@ class OffsetLookup:
     def _without_commit(self, state: PartitionState, *, others_committed: bool) -> None:
         """Apply the reset policy for a partition without a committed offset.
 
-        `others_committed`: whether other partitions of its topic have a committed offset.
+        `others_committed` says whether other partitions of its topic have a committed offset.
         """
         options = self._core.options
         if self._is_new(state, others_committed):
@@ -256,7 +261,7 @@ class OffsetLookup:
         state.await_reset(OffsetReset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
 
     def _saves(self) -> bool:
-        """Return whether the start offset of a reset is committed."""
+        """Return whether start offsets that a reset policy chooses have to be committed."""
         options = self._core.options
         return self._core.group_status.in_group and options.group_id is not None and not options.as_java
 
@@ -272,16 +277,16 @@ class OffsetLookup:
         return others_committed and not self.first
 
     def _timestamp(self, policy: str) -> int:
-        """Return the ListOffsets timestamp of a policy."""
+        """Return the timestamp of ListOffsets that stands for a reset policy."""
         duration = duration_ms(policy)
         if duration is not None:
             return max(0, self._core.wall() - duration)
         return EARLIEST if policy == "earliest" else LATEST
 
     def out_of_range(self, state: PartitionState, why: str = "") -> None:
-        """Reset a partition after OFFSET_OUT_OF_RANGE, once its buffer is empty.
+        """Reset a partition after OFFSET_OUT_OF_RANGE. Its buffer must be empty.
 
-        Repeated resets in a row are delayed by a growing backoff.
+        The second and later resets in a row are delayed by a growing backoff.
         """
         options = self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
@@ -297,13 +302,13 @@ class OffsetLookup:
         state.reset_count += 1
 
     def reset_recreated(self, state: PartitionState) -> None:
-        """Reset a partition after its topic was re-created: the position is in the old topic (M206.6)."""
+        """Reset a partition whose topic was re-created: its position belongs to the old topic (M206.6)."""
         policy = self._core.options.on_new_partition
         unread = state.has_position and not state.has_returned and state.has_committed(state.position)
         ours = self._core.group_status.in_group
         if ours and (state.state is FetchState.INITIALIZING or (unread and policy != "none")):
-            # An earlier owner of the partition may have noticed the new topic before, and committed an offset
-            # in it.
+            # An earlier owner of the partition may have noticed the new topic first, and have committed an
+            # offset in the new topic.
             state.on_topic_recreated()
             state.is_new = True
             state.await_committed_offset()
@@ -323,7 +328,8 @@ class OffsetLookup:
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
-                self._metadata.need()  # the Metadata response marks the partition dirty again
+                # the Metadata response marks all partitions dirty, so that this one is visited again
+                self._metadata.need()
                 self._listing.pop(partition, None)
             else:
                 nodes.setdefault(leader, {})[partition] = state
@@ -377,7 +383,8 @@ class OffsetLookup:
     def _listed(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
         """Apply the offset that a leader returned for a reset."""
         if offset < 0:
-            # No record has this timestamp or a later one: start at the end, as Kafka's by_duration does.
+            # No record has this timestamp or a later one. The partition starts at the end, as with Kafka's
+            # by_duration.
             instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
             if instead is None:
                 self._report_and_retry([state], "ListOffsets", "the leader returned no offset")

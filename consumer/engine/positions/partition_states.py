@@ -1,21 +1,22 @@
-"""The state of each assigned partition: its position, its buffered fetches, and what has to be committed.
+"""The state of each assigned partition: its position, its buffered fetches, and its uncommitted offset.
 
 Rules:
 
-* `position` is the offset of the next record to return. `fetch_offset` is the offset behind the buffered
-  records. `processed` is the position at the last poll. Automatic commits stop there, because only a further
+* `position` is the offset of the next record to return. `fetch_offset` is the offset after the last buffered
+  record. `processed` is the position at the last poll. Automatic commits stop there, because only a further
   poll confirms that the returned records are processed.
-* The committed offset is certain once every commit has been answered. A commit without a response (queued, in
-  flight, timed out) may still change it. Until a later commit is acknowledged, the partition therefore counts
-  as uncommitted.
+* The committed offset is certain if every commit has got a response. A commit without a response (queued, in
+  flight, timed out) may still change the committed offset. Until a later commit is acknowledged, the
+  partition therefore counts as uncommitted.
 * Every seek, reset and assignment gives the partition a new `epoch` that was never used before. A response to
   a request of an earlier epoch is ignored, so the last seek wins over everything in flight (I8).
 * Records are returned only if the partition is FETCHING, not paused and not being revoked, its assigned
   callback has returned, and its start offset is committed if that is required (`start_uncommitted`, rule
   M206).
-* A pause changes nothing else: buffered records and positions are kept.
-* Every change marks the partition dirty, and the other parts only visit dirty partitions. An event therefore
-  costs nothing for the other partitions. Scheduled visits are kept in the order of their times.
+* A pause keeps buffered records and positions.
+* Every change marks the partition dirty, and the other parts of the engine only visit dirty partitions. An
+  event therefore costs nothing for the other partitions. Scheduled visits are kept in the order of their
+  times.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ MAX_FETCHES = 2
 
 
 class FetchState(Enum):
-    """What a partition waits for (Java's SubscriptionState.FetchStates)."""
+    """The state of a partition: what it waits for (Java's SubscriptionState.FetchStates)."""
 
     INITIALIZING = "initializing"  # the group's committed offset
     AWAIT_RESET = "await reset"  # the offset that the reset policy or seek_to() names
     AWAIT_VALIDATION = "await validation"  # whether the log was truncated below the position (KIP-320)
-    FETCHING = "fetching"  # nothing: it has a position
+    FETCHING = "fetching"  # nothing: the partition has a position
 
 
 S = FetchState
@@ -58,19 +59,19 @@ EDGES: Edges[FetchState] = {
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
-    """A start offset to be looked up at the leader: the timestamp of ListOffsets, and the reason."""
+    """A lookup of a start offset at the leader: the timestamp of ListOffsets, and the reason of the reset."""
 
     timestamp: int
     reason: str
-    # Whether the offset is committed before the first record is returned, because the group has no commit
-    # (M206).
+    # Whether the offset is committed before the first record is returned. This is required if the group has
+    # no commit (M206).
     save: bool = False
-    # The previous position, which is not in the log.
+    # The previous position, which is not in the log; None if there was none.
     before: int | None = None
 
 
 class PartitionState:
-    """One assigned partition. Its attributes may be read; change them through its methods only."""
+    """One assigned partition. Other modules may read its attributes; only its methods change them."""
 
     __slots__ = (
         "_home",
@@ -121,20 +122,20 @@ class PartitionState:
     ) -> None:
         self._home = home
         self.partition = partition
-        self.topic_id = topic_id  # id of the topic that the position belongs to; None until it is known
+        self.topic_id = topic_id  # Id of the topic that the position belongs to; None until the id is known.
         self.state = FetchState.INITIALIZING
         self.position = 0
         self.processed: int | None = None
-        self.leader_epoch: int | None = None  # of the last record before the position
-        self.validated: int | None = None  # the leader epoch for which the position was validated
+        self.leader_epoch: int | None = None  # The leader epoch of the last record before the position.
+        self.validated: int | None = None  # The leader epoch for which the position was validated.
         self.fetch_offset = 0
-        self.has_returned = False  # whether records were returned since the position was set
-        self.committed: int | None = None  # the group's committed offset, as last confirmed
-        self.pending_commit: object | None = None  # the last commit without a response
+        self.has_returned = False  # Whether records were returned after the position was set.
+        self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
+        self.pending_commit: object | None = None  # The last commit that has not got a response.
         self.reset: OffsetReset | None = None
-        self.reset_count = (
-            0  # resets in a row because of OFFSET_OUT_OF_RANGE, with at most one fetch between two of them
-        )
+        # Number of resets in a row because of OFFSET_OUT_OF_RANGE. Between two of them there was at most one
+        # fetch.
+        self.reset_count = 0
         self.start_uncommitted = False
         self.paused = False
         self.revoking = False
@@ -143,7 +144,7 @@ class PartitionState:
         self.released = False
         self.epoch = home.next_epoch()
         self.lookup_pending = False
-        self.extra_fetch_open = False  # whether a fetch without a session is in flight for the partition
+        self.extra_fetch_open = False  # Whether a fetch without a session is in flight for the partition.
         self.retry_at = 0
         self.failures = 0
         # The offset at which the last fetch without a session returned no records.
@@ -153,13 +154,13 @@ class PartitionState:
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
-        # `replica` is the follower to fetch from until `replica_until` (KIP-392). The leader gets no rack
-        # until `no_rack_until`. `replica_failures` counts the failures of followers in a row.
+        # `replica` is the follower to fetch from until `replica_until` (KIP-392). Fetches to the leader
+        # contain no rack until `no_rack_until`. `replica_failures` counts the failures of followers in a row.
         self.replica: int | None = None
         self.replica_until = self.no_rack_until = self.replica_failures = 0
 
     def set_position(self, offset: int, leader_epoch: int | None = None) -> None:
-        """Set the position to an offset of the group, of a leader, or of a seek."""
+        """Set the position to a committed offset, to an offset of the leader's log, or to that of a seek."""
         self._invalidate()
         move(self, FetchState.FETCHING, EDGES)
         self.position = self.fetch_offset = offset
@@ -170,20 +171,20 @@ class PartitionState:
         self._home.update_uncommitted(self)
 
     def await_reset(self, reset: OffsetReset) -> None:
-        """Wait for a ListOffsets lookup of the position."""
+        """Make the partition wait for a lookup of its position by ListOffsets."""
         self._invalidate()
         move(self, FetchState.AWAIT_RESET, EDGES)
         self.reset = reset
 
     def await_committed_offset(self) -> None:
-        """Wait for the group's committed offset."""
+        """Make the partition wait for the lookup of its committed offset."""
         self._invalidate()
         move(self, FetchState.INITIALIZING, EDGES)
 
     def await_validation(self) -> None:
-        """Wait until the leader confirms that the log was not truncated below the position.
+        """Make the partition wait until the leader has confirmed that its log contains the position.
 
-        Buffered records are fetched again, since they may come from the truncated part.
+        Buffered records are fetched again, because they may come from a truncated part of the log.
         """
         unsaved, processed, committed = self.start_uncommitted, self.processed, self.committed
         self._invalidate()
@@ -192,19 +193,19 @@ class PartitionState:
         self.fetch_offset = self.position
 
     def on_validated(self, leader_epoch: int | None) -> None:
-        """Allow fetches again: the leader of this epoch has confirmed the position."""
+        """Allow fetches again, because the leader with this epoch has confirmed the position."""
         move(self, FetchState.FETCHING, EDGES)
         self.validated = leader_epoch
         self.lookup_pending = False
         self.mark_dirty()
 
     def on_topic_recreated(self) -> None:
-        """Forget the offsets and epochs of the deleted topic, after a topic was re-created."""
+        """Forget the offsets and epochs of the deleted topic after the topic was re-created."""
         self.committed = self.high_watermark = self.last_stable_offset = self.log_start_offset = None
         self.leader_epoch = self.replica = None
 
     def _invalidate(self) -> None:
-        """Give the partition a new epoch, and drop its buffer, errors and retries."""
+        """Give the partition a new epoch, and drop its buffer, its error and its retries."""
         self.epoch = self._home.next_epoch()
         self.lookup_pending = False
         self.extra_fetch_open = False
@@ -218,13 +219,13 @@ class PartitionState:
         self.mark_dirty()
 
     def mark_dirty(self) -> None:
-        """Have the other parts of the engine visit this partition."""
+        """Mark the partition dirty, so that the other parts of the engine visit it."""
         home = self._home
         if home.states.get(self.partition, self) is self:
             home.dirty[self.partition] = self
 
     def fail(self, error: KprotoError) -> None:
-        """Stop fetching until a seek. `error` is raised after the buffered records have been returned."""
+        """Stop fetching until a seek. Poll raises `error` after it has returned the buffered records."""
         self.error = error
         self.mark_dirty()
 
@@ -240,7 +241,7 @@ class PartitionState:
         self.mark_dirty()
 
     def revoke(self) -> None:
-        """Stop returning records: the partition is being revoked."""
+        """Stop returning records, because the partition is being revoked."""
         self.revoking = True
         self.mark_dirty()
 
@@ -257,14 +258,14 @@ class PartitionState:
     def add_fetch(self, chunk: CompletedFetch) -> None:
         """Add a fetch to the buffer. The next fetch starts at its end."""
         if self.fetches or self.has_returned:
-            self.reset_count = 0  # the reset has led to records beyond the first fetch
+            self.reset_count = 0  # the reset has led to more than one fetch with records
         self.fetches.append(chunk)
         self.fetch_offset = chunk.end
         self.failures = 0
         self.mark_dirty()
 
     def on_records_taken(self, chunk: CompletedFetch) -> None:
-        """Update the position after records of the first buffered fetch were returned."""
+        """Update the position after records of `chunk`, the first buffered fetch, were returned."""
         self._home.returned[self.partition] = self
         self.position = chunk.position
         if chunk.leader_epoch >= 0:
@@ -275,7 +276,7 @@ class PartitionState:
             self.mark_dirty()
 
     def discard_buffer(self) -> None:
-        """Drop the buffer to free memory; the records are fetched again."""
+        """Drop the buffer to free memory. The records are fetched again later."""
         self.epoch = self._home.next_epoch()
         self.extra_fetch_open = False
         self.empty_at = -1
@@ -283,7 +284,7 @@ class PartitionState:
         self.fetch_offset = self.position
 
     def rewind(self, offset: int) -> None:
-        """Return the records from `offset` on again: they did not reach the application."""
+        """Return the records from `offset` on again, because the application has not got them."""
         committed, processed, validated = self.committed, self.processed, self.validated
         self.set_position(offset, self.leader_epoch)
         self.committed, self.validated, self.has_returned = committed, validated, True
@@ -293,9 +294,9 @@ class PartitionState:
     def on_commit_sent(self, offset: int, by: object) -> None:
         """Record that a commit of `offset` was requested.
 
-        The committed offset is uncertain until the commit `by` is answered. With the commit the application
-        confirms the returned records before `offset`, so later automatic commits do not commit a smaller
-        offset.
+        The committed offset is uncertain until the commit `by` gets a response. With the commit the
+        application confirms the returned records before `offset`, so later automatic commits do not commit a
+        smaller offset.
         """
         if self.has_returned and self.has_position and (self.processed or 0) < offset <= self.position:
             self.processed = offset
@@ -306,14 +307,17 @@ class PartitionState:
                 self._home.update_uncommitted(self)
 
     def on_committed(self, offset: int, by: object | None = None) -> None:
-        """Record that the group has committed `offset`; certain if no commit was requested after `by`."""
+        """Record that the group has committed `offset`.
+
+        The offset is certain if no commit was requested after `by`.
+        """
         self.committed = offset
         if self.pending_commit is by:
             self.pending_commit = None
         self._home.update_uncommitted(self)
 
     def has_committed(self, offset: int | None) -> bool:
-        """Return whether the group has certainly committed `offset`."""
+        """Return whether `offset` is certainly the group's committed offset."""
         return self.pending_commit is None and self.committed == offset
 
     @property
@@ -323,7 +327,7 @@ class PartitionState:
 
     @property
     def to_commit(self) -> bool:
-        """Whether records were processed whose commit is not confirmed."""
+        """Whether records were processed and the commit of their offset is not confirmed."""
         return self.has_position and self.processed is not None and not self.has_committed(self.processed)
 
     @property
@@ -353,7 +357,7 @@ class PartitionState:
 
     @property
     def has_more(self) -> bool:
-        """Whether the broker has more records, according to its last response."""
+        """Whether the broker has records after the buffered ones, according to its last response."""
         ends = [end for end in (self.high_watermark, self.last_stable_offset) if end is not None]
         return bool(ends) and self.fetch_offset < min(ends)
 
@@ -372,24 +376,25 @@ class PartitionState:
 
     @property
     def lag(self) -> int | None:
-        """Number of records up to the end of the log, as of the last fetch; None if unknown."""
+        """Number of records from the position to the end of the log at the last fetch; None if unknown."""
         end = self.last_stable_offset if self.last_stable_offset is not None else self.high_watermark
         return None if end is None or not self.has_position else max(0, end - self.position)
 
 
 class SubscriptionState:
-    """All assigned partitions, and which of them are dirty (Java's SubscriptionState)."""
+    """All assigned partitions, and the set of dirty ones (Java's SubscriptionState)."""
 
     def __init__(self) -> None:
         self.states: dict[TopicPartition, PartitionState] = {}
         self.dirty: dict[TopicPartition, PartitionState] = {}
-        # Partitions with returned records that are not processed or not committed yet.
+        # `returned` has the partitions with returned records that are not processed yet, and `_uncommitted`
+        # those with processed records that are not committed yet.
         self.returned: dict[TopicPartition, PartitionState] = {}
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
-        # Number of partitions that were released until now. Callers that hold records compare it to notice a
-        # release.
+        # Number of partitions that were released until now. Callers that hold records compare this number to
+        # notice a release.
         self.losses = 0
 
     def __contains__(self, partition: TopicPartition) -> bool:
@@ -412,9 +417,9 @@ class SubscriptionState:
         announced: bool = False,
         new: bool = False,
     ) -> PartitionState:
-        """Add a partition, which then looks up its position.
+        """Add a partition. Its position is then looked up.
 
-        `topic_id` is the id of its topic, if it is known and tracked.
+        `topic_id` is the id of its topic, or None if the id is unknown or not kept up to date.
         """
         state = PartitionState(self, partition, topic_id, announced=announced, new=new)
         self.states[partition] = state
@@ -438,7 +443,7 @@ class SubscriptionState:
             self.drop(partition)
 
     def mark_all_dirty(self) -> None:
-        """Mark all partitions dirty: the metadata changed."""
+        """Mark all partitions dirty, because the metadata has changed."""
         self.dirty.update(self.states)
 
     def schedule(self, state: PartitionState, until: int) -> None:
@@ -447,7 +452,7 @@ class SubscriptionState:
         heapq.heappush(self._scheduled, (until, self._epochs, state))
 
     def mark_due_dirty(self, now: int) -> None:
-        """Mark the scheduled partitions dirty whose time has been reached."""
+        """Mark the scheduled partitions whose time has been reached as dirty."""
         while self._scheduled and self._scheduled[0][0] <= now:
             heapq.heappop(self._scheduled)[2].mark_dirty()
 
@@ -467,7 +472,7 @@ class SubscriptionState:
             del self.returned[partition]
 
     def update_uncommitted(self, state: PartitionState) -> None:
-        """Update whether the partition is among the uncommitted ones."""
+        """Add the partition to the uncommitted ones, or remove it."""
         if state.to_commit and not state.released:
             self._uncommitted[state.partition] = state
         else:
@@ -476,7 +481,7 @@ class SubscriptionState:
     def to_commit(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions with processed records that are not committed.
+        """Return the states of the partitions with processed records that are not committed.
 
         `partitions` limits the result; None means all.
         """
@@ -485,11 +490,11 @@ class SubscriptionState:
         return {p: state for p in partitions if (state := self._uncommitted.get(p)) and state.to_commit}
 
     def processed_at_all(self) -> dict[TopicPartition, PartitionState]:
-        """Return all partitions with a position. Java's consumer commits them all."""
+        """Return the states of all partitions with a position. Java's consumer commits all of them."""
         return {p: s for p, s in self.states.items() if s.has_position and s.processed is not None}
 
     def committed_before(self) -> dict[TopicPartition, PartitionState]:
-        """Return the partitions that have a committed offset."""
+        """Return the states of the partitions that have a committed offset."""
         return {
             p: s
             for p, s in self.processed_at_all().items()

@@ -1,11 +1,11 @@
-"""Seeks in partitions that are not assigned yet.
+"""Seeks of partitions that are not assigned yet.
 
 Rules:
 
-* Only the last seek of a partition counts.
-* A seek ends, and is reported, when the group assigns its partition to another member. After a much later
-  assignment it would return the partition to an outdated offset.
-* In a cooperative rebalance the partition of another member arrives one generation later. A seek waits for
+* If a partition is sought several times, only the last seek is applied.
+* A seek is dropped and reported when the group assigns its partition to another member. If the seek were
+  applied after a much later assignment, its offset would be outdated.
+* In a cooperative rebalance a partition of another member is assigned one generation later. A seek waits for
   the partition, but no longer than the other member may take to revoke it.
 """
 
@@ -26,19 +26,22 @@ class _Seek(msgspec.Struct, eq=False):
     """A seek that waits for the assignment of its partition."""
 
     apply: Apply
-    # When the seek ends (ms). Set by the first assignment that does not contain the partition.
+    # When the seek is dropped (ms). The first assignment that does not contain the partition sets this time.
     until: int | None = None
 
 
 class PendingSeeks:
-    """The waiting seeks. `max_wait_ms` is max.poll.interval.ms, the time that a member has to revoke."""
+    """The seeks that wait for an assignment of their partitions.
+
+    `max_wait_ms` is max.poll.interval.ms, the time that a member has to revoke partitions.
+    """
 
     def __init__(self, max_wait_ms: int) -> None:
         self._patience = max_wait_ms
         self._waiting: dict[TopicPartition, _Seek] = {}
 
     def put(self, partition: TopicPartition, apply: Apply) -> None:
-        """Remember a seek; it replaces an earlier one."""
+        """Keep a seek. It replaces an earlier seek of the partition."""
         self._waiting[partition] = _Seek(apply)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -51,9 +54,9 @@ class PendingSeeks:
         self._waiting.clear()
 
     def over(self, owned: Container[TopicPartition], now: int, *, last: bool) -> list[TopicPartition]:
-        """Remove the seeks that end with this assignment, and return their partitions.
+        """Drop the seeks that do not wait longer than this assignment, and return their partitions.
 
-        `last`: no further generation of the rebalance assigns partitions.
+        `last` says that no further generation of the rebalance assigns partitions.
         """
         ended: list[TopicPartition] = []
         for partition, seek in list(self._waiting.items()):
@@ -66,7 +69,7 @@ class PendingSeeks:
         return sorted(ended)
 
     def apply(self, state: PartitionState) -> None:
-        """Apply the seek of a partition that was just assigned."""
+        """Apply the seek of a partition that was just assigned, if there is one."""
         seek = self._waiting.pop(state.partition, None)
         if seek is not None:
             seek.apply(state)

@@ -1,13 +1,14 @@
-"""Consequences of new metadata: re-created topics, missing partitions and missing leaders.
+"""Handles new metadata: re-created topics, missing partitions and missing leaders.
 
 Rules:
 
-* All earlier ids of each topic are remembered. A broker that lags behind may still return one, which is
-  ignored.
-* A new id means another topic of the same name: positions in the old topic are invalid. assign() refers to
-  the topic that exists now, even if this client read an earlier topic of that name. All topics of a response
-  are examined, since a subscribed pattern does not match a topic while it is deleted.
-* A partition without a leader is reported as `refused` if that lasts. A partition that does not exist is
+* All earlier ids of each topic are remembered. A broker with outdated metadata may still return an earlier
+  id, which is ignored.
+* A new id means that there is another topic of the same name, and that positions in the old topic are
+  invalid. assign() refers to the topic that exists now, even if this client has read an earlier topic of that
+  name. All topics of a response are examined, since a subscribed pattern does not match a topic while it is
+  deleted.
+* A partition that has no leader for some seconds is reported as `refused`. A partition that does not exist is
   reported as `missing`.
 """
 
@@ -33,7 +34,7 @@ class TopicChanges:
         self._leaderless: set[TopicPartition] = set()
 
     def changed(self, requested: frozenset[str] | None) -> None:
-        """Handle a Metadata response for the requested topics, or for all (None)."""
+        """Handle a Metadata response about the topics in `requested`, or about all topics (None)."""
         self._reset_recreated_topics(self._core.view.topics if requested is None else requested)
         self._report_leaderless_partitions(requested)
 

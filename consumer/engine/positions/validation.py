@@ -3,14 +3,15 @@
 Rules (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
 
 * A committed offset with a leader epoch is validated before the first fetch. A position after a record with a
-  known epoch is validated whenever the partition gets a leader with a newer epoch. A position from a
-  reset, or from a seek without an epoch, is trusted (M141).
-* The leader returns where that epoch ends in its log. If that is below the position, the log was truncated
-  (an unclean election, a topic restored from a copy). Records that were read no longer exist, and other
-  records may have their offsets.
+  known epoch is validated whenever the partition gets a leader with a newer epoch. A position from a reset,
+  or from a seek without an epoch, is not validated (M141).
+* The leader returns the end offset of that epoch in its log. If this offset is below the position, the log
+  was truncated (by an unclean election, or because the topic was restored from a copy). Some records that
+  were read no longer exist, and other records may have their offsets.
 * Every truncation is raised or reported. Without a reset policy it raises `LogTruncated` with the offset
-  where the logs diverge. With a policy the partition continues at that offset, which is reported.
-* Positions are not validated at a broker before 2.3, which accepts the request from brokers only.
+  where the logs diverge. With a policy the partition continues at that offset, and the truncation is
+  reported.
+* Brokers before 2.3 accept the request only from other brokers, so positions are not validated there.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ from ..requests import by_topic, consistent_values
 from .offset_lookup import OffsetLookup
 from .partition_states import FetchState, PartitionState
 
-# The lowest version for clients. Earlier versions require the authorization of a broker (KIP-320).
+# The lowest version of OffsetForLeaderEpoch for clients. Earlier versions require the authorization of a
+# broker (KIP-320).
 LOWEST_VERSION = 3
 
 
 class PositionValidator:
-    """Validates positions, at the start and when their leader changes."""
+    """Validates positions after a partition was assigned or sought, and after its leader has changed."""
 
     def __init__(
         self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, finder: OffsetLookup
@@ -52,7 +54,7 @@ class PositionValidator:
         self._checking: dict[TopicPartition, PartitionState] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Start or continue the validation of a partition after a change of its state or leader."""
+        """Add a partition to those to validate, or remove it, after a change of its state or leader."""
         if state.state is FetchState.FETCHING and not state.released and state.error is None:
             self._validate_against_leader(state)
         waits = (
@@ -92,7 +94,8 @@ class PositionValidator:
                 continue
             leader = core.view.leader(partition)
             if leader is None:
-                self._metadata.need()  # the Metadata response marks the partition dirty again
+                # the Metadata response marks all partitions dirty, so that this one is visited again
+                self._metadata.need()
                 del self._checking[partition]
             else:
                 nodes.setdefault(leader, {})[partition] = state
@@ -134,7 +137,8 @@ class PositionValidator:
             self._on_response(current_states, current, call)
 
         self._core.send(Prepared(OffsetForLeaderEpochRequest, build), on_response, node=node)
-        for partition, state in states.items():  # after the send, which Ctrl-C may interrupt
+        # These statements follow the send, because Ctrl-C may interrupt the send.
+        for partition, state in states.items():
             state.lookup_pending = True
             self._checking.pop(partition, None)
 
@@ -221,7 +225,7 @@ class PositionValidator:
         core.report("truncated", [state.partition], reason=reason, offset=diverging, before=position)
 
     def _report_and_retry(self, state: PartitionState, why: str) -> None:
-        """Report a failed attempt and retry later."""
+        """Report a failed attempt, and validate the partition again later."""
         self._core.report_failure("OffsetForLeaderEpoch", why, state.partition, repeated=state.failures > 0)
         self._retry_later(state)
 

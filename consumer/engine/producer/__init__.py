@@ -1,1 +1,1 @@
-"""The producer: accumulation, sending, retries and transactions, without sockets."""
+"""The engine of the producer, without sockets: batching, sending, retries and transactions."""

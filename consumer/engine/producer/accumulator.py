@@ -2,17 +2,19 @@
 
 Rules (Java's RecordAccumulator):
 
-* One batch per partition accepts records, until it is full or the sender takes it. A record takes one entry
-  of a list, or four. Nothing is encoded or searched here: this is the innermost loop.
-* `buffer.memory` bounds the memory before compression, from the arrival of a record until its response. While
-  half of it is in use, a partition whose oldest record has waited for a second accepts no more, so records
-  that cannot be delivered leave room for others.
-* A record is appended without a lock: nothing is called between the check of the batch's room and the append,
-  so no other thread, signal handler or finalizer can run there. Anywhere else they may run and send records.
-  Without a GIL `take` holds the guard.
-* Rare steps hold the guard for a moment: a new batch, the end of a batch, an unknown topic. No code of the
-  application runs inside it, except signal handlers and finalizers.
-* Every open batch is in `open`, so that all can be failed when the producer ends.
+* One batch per partition accepts records. It is sealed, and accepts no further ones, when it is full or when
+  the sender sends it. A record takes one entry of a list, or four. Records are encoded later, because this is
+  the innermost loop of a producer.
+* `buffer.memory` bounds the memory before compression, from the append of a record until its response. While
+  more than half of the memory is in use, a partition whose oldest record has waited for a second accepts no
+  more records. So records that cannot be delivered leave memory for other partitions.
+* A record is appended without a lock. No function is called between the check of the batch's free memory and
+  the append, so no other thread, signal handler or finalizer can run between them. At all other places they
+  may run and send records. If Python has no GIL, `take` holds the guard (the producer's lock).
+* Rare operations hold the guard for a short time: a new batch, the end of a batch, an unknown topic. While it
+  is held no code of the application runs, except signal handlers and finalizers.
+* `open` contains every batch that is not delivered yet, so that all of them can be failed when the producer
+  ends.
 """
 
 from __future__ import annotations
@@ -45,21 +47,21 @@ from .batches import (
 )
 from .partitioner import Partitioner
 
-# Maximum size of a record without its content: seven varints, and an addition for each header.
+# Maximum number of bytes of a record besides its content: of its seven varints, and of each header.
 RECORD_OVERHEAD = 30
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
-# A new batch reserves this much memory, then twice as much again up to `batch.size`.
+# Bytes that a new batch reserves. A batch that needs more doubles its memory, up to `batch.size`.
 FIRST_BYTES = 4096
 # Whether the interpreter only switches threads at calls.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class RecordAccumulator:
-    """The records of a producer that were not sent yet."""
+    """The batches of a producer, from the append of their records until the end of their delivery."""
 
-    # Whether each record must go through `take`. Otherwise callers may append the most common kind of record
-    # directly, as `take` does.
+    # Whether callers must append every record by `take`. Otherwise they may append the most common kind of
+    # record directly, as `take` does.
     gated = not GIL
 
     def __init__(
@@ -76,10 +78,10 @@ class RecordAccumulator:
         self.buffered = 0
         self.delivery_failures = DeliveryFailures()
         self.owner: Any = None
-        # A callback for notifications to the sender, called with the guard held.
+        # A callback that wakes the sender because there are notifications. It is called with the guard held.
         self.notify_sender: Callable[[], object] = self._set_notified
-        # Whether there are notifications. Set by the default of `notify_sender`, for a caller without a
-        # thread to wake.
+        # Whether there are notifications. The default of `notify_sender` sets it, for a producer without a
+        # sender thread to wake.
         self.sender_notified = False
         self.why = ""
         # Why no records are accepted; "" while the accumulator accepts them.
@@ -90,11 +92,12 @@ class RecordAccumulator:
         self._random = random
         self._clock = clock
         self._notifications = Notifications()
-        # Topic -> (why it cannot be written to, time of the error). Sends that waited raise the error, later
-        # sends do not.
+        # Topic -> (error because of which it cannot be written to, time of the error). Sends that already
+        # waited raise the error; later sends request metadata again.
         self.topic_errors: dict[str, tuple[KprotoError, int]] = {}
         self._requested: set[str] = set()
-        # Partition -> (version of its topic's metadata when it was first missing, time of the last attempt).
+        # Missing partition -> (version of its topic's metadata at the first attempt to send, time of the last
+        # attempt).
         self._missing_partitions: dict[TopicPartition, tuple[int, int]] = {}
         if not GIL:
             take = self.take
@@ -114,14 +117,14 @@ class RecordAccumulator:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """Append a record; return None if there is no room or no metadata yet, for the reason in `why`.
+        """Append a record. Return None without memory or metadata; `why` then has the reason.
 
         Raises BrokerError for a topic or partition that cannot be written to, and for a record larger than
         max_request_size.
         """
         route = self.routes.get(topic)
         if route is None:
-            topic_name(topic)  # an invalid name would make the request for all topics fail
+            topic_name(topic)  # an invalid name would make the metadata request of all topics fail
             self._request_metadata(topic)
             return None
         size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)
@@ -173,7 +176,7 @@ class RecordAccumulator:
         return Delivery(batch, index)
 
     def count(self, topic: str) -> int | None:
-        """Return the number of partitions; None while it is unknown. Raises as `take` does."""
+        """Return the topic's number of partitions; None while it is unknown. Raises as `take` does."""
         route = self.routes.get(topic)
         if route is None:
             self._request_metadata(topic)
@@ -183,7 +186,7 @@ class RecordAccumulator:
     def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
-        """Append a whole batch; return None or raise as `take` does. The guard must be held."""
+        """Append a whole batch. Return None, or raise, as `take` does. The guard must be held."""
         route, options = self.routes.get(topic), self._options
         if route is None:
             self._request_metadata(topic)
@@ -220,14 +223,14 @@ class RecordAccumulator:
     def _on_missing_partition(self, route: TopicRoute, partition: int) -> None:
         """Raise an error for a partition that is missing from two further Metadata responses.
 
-        The topic may have just grown, and the broker may have built the first of these responses before that.
-        Responses before this attempt do not count.
+        Partitions may just have been added, and the broker may have built the first of these responses
+        before. Responses before this attempt do not count.
         """
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
-            # A waiting send tries again after each response. After a longer time this attempt belongs to
-            # another send.
+            # A waiting send tries again after each response. If the last attempt is older than a request
+            # timeout, this attempt belongs to another send.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now
@@ -240,7 +243,7 @@ class RecordAccumulator:
             self.notify_sender()
 
     def _request_metadata(self, topic: str) -> None:
-        """Request metadata of a topic, or raise the error because of which it cannot be written to."""
+        """Request metadata of a topic, or raise the error because of which the topic cannot be written to."""
         if self.closed:
             raise IllegalState(self.closed)
         with self.guard:
@@ -255,7 +258,7 @@ class RecordAccumulator:
     def _batch_with_room(
         self, route: TopicRoute, queue: PartitionQueue, size: int, movable: bool
     ) -> ProducerBatch | None:
-        """Return a batch with room for a record of this size; None if there is no memory.
+        """Return a batch with memory for a record of this size; None if buffer.memory is exhausted.
 
         The guard must be held.
         """
@@ -296,8 +299,8 @@ class RecordAccumulator:
         queue.batches += 1
         batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
         batch.room -= BATCH_OVERHEAD
-        # The order of these statements matters, as Ctrl-C may come between two of them: a batch without a
-        # record expires.
+        # Ctrl-C may come between any two of these statements. Because of their order, a batch that gets no
+        # record is known to the sender and expires.
         self.notify_sender()
         self.buffered += wanted
         self._notifications.new_batches.append(batch)
@@ -306,7 +309,7 @@ class RecordAccumulator:
         return batch
 
     def _grow(self, batch: ProducerBatch, used: int) -> bool:
-        """Reserve more memory for a batch; return False if there is none."""
+        """Reserve more memory for a batch. Return False if buffer.memory is exhausted."""
         wanted = min(self._options.batch_size, 2 * batch.size)
         wanted = max(wanted, used) - batch.size
         available = self._options.buffer_memory - self.buffered
@@ -316,19 +319,19 @@ class RecordAccumulator:
                 self._on_buffer_full()
                 return False
         if batch.sealed:
-            return True  # another thread has sealed the batch; the caller sees that it has no room
+            return True  # another thread has sealed the batch, and the caller checks its room again
         batch.size += wanted
         batch.room += wanted
         self.buffered += wanted
         return True
 
     def _on_buffer_full(self) -> None:
-        """Seal all batches to send them, because the buffer is full."""
+        """Seal all batches, so that they are sent, because the buffer is full."""
         self.why = f"the buffer of {self._options.buffer_memory} bytes is full"
         self.seal_all()
 
     def _is_stalled(self, queue: PartitionQueue) -> bool:
-        """Return whether this partition makes no progress while half of the memory is in use."""
+        """Return whether the partition makes no progress and more than half of the memory is in use."""
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
             return False
@@ -342,7 +345,7 @@ class RecordAccumulator:
         return True
 
     def change_sticky_partition(self, route: TopicRoute) -> None:
-        """Send records without a key to another partition from now on."""
+        """Select another partition for the following records without a key."""
         available = route.with_leader
         if len(available) > 1 or available[0] is not route.sticky:
             queues = [queue for queue in available if queue is not route.sticky]
@@ -350,7 +353,7 @@ class RecordAccumulator:
         route.sticky_bytes = 0
 
     def seal(self, batch: ProducerBatch) -> None:
-        """Stop adding records to the batch. The guard must be held."""
+        """Close the batch for further records. The guard must be held."""
         if batch.sealed:
             return
         batch.sealed = True
@@ -391,7 +394,7 @@ class RecordAccumulator:
         return notifications
 
     def route(self, topic: str, count: int, with_leader: Iterable[int]) -> None:
-        """Set the partitions of a topic, and which of them have a leader."""
+        """Set the number of partitions of a topic, and the partitions that have a leader."""
         with self.guard:
             if self.closed:
                 return
@@ -408,7 +411,7 @@ class RecordAccumulator:
                 route.sticky = available[int(self._random.random() * len(available))]
 
     def _lane(self, topic: str, index: int) -> PartitionQueue:
-        """Return the queue of a partition."""
+        """Return the queue of a partition, which is created if necessary."""
         topic_partition = TopicPartition(topic, index)
         queue = self.queues.get(topic_partition)
         if queue is None:
@@ -416,12 +419,12 @@ class RecordAccumulator:
         return queue
 
     def forget(self, topic: str) -> None:
-        """Forget a topic: sends wait for metadata again."""
+        """Forget a topic, so that sends to it wait for metadata again."""
         with self.guard:
             self.routes.pop(topic, None)
 
     def fail_waiting_sends(self, topic: str, error: KprotoError) -> None:
-        """Fail the sends that wait for this topic; without any, the next send requests metadata."""
+        """Fail the sends that wait for this topic. If none waits, the next send requests metadata."""
         with self.guard:
             if topic in self._requested:
                 self._requested.remove(topic)
@@ -430,7 +433,7 @@ class RecordAccumulator:
     def on_split(
         self, batch: ProducerBatch, parts: list[ProducerBatch], places: list[tuple[ProducerBatch, int]]
     ) -> None:
-        """Replace a batch by its parts; callbacks move with their records."""
+        """Replace a batch by its parts, and move the callbacks of its records to the parts."""
         with self.guard:
             self.open.pop(batch, None)
             self.open.update(dict.fromkeys(parts))
@@ -442,7 +445,7 @@ class RecordAccumulator:
             batch.places = places
 
     def add_callback(self, batch: ProducerBatch, index: int, callback: Callable[[], object]) -> bool:
-        """Call `callback` when the record's delivery ends; return False if it has ended."""
+        """Call `callback` when the record's delivery ends. Return False if it has already ended."""
         with self.guard:
             batch, index = current_place(batch, index)
             if batch.done:
@@ -453,7 +456,7 @@ class RecordAccumulator:
             return True
 
     def mark_failure_known(self, batch: ProducerBatch, index: int) -> None:
-        """Record that the application knows of a record's failure: `take_failures` does not count it."""
+        """Record that the application knows of a record's failure. `take_failures` does not count it."""
         with self.guard:
             batch, index = current_place(batch, index)
             if batch.known_failures is None:
@@ -463,7 +466,7 @@ class RecordAccumulator:
                 batch.delivery_failures.count -= 1
 
     def end_batch(self, batch: ProducerBatch) -> list[Callable[[], object]]:
-        """End a batch and free its memory; return the callbacks to call outside of the guard."""
+        """End a batch and free its memory. Return its callbacks, to be called without the guard."""
         with self.guard:
             self.seal(batch)
             batch.done = True
@@ -480,17 +483,17 @@ class RecordAccumulator:
         return [] if callbacks is None else [callback for _, callback in callbacks]
 
     def _set_notified(self) -> None:
-        """Record that there are notifications for the sender."""
+        """Record that the sender has notifications to handle."""
         self.sender_notified = True
 
     def close(self, why: str) -> None:
-        """Accept no more records. May be called by any thread."""
+        """Stop accepting records. Any thread may call this method."""
         with self.guard:
             self.closed = self.closed or why
             self.routes.clear()
 
     def take_failures(self) -> DeliveryFailures:
-        """Remove and return the unreported failures. The guard must be held."""
+        """Reset and return the failures that the application does not know. The guard must be held."""
         delivery_failures, self.delivery_failures = self.delivery_failures, DeliveryFailures()
         return delivery_failures
 

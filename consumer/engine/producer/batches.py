@@ -3,10 +3,10 @@
 Rules:
 
 * The records of a batch are delivered or fail together, unless the broker rejects single records or the size.
-  Then the records continue in other batches: `places` has their new places, and `current_place` looks them
-  up.
-* The batches of a queue keep their order; the parts of a split batch take its place.
-* The records of a batch are kept until it is encoded. The timestamp of each delivery is kept.
+  Then the records move to other batches. `places` has the new place of each record, and `current_place` looks
+  up a place.
+* The batches of a queue keep their order. The parts of a split batch take the place of this batch.
+* The rows with the records of a batch are dropped when it is encoded. The timestamp of each record is kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..requests import ProducerIdAndEpoch
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-COLUMNS = 4  # number of columns of a row: timestamp, key, value, headers
+COLUMNS = 4  # Number of columns of a row: timestamp, key, value, headers.
 LAST_SEQUENCE = 2**31 - 1
 LAST_EPOCH = 2**15 - 1
 
@@ -48,7 +48,7 @@ class DeliveryFailures(msgspec.Struct):
     first: KprotoError | None = None
 
 
-NO_MOMENT = -(2**62)  # the timestamp of a batch without records
+NO_MOMENT = -(2**62)  # used as `shared_timestamp` of a batch without records: no record has this timestamp
 
 
 class ProducerBatch:
@@ -90,29 +90,30 @@ class ProducerBatch:
         self, queue: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
     ) -> None:
         self.queue = queue
-        # Bytes reserved in buffer.memory, and how many of them are free. `room` is -1 once the batch accepts
-        # no more records.
+        # `size` is the number of bytes reserved in buffer.memory, and `room` the number of free ones. `room`
+        # is -1 if the batch accepts no more records.
         self.size = size
         self.room = size
         self.created = created
         self.deadline = deadline
         self.order = order
         self.count = 0
-        # Until the batch is encoded, `rows` has the timestamp, key, value and headers of each record, one
-        # after the other. While all records have only a value, `rows` has just the values, and
-        # `timestamp_runs` the (index, timestamp in ms) where another timestamp begins. `shared_timestamp` is
-        # the last of these timestamps, or None in the first case.
+        # `rows` has the records until the batch is encoded, in one of two formats. The general format has
+        # four entries for each record: timestamp, key, value and headers; `shared_timestamp` is then None.
+        # The short format is used while no record has a key or headers. It has only the values in `rows`.
+        # `timestamp_runs` then has a pair (index, timestamp in ms) for the first record of each timestamp,
+        # and `shared_timestamp` is the last of these timestamps.
         self.rows: list[Any] = []
         self.timestamp_runs: list[tuple[int, int]] = []
         self.shared_timestamp: int | None = NO_MOMENT
-        # The encoded records of an Arrow table, instead of `rows`.
+        # The encoded records of a batch from an Arrow table, which has no `rows`.
         self.encoded: UnnumberedBatch | None = None
         self.timestamps: Sequence[int] = ()
         self.sealed = False
         self.data: bytes | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.sequence = -1
-        self.number = 0  # how many batches of the queue were numbered before it
+        self.number = 0  # Number of the queue's batches that had got a sequence number before this one.
         self.attempts = 0
         self.failures = 0
         self.retry_at = 0
@@ -122,10 +123,10 @@ class ProducerBatch:
         self.base_offset: int | None = None
         self.log_append_time: int | None = None
         self.places: list[tuple[ProducerBatch, int]] | None = None
-        # (index of the record, callback for the end of its delivery)
+        # Pairs (index of the record, callback for the end of its delivery).
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
-        # The producer's count of failed deliveries, and the indexes of the records whose failure was
-        # reported.
+        # The producer's count of failed deliveries that includes this batch, and the indexes of the records
+        # whose failure the application knows.
         self.delivery_failures: DeliveryFailures | None = None
         self.known_failures: set[int] | None = None
 
@@ -139,7 +140,7 @@ class ProducerBatch:
         return self.queue.partition
 
     def encode(self, compression: str, level: int | None, *, transactional: bool = False) -> None:
-        """Encode the records, with the batch's sequence number if it has one; then drop the rows."""
+        """Encode the records, with the batch's sequence number if it has one, then drop the rows."""
         producer_id, epoch = self.identity or (-1, -1)
         encoded = self.encoded
         if encoded is None and self.shared_timestamp is not None:
@@ -154,9 +155,9 @@ class ProducerBatch:
         self.encoded, self.rows = None, []
 
     def start_timestamp_run(self, shared_timestamp: int) -> bool:
-        """Start a run of records with this timestamp; return False if each record must store its own.
+        """Start a sequence of records with this timestamp. Return False if each record must store its own.
 
-        The guard must be held. Calls in this method may run a signal handler or a finalizer that sends.
+        The guard must be held. During this method a signal handler or a finalizer may run and send records.
         """
         if 8 * len(self.timestamp_runs) > self.count + 64:
             return False
@@ -167,10 +168,10 @@ class ProducerBatch:
         return True
 
     def use_general_rows(self) -> None:
-        """Switch to the general row format: later records may have a key or headers.
+        """Convert `rows` to the general format, in which records may have keys and headers.
 
-        The guard must be held. Other threads may append during the conversion, but not between the check of
-        the count and the switch, since nothing is called there.
+        The guard must be held. Other threads may append during the conversion. They cannot append between the
+        check of the count and the two assignments, because no function is called between them.
         """
         while self.shared_timestamp is not None:
             count = self.count
@@ -184,7 +185,7 @@ class ProducerBatch:
                 self.shared_timestamp = None
 
     def _times(self) -> list[int]:
-        """Return the timestamps of records that have only values."""
+        """Return the timestamps of all records of a batch in the short format."""
         timestamps: list[int] = []
         for (first, shared_timestamp), (end, _) in pairwise([*sorted(self.timestamp_runs), (self.count, 0)]):
             timestamps += repeat(shared_timestamp, end - first)
@@ -196,7 +197,7 @@ class ProducerBatch:
 
 
 def current_place(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]:
-    """Return the batch that now contains a record, and the record's index there."""
+    """Return the batch that now contains a record, and the record's index in that batch."""
     while batch.places is not None:
         batch, index = batch.places[index]
     return batch, index
@@ -205,7 +206,7 @@ def current_place(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]
 def split_batch(
     batch: ProducerBatch, groups: Sequence[Sequence[int]]
 ) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
-    """Return a batch for each group of records, and the new place of each record of `batch`."""
+    """Return one batch per group of record indexes, and the new place of each record of `batch`."""
     assert batch.data is not None
     records = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
     places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(records)
@@ -229,7 +230,7 @@ NOWHERE = BrokerConnection(-1, -1)
 
 
 class PartitionQueue:
-    """The batches of one partition: those that wait, in order, and those in flight."""
+    """The batches of one partition: the waiting ones in order, and the ones in flight."""
 
     __slots__ = (
         "batches",
@@ -253,7 +254,7 @@ class PartitionQueue:
 
     def __init__(self, partition: TopicPartition, owner: Any) -> None:
         self.partition = partition
-        # The producer of the deliveries.
+        # The producer to which the deliveries belong.
         self.owner = owner
         self.filling: ProducerBatch = NO_BATCH
         self.waiting: deque[ProducerBatch] = deque()
@@ -261,32 +262,32 @@ class PartitionQueue:
         # The connection that carries the batches in flight.
         self.connection = NOWHERE
         self.batches = 0
-        # Whether a batch has failed. Then no batch is sent until none is in flight.
+        # Whether a batch has to be sent again. No batch is sent then until none is in flight.
         self.halted = False
-        # When the queue is visited again: `visit_at` for linger.ms or a backoff, `timeout_at` for a delivery
-        # timeout.
+        # When the queue is visited again (ms): `visit_at` because of linger.ms or a backoff, `timeout_at`
+        # because of a delivery timeout.
         self.visit_at: int | None = None
         self.timeout_at: int | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
         # Number of batches that have received a sequence number.
         self.numbered = 0
-        # Whether the leader has accepted a batch of this producer id and epoch. Before that it accepts any
-        # sequence number: a second batch could be appended before a first one that must be resent, which is
-        # then rejected.
+        # Whether the leader has accepted a batch of this producer id and epoch. A leader accepts any number
+        # as the first sequence number of an epoch. If the first batch has to be resent, the leader could
+        # therefore append a second one before it, and reject the first.
         self.epoch_accepted = False
-        # Whether a failed batch may be in the log. Then batches without a sequence number need a new epoch.
-        # Numbered ones keep their epoch, by which the broker recognizes duplicates.
+        # Whether a failed batch may be in the log. Batches without a sequence number then need a new epoch.
+        # Batches with a number keep their epoch, so that the broker recognizes duplicates.
         self.needs_new_epoch = False
-        # The order of the first batch that is not in the log, according to the broker. Later ones are not in
-        # the log, either. Only these batches may be renumbered.
+        # The order of the first batch that is not in the log, according to the broker. This batch and the
+        # later ones are not in the log, and only they may be renumbered.
         self.renumber_from: tuple[int, ...] | None = None
-        # Batches whose sequence number the broker did not expect. Responses to batches in flight may show
-        # that they are in the log.
+        # Batches that the broker rejected because of their sequence number. The response to a later batch may
+        # show that they are in the log.
         self.out_of_order: list[ProducerBatch] = []
 
     def oldest(self) -> int | None:
-        """Return when the oldest open batch was created. May be called by any thread."""
+        """Return when the oldest open batch was created (ms), or None. Any thread may call this method."""
         for batches in (self.in_flight, self.waiting):
             with suppress(IndexError):  # the sender has just removed the batch
                 return batches[0].created
@@ -306,14 +307,14 @@ class PartitionQueue:
         self.numbered += 1
 
     def reinsert(self, batch: ProducerBatch) -> None:
-        """Put the batch back into the queue, at the place of its order."""
+        """Put the batch back into the queue, at the place that its order requires."""
         index = 0
         while index < len(self.waiting) and self.waiting[index].order < batch.order:
             index += 1
         self.waiting.insert(index, batch)
 
     def resume(self) -> None:
-        """Continue after a failure, once none of the batches is in flight."""
+        """Send batches again after a failure. No batch may be in flight."""
         self.halted = False
         self.out_of_order.clear()
         first_missing, self.renumber_from = self.renumber_from, None
@@ -324,14 +325,14 @@ class PartitionQueue:
                     batch.sequence = -1
 
     def mark_not_in_log(self, since: tuple[int, ...]) -> None:
-        """Record that no batch from this order on is in the log."""
+        """Record that the batches with this order or a later one are not in the log."""
         self.renumber_from = since if self.renumber_from is None else min(since, self.renumber_from)
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.partition}: {len(self.waiting)} wait, {len(self.in_flight)} in flight>"
 
 
-# The `filling` batch of a queue without an open batch. It never has room.
+# A batch without room: the `filling` batch of a queue that has no batch for further records.
 NO_BATCH: ProducerBatch = ProducerBatch.__new__(ProducerBatch)
 NO_BATCH.room = -1
 NO_BATCH.sealed = True
@@ -339,7 +340,7 @@ NO_BATCH.done = True
 
 
 class TopicRoute(msgspec.Struct):
-    """The partitions of a topic: all queues, those that have a leader, and the current sticky one."""
+    """The queues of a topic's partitions: all, the ones with a leader, and the sticky partition's."""
 
     topic: str
     queues: list[PartitionQueue]
@@ -347,12 +348,12 @@ class TopicRoute(msgspec.Struct):
     sticky: PartitionQueue
     # Number of Metadata responses for the topic.
     version: int = 0
-    # Bytes that `sticky` has received since it became the sticky partition.
+    # Number of bytes that `sticky` has received as the sticky partition.
     sticky_bytes: int = 0
 
 
 class Notifications(msgspec.Struct):
-    """What the sender has to handle: new batches, queues to visit, topics without metadata."""
+    """Notifications for the sender: new batches, queues to visit, topics without metadata."""
 
     new_batches: list[ProducerBatch] = msgspec.field(default_factory=list[ProducerBatch])
     queues_to_visit: list[PartitionQueue] = msgspec.field(default_factory=list[PartitionQueue])
