@@ -1,7 +1,7 @@
-"""Builders of requests in all versions, and functions that read the responses.
+"""Functions that build requests in all versions, and functions that read their responses.
 
-Unknown offsets, epochs and timestamps are None; only this file uses Kafka's -1 for them. `fetch.sessions`
-builds Fetch requests, because their content depends on the fetch session.
+Unknown offsets, epochs and timestamps are None. Only this module converts them to and from Kafka's -1.
+`fetch.sessions` builds Fetch requests, because their content depends on the fetch session.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     leader_epoch: int | None
 
 
-# An offset to commit: alone, with metadata, or as OffsetFetch returned it.
+# An offset to commit: as a number, with metadata, or as OffsetFetch returned it.
 Offset = int | tuple[int, str] | CommittedOffset
 
 
 def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
-    """Convert offsets of any accepted form to (offset, leader epoch, metadata) by partition."""
+    """Convert offsets of any accepted form; map each partition to (offset, leader epoch, metadata)."""
     committed: dict[TopicPartition, tuple[int, int | None, str]] = {}
     for partition, value in offsets.items():
         if isinstance(value, CommittedOffset):
@@ -95,7 +95,8 @@ def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation:
     def build(version: int) -> MetadataRequest:
         names = wanted
         if version == 0 and not names:
-            names = []  # in v0 an empty list means all topics; requesting none is impossible
+            # In version 0 an empty list means all topics, so the client cannot request only the brokers.
+            names = []
         return MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=allow_auto_topic_creation if version >= 4 else True,
@@ -105,7 +106,7 @@ def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation:
 
 
 def coordinator_request(key: str, key_type: int = 0) -> Prepared:
-    """Build a FindCoordinator for a group or, with key type 1, for a transactional id."""
+    """Build a FindCoordinator request for a group or, with key type 1, for a transactional id."""
 
     def build(version: int) -> FindCoordinatorRequest:
         if version >= 4:
@@ -128,7 +129,7 @@ def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAdd
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Return the partitions grouped by topic, sorted."""
+    """Map each topic to its partitions, both sorted."""
     grouped: dict[str, list[TopicPartition]] = {}
     for partition in sorted(partitions):
         grouped.setdefault(partition.topic, []).append(partition)
@@ -141,7 +142,7 @@ PLACES = f"{', '.join(_SPECS)} or a time in ms since 1970, an integer of at leas
 def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:
     """Return the ListOffsets timestamp of "earliest", "latest", "max_timestamp" or a time in ms.
 
-    An invalid value raises a ConfigError that calls it `name`.
+    For an invalid value the function raises a ConfigError, which names the value `name`.
     """
     if isinstance(spec, str) and spec in _SPECS:
         return _SPECS[spec]
@@ -154,7 +155,10 @@ def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) ->
 def list_offsets_request(
     view: ClusterView, timestamps: Mapping[TopicPartition, int], isolation: int, timeout_ms: int
 ) -> Prepared:
-    """Build a ListOffsets for one leader. `timestamps` may contain Kafka's special values, such as -1."""
+    """Build a ListOffsets request for one leader.
+
+    `timestamps` may contain Kafka's special values, such as -1.
+    """
 
     def build(version: int) -> ListOffsetsRequest:
         topics: list[ListOffsetsTopic] = []
@@ -182,7 +186,7 @@ def list_offsets_request(
 
 
 def topic_ids_of(view: ClusterView, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
-    """Return the ids of the partitions' topics, without the topics whose id is unknown."""
+    """Map the partitions' topics to their ids. Topics whose id is unknown are omitted."""
     names = {partition.topic for partition in partitions}
     return {name: topic_id for name in names if (topic_id := view.topic_id(name)) is not None}
 
@@ -196,9 +200,9 @@ def offset_commit_request(
     member_id: str = "",
     instance_id: str | None = None,
 ) -> Prepared:
-    """Build an OffsetCommit; `offsets` has (offset, leader epoch, metadata).
+    """Build an OffsetCommit request. `offsets` has the values (offset, leader epoch, metadata).
 
-    The request identifies topics by name up to version 9, and by the topic ids in `ids` from version 10 on.
+    Up to version 9 the request identifies topics by name, and from version 10 on by the topic ids in `ids`.
     """
 
     def build(version: int) -> OffsetCommitRequest:
@@ -234,7 +238,7 @@ ValueT = TypeVar("ValueT")
 
 
 def consistent_values(entries: Iterable[tuple[TopicPartition, ValueT]]) -> dict[TopicPartition, ValueT]:
-    """Return the values by partition, without partitions that have contradicting values."""
+    """Map each partition to its value. Partitions with contradicting values are omitted."""
     values: dict[TopicPartition, ValueT] = {}
     contradicted: set[TopicPartition] = set()
     for partition, value in entries:
@@ -250,7 +254,7 @@ def offset_commit_codes(
     version: int,
     requested: Mapping[TopicPartition, object],
 ) -> dict[TopicPartition, int]:
-    """Return the error code of each requested partition. `ids` are the topic ids of the request."""
+    """Map each requested partition to its error code. `ids` are the topic ids of the request."""
     names = {topic_id: name for name, topic_id in ids.items()}
 
     def entries() -> Iterator[tuple[TopicPartition, int]]:
@@ -265,7 +269,7 @@ def offset_commit_codes(
 
 
 def version_limit(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
-    """Return `last_with_names` if the id of some topic is unknown, as before Kafka 2.8, else None."""
+    """Return `last_with_names` if the id of a topic is unknown, as before Kafka 2.8; otherwise None."""
     return None if all(view.topic_id(topic) for topic in topics) else last_with_names
 
 
@@ -278,7 +282,7 @@ def offset_fetch_request(
     member_id: str | None = None,
     generation: int = -1,
 ) -> Prepared:
-    """Build an OffsetFetch for `partitions`, or for all offsets of the group (None, from version 2)."""
+    """Build an OffsetFetch request for `partitions`, or for all partitions (None, from version 2 on)."""
     grouped = None if partitions is None else by_topic(partitions)
 
     def build(version: int) -> OffsetFetchRequest:
@@ -320,8 +324,8 @@ def offset_fetch_result(
 ) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]] | None:
     """Return the group's error code, and the committed offset of each partition.
 
-    A partition without a commit has None, a failed one its error code. The whole result is None if the
-    response does not contain the group.
+    The value of a partition without a commit is None, and that of a failed partition is its error code. The
+    whole result is None if the response does not contain the group.
     """
 
     named: Iterable[tuple[str, Sequence[_Committed]]]
@@ -359,8 +363,9 @@ LAST_PRODUCE: Final = 11
 LAST_END: Final = 4
 LAST_OFFSETS: Final = 4
 LAST_PARTITIONS: Final = 3
-OWN_EPOCH_FROM: Final = 3  # KIP-360: InitProducerId may request the next epoch of the producer's own id
-MEMBERS_FROM: Final = 3  # KIP-447: TxnOffsetCommit identifies the group member
+# From this version on InitProducerId may request the next epoch of the producer's own id (KIP-360).
+OWN_EPOCH_FROM: Final = 3
+MEMBERS_FROM: Final = 3  # From this version on TxnOffsetCommit identifies the group member (KIP-447).
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -377,9 +382,10 @@ Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 def init_producer_id_request(
     transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch | None
 ) -> Prepared:
-    """Build an InitProducerId that requests an id, or with `own` the next epoch of that id.
+    """Build an InitProducerId request: for a producer id, or for the next epoch of the id `own`.
 
-    A new id for the same transactional id fences the previous producer.
+    If a producer id is requested for a transactional id, the previous producer with this transactional id is
+    fenced.
     """
 
     def build(version: int) -> InitProducerIdRequest:
@@ -399,7 +405,7 @@ def init_producer_id_request(
 def add_partitions_request(
     transactional_id: str, identity: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """Build an AddPartitionsToTxn in the form for clients, up to version 3."""
+    """Build an AddPartitionsToTxn request in the form that clients use, up to version 3."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
@@ -412,7 +418,7 @@ def add_partitions_request(
 
 
 def added_partition_codes(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, int]:
-    """Return the error code of each partition in the response."""
+    """Map each partition in the response to its error code."""
     return consistent_values(
         (TopicPartition(topic.name, entry.partition_index), entry.partition_error_code)
         for topic in response.results_by_topic_v3_and_below
@@ -421,7 +427,7 @@ def added_partition_codes(response: AddPartitionsToTxnResponse) -> dict[TopicPar
 
 
 def txn_offset_commit_codes(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
-    """Return the error code of each partition in the response."""
+    """Map each partition in the response to its error code."""
     return consistent_values(
         (TopicPartition(topic.name, entry.partition_index), entry.error_code)
         for topic in response.topics
@@ -432,7 +438,7 @@ def txn_offset_commit_codes(response: TxnOffsetCommitResponse) -> dict[TopicPart
 def txn_offset_commit_request(
     transactional_id: str, identity: ProducerIdAndEpoch, member: GroupMetadata, offsets: Offsets
 ) -> Prepared:
-    """Build a TxnOffsetCommit. The coordinator does not check the member if the generation is -1."""
+    """Build a TxnOffsetCommit request. If the generation is -1, the coordinator does not check the member."""
 
     def build(version: int) -> TxnOffsetCommitRequest:
         topics: list[TxnOffsetCommitRequestTopic] = []

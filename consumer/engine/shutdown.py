@@ -1,7 +1,7 @@
-"""Unsubscribe, after which a consumer may subscribe again, and close.
+"""The calls unsubscribe, after which a consumer may subscribe again, and close.
 
-* Close leaves the group first, with its callbacks and commits. Then it closes the fetch sessions at the
-  brokers, then the connections (M98). It ends within its timeout, whatever it waits for.
+* Close leaves the group first, with its callbacks and commits. Then the fetch sessions at the brokers are
+  closed, and finally the connections (M98). Close ends within its timeout, whatever it waits for.
 * Every call of unsubscribe and close completes exactly once. If a commit failed during the call, the call
   fails with its error.
 """
@@ -26,7 +26,7 @@ from .group.status import AssignmentSource
 from .metadata.updater import MetadataUpdater
 from .positions.partition_states import PartitionState
 
-# How long close waits for the responses that confirm that the fetch sessions are closed.
+# How long (ms) close waits for the responses that confirm that the fetch sessions are closed.
 CLOSE_SESSIONS_MS = 1_000
 
 
@@ -50,13 +50,14 @@ class ConsumerShutdown:
         self._fetcher = fetcher
         self._runner = runner
         self.closed = False
-        # Time (ms) at which close ends, even if its steps are incomplete.
+        # Time (ms) at which close ends, even if it still waits for responses or callbacks.
         self.close_ends_at: int | None = None
         self._close_event: ev.Close | None = None
-        # Whether the group, if any, has been left and the fetch sessions are being closed.
+        # Whether the first part of close is complete: the group, if any, has been left, and the fetch
+        # sessions are being closed.
         self._has_left = False
-        # The partitions that had a position when close was called. Positions that are looked up later need no
-        # commit.
+        # The partitions that had a position when close was called. Positions that are looked up after that
+        # need no commit.
         self._positioned: frozenset[TopicPartition] = frozenset()
         self._unsubscribe_tokens: list[Any] = []
         # Whether the processed offsets of manually assigned partitions are being committed.
@@ -65,7 +66,7 @@ class ConsumerShutdown:
     # ---- unsubscribe
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
-        """Start to release all partitions; the call completes in `complete_unsubscribe`."""
+        """Start to release all partitions. The call completes in `complete_unsubscribe`."""
         self._unsubscribe_tokens.append(event.token)
         self._group.commit_error = None
         if self._status.in_group:
@@ -79,7 +80,7 @@ class ConsumerShutdown:
             self._status.source = AssignmentSource.NONE
 
     def release_manual(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit and drop partitions that a new manual assignment does not contain."""
+        """Commit and drop partitions that are not in the new manual assignment."""
         if partitions:
             timeout_ms = self._core.options.request_timeout_ms
             self._commit_processed(partitions, timeout_ms, lambda: None)
@@ -89,9 +90,10 @@ class ConsumerShutdown:
     def _commit_processed(
         self, partitions: Sequence[TopicPartition], timeout_ms: int, proceed: Callable[[], None]
     ) -> None:
-        """Commit processed offsets of manually assigned partitions if auto commit is on, then proceed.
+        """Commit processed offsets of manually assigned partitions if auto commit is on; call `proceed`.
 
-        Earlier commits complete before `proceed` is called. With `policy="java"` only close commits (M99).
+        Earlier commits complete before `proceed` is called. With `policy="java"` offsets are only committed
+        during close (M99).
         """
         options, states = self._core.options, dict[TopicPartition, PartitionState]()
         if options.enable_auto_commit and not (options.as_java and not self._close_event):
@@ -111,10 +113,10 @@ class ConsumerShutdown:
         self._is_committing_manual = False
 
     def complete_unsubscribe(self) -> None:
-        """Complete unsubscribe once all partitions are released."""
+        """Complete the calls of unsubscribe if all partitions have been released."""
         if not self._unsubscribe_tokens or self._is_committing_manual or not self._group.is_settled:
             return
-        # By now the application may have subscribed or assigned again.
+        # The application may have subscribed or assigned again before all partitions were released.
         if not self._group.subscription.is_active and not self._status.is_manual:
             self._core.partitions.clear()
             self._status.source = AssignmentSource.NONE
@@ -128,7 +130,7 @@ class ConsumerShutdown:
     # ---- close
 
     def close(self, event: ev.Close) -> None:
-        """Start to close; a second call completes immediately."""
+        """Start to close. A second call completes immediately."""
         core = self._core
         if self._close_event is not None or self.closed:
             core.actions.append(Done(event.token, None, None))
@@ -141,7 +143,8 @@ class ConsumerShutdown:
         if event.processed:
             core.partitions.mark_processed()
         self._positioned = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
-        # The member's deadline is earlier, so that it sends LeaveGroup even if a callback or a commit hangs.
+        # The member has an earlier deadline, so that LeaveGroup is sent even if a callback or a commit does
+        # not end.
         timeout_ms = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
         if self._status.in_group:
             self._group.close(event.leave, timeout_ms)
@@ -161,9 +164,10 @@ class ConsumerShutdown:
         self._fetcher.close(self._finish, max(1, self.close_ends_at - core.now))
 
     def _fail_commits(self) -> None:
-        """Fail the commits in flight, and report processed offsets that were not sent.
+        """Fail all commits that have not completed, and report processed offsets that were not sent.
 
-        The partitions must not have been dropped yet, because their processed offsets are read.
+        This method reads the processed offsets of partitions, so it must be called before the partitions are
+        dropped.
         """
         core = self._core
         self._committer.close()

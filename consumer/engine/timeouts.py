@@ -1,7 +1,7 @@
 """Backoff, report intervals, and every fixed timeout of the engine.
 
-Options set all other timeouts, such as `retry_backoff_ms`. Their defaults are in `consumer.options`. The
-defaults in this module serve clients without such an option.
+All other timeouts are options, such as `retry_backoff_ms`, whose defaults are in `consumer.options`. The
+defaults in this module apply to clients without such an option.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-# Kafka's defaults (CommonClientConfigs), in ms
+# Kafka's defaults (CommonClientConfigs), in ms.
 
 RETRY_BACKOFF_MS: Final = 100
 RETRY_BACKOFF_MAX_MS: Final = 1000
@@ -25,14 +25,15 @@ OFFSETS_COMMIT_TIMEOUT_MS: Final = 5_000
 
 # Connections:
 
-# Timeout of the first attempt to connect; each attempt that times out doubles it. A handshake that loses two
-# SYNs takes 3 s (RFC 6298).
+# Timeout of the first attempt to connect. Each attempt that times out doubles the timeout. A handshake that
+# loses two SYNs takes 3 s (RFC 6298).
 FIRST_SETUP_TIMEOUT_MS: Final = 3_000
-# Timeout of the first request whose response the broker does not delay; each timeout doubles it. A handshake
-# that loses two SYNs takes 3 s (RFC 6298).
+# Timeout of a request whose response a healthy broker does not delay. Each attempt that times out doubles the
+# timeout. A segment that is lost twice arrives after 3 s (RFC 6298).
 FIRST_RESPONSE_TIMEOUT_MS: Final = 5_000
 # After this time a connection attempt counts as slow, and requests that any broker can serve go to another
-# address. A reachable address answers a SYN immediately, or after 1 s if the first SYN was lost.
+# address. If an address is reachable, the SYN is answered immediately, or after 1 s if the first SYN was
+# lost.
 SLOW_CONNECT_MS: Final = 1_500
 # Interval of Metadata requests that check whether a broker is alive while it works on a slow request.
 LIVENESS_CHECK_INTERVAL_MS: Final = 2_000
@@ -42,28 +43,29 @@ LIVENESS_CHECK_INTERVAL_MS: Final = 2_000
 # Time without a response from any bootstrap address after which the application gets an error (kafka-python's
 # `bootstrap_timeout_ms`).
 BOOTSTRAP_REPORT_DELAY_MS: Final = 2_000
-# Longest interval between requests for a topic that does not exist: it may be created at any time.
+# Longest interval between metadata requests for a topic that does not exist, because it may be created at any
+# time.
 MISSING_TOPIC_BACKOFF_MAX_MS: Final = 10_000
 
 # Fetching:
 
-# Time for which a leader gets no rack in fetches after a follower has failed (KIP-392). With a rack the
+# Time for which fetches to a leader contain no rack after a follower has failed (KIP-392). With a rack the
 # leader would name the same follower again. Each further failure doubles the time.
 REPLICA_BACKOFF_MS: Final = 10_000
 
 # Producer:
 
-# Time for which a producer opens no additional connection to a broker after one has failed. Each attempt may
-# delay the partitions of that connection by seconds.
+# Time for which a producer opens no additional connection to a broker after one has failed. Each failed
+# attempt may delay the partitions that would use the connection by seconds.
 EXTRA_CONNECTION_BACKOFF_MS: Final = 60_000
 # Backoff of AddPartitionsToTxn while the coordinator completes the previous transaction
 # (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).
 ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = 20
-# While more than half of buffer.memory is in use, a partition without progress for this long accepts no
-# records.
+# While more than half of buffer.memory is in use, a partition whose oldest record has waited for this long
+# accepts no records.
 STALLED_PARTITION_MS: Final = 1000
-# Age up to which the error of a topic's metadata is raised to a send that waited for the metadata. A later
-# send requests the metadata again.
+# Time for which the error of a topic's metadata is raised to sends that waited for the metadata. A later send
+# requests the metadata again.
 SENDER_WAKEUP_MS: Final = 1000
 
 # Reports:
@@ -92,13 +94,16 @@ class Backoff(msgspec.Struct, frozen=True):
     random: Random
 
     def after(self, failures: int, first_ms: int | None = None) -> int:
-        """Return the ms to wait after a failure that follows `failures` earlier ones without a success."""
+        """Return the time (ms) to wait after a failure; `failures` is the number of failures before it."""
         first_ms = self.first_ms if first_ms is None else first_ms
         wait = self.spread(first_ms << min(max(failures, 0), MAX_DOUBLINGS))
         return min(wait, max(self.max_ms, self.first_ms))
 
     def spread(self, wait_ms: int) -> int:
-        """Return `wait_ms` with up to 20 % added or removed; at least 1 ms, unless it is 0."""
+        """Return `wait_ms` with up to 20 % added or removed.
+
+        The result is at least 1 ms, unless `wait_ms` is 0.
+        """
         if wait_ms <= 0:
             return 0
         return max(1, int(wait_ms * (1 - JITTER + 2 * JITTER * self.random.random())))
@@ -111,7 +116,7 @@ class ReportIntervals(msgspec.Struct):
     interval_ms: int = FIRST_REPORT_INTERVAL_MS
 
     def is_due(self, now: int) -> bool:
-        """Return whether to report at `now`; if so, schedule the next report."""
+        """Return whether a report is due at `now`. If so, schedule the next report."""
         if now < self.next_at:
             return False
         self.next_at = now + self.interval_ms

@@ -1,16 +1,16 @@
-"""The producer without I/O: turns batches into Produce requests, and responses into offsets.
+"""The producer without I/O. It sends batches in Produce requests, and handles the responses.
 
 Rules (Java's Sender):
 
-* A batch is sent when it is full, has waited for linger.ms, or must be flushed. While its connection has the
-  maximum number of requests in flight, the batch accepts more records.
-* The batches of a partition are sent in order, through retries as well (`produce_responses`). Partitions do
-  not block each other.
+* A batch is sent when it is full, when it has waited for linger.ms, or at a flush. While its connection has
+  the maximum number of requests in flight, the batch accepts more records.
+* The batches of a partition are sent in order, and retries keep this order (`produce_responses`). Partitions
+  do not block each other.
 * With idempotence every batch has a producer id and a sequence number (`producer_ids`), so that the broker
   drops duplicates.
-* Every delivery ends, with an offset or with an error, at the latest after delivery.timeout.ms, even while
-  its request is in flight.
-* The cost of an event does not depend on the other partitions (`schedule`).
+* Every delivery ends with an offset or with an error. It ends at the latest after delivery.timeout.ms, even
+  if its request is still in flight.
+* The cost of an event does not depend on the number of other partitions (`schedule`).
 """
 
 from __future__ import annotations
@@ -62,10 +62,9 @@ TOPIC_IDS_FROM = 13
 
 
 class ProducerEngine:
-    """One producer.
+    """The engine of one producer.
 
-    The application's threads call `append`, with the guard held. All other methods are called by one owner at
-    a time.
+    The application's threads call `append`. All other methods must be called by one thread at a time.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class ProducerEngine:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """Append a record. See `RecordAccumulator.take`."""
+        """Append a record, as `RecordAccumulator.take` does."""
         return self.records.take(topic, key, value, partition, timestamp, headers)
 
     def flush(self) -> None:
@@ -154,7 +153,7 @@ class ProducerEngine:
         for topic in notifications.unknown_topics:
             self.metadata.look_up(topic, has_waiters=True)
         if notifications.unknown_topics and self.transactions is None:
-            self._sequences.ensure_ready()  # the id is requested while leaders are looked up
+            self._sequences.ensure_ready()  # the producer id is requested at the same time as the leaders
         for batch in notifications.new_batches:
             if not batch.done:
                 batch.queue.waiting.append(batch)
@@ -163,7 +162,7 @@ class ProducerEngine:
             self.schedule.reschedule(queue)
 
     def _expire(self, queue: PartitionQueue) -> None:
-        """Fail the batches of a queue that have timed out."""
+        """Fail the batches of a queue whose delivery has timed out."""
         timeout = self.options.delivery_timeout_ms
         batches = queue.open()
         for batch in batches:
@@ -175,7 +174,7 @@ class ProducerEngine:
             self.schedule.visit_later(queue, min(deadlines), late=True)
 
     def open_reason(self, batch: ProducerBatch) -> str:
-        """Return why a batch was not delivered yet."""
+        """Return why a batch was not delivered yet, for the error of a timeout."""
         if batch.why:
             return batch.why
         if batch in batch.queue.in_flight:
@@ -185,7 +184,7 @@ class ProducerEngine:
         return "it waits for its turn"
 
     def _pump(self) -> None:
-        """Send the requests that are possible now."""
+        """Send the requests that may be sent now."""
         self.metadata.pump()
         if self.transactions is not None:
             self.transactions.pump()
@@ -200,7 +199,8 @@ class ProducerEngine:
         connections = list(queues)
         for connection in connections:
             if self.core.network.throttled_until(*connection) > self.core.now:
-                # the broker throttles the connection, and the batches accept more records until it ends
+                # The broker throttles the connection. Until the throttling ends, the batches accept more
+                # records.
                 continue
             batches: list[ProducerBatch] = []
             while connection in queues and self._requests_in_flight.get(connection, 0) < max_in_flight:
@@ -213,7 +213,7 @@ class ProducerEngine:
                 connections += [new for new in self.schedule.connections(connection.node) if new in queues]
 
     def _collect_batches(self, connection: BrokerConnection) -> list[ProducerBatch]:
-        """Return the batches of one request: one of each queue, up to max.request.size."""
+        """Return the batches of one request: at most one of each queue, up to max.request.size."""
         queues = self.schedule.queues.pop(connection)
         size = 0
         batches: list[ProducerBatch] = []
@@ -242,12 +242,12 @@ class ProducerEngine:
         return batches
 
     def _encode(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Encode the batch; return False if it has to wait for a producer id."""
+        """Encode the batch. Return False if it cannot be sent now, for example without a producer id."""
         options = self.options
         if not batch.sealed:
             with self.records.guard:
                 self.records.seal(batch)
-        if not batch.count:  # Ctrl-C came before its first record was appended
+        if not batch.count:  # Ctrl-C came before the first record was appended
             queue.waiting.remove(batch)
             self.responses.end_batch(batch)
             self.schedule.reschedule(queue)
@@ -260,9 +260,10 @@ class ProducerEngine:
             try:
                 level = options.compression_level
                 batch.encode(options.compression_type, level, transactional=self._transactional)
-            except Exception as error:  # a record that passed validation by mistake only fails its own batch
+            # an invalid record that validation has not noticed only fails its own batch
+            except Exception as error:
                 self.responses.fail_batch(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
-                self.schedule.reschedule(queue)  # to send the next batch of the queue
+                self.schedule.reschedule(queue)  # so that the next batch of the queue is sent
                 return False
         elif unnumbered and batch.identity is not None:
             producer_id, epoch = batch.identity
@@ -351,18 +352,18 @@ class ProducerEngine:
             self.schedule.use_one_connection(connection.node)
 
     def _fail_ready_batches(self, error: KprotoError) -> None:
-        """Fail all batches that are ready to be sent, because the request for a producer id was rejected."""
+        """Fail all batches that are ready to be sent, because no producer id can be obtained."""
         for queue in self.schedule.ready_queues():
             for batch in queue.open():
                 self.responses.fail_batch(batch, error)
 
     def _metadata_changed(self, requested: frozenset[str] | None) -> None:
-        """Update the routes of the topics of a Metadata response."""
+        """Update the routes of topics after a Metadata response."""
         for topic in sorted(self.metadata.topics if requested is None else requested):
             view = self.core.view.topics.get(topic)
             code, count_of_errors = self.metadata.topic_errors.get(topic, (0, 0))
             if view is not None and view.partitions and not view.error_code:
-                count = len(view.partitions)  # as in Java; partitions are numbered from 0
+                count = len(view.partitions)  # as in Java, which expects the partitions 0 to count - 1
                 with_leader = [
                     index for index in range(count) if self._has_leader(TopicPartition(topic, index))
                 ]
@@ -385,14 +386,14 @@ class ProducerEngine:
         self.core.wake_poll()
 
     def _has_leader(self, partition: TopicPartition) -> bool:
-        """Return whether a leader of the partition is known."""
+        """Return whether the partition has a leader, according to the metadata."""
         view = self.core.view.partition(partition)
         return view is not None and view.leader is not None
 
     def _fail_topic(self, topic: str, code: int, is_final: bool) -> None:
         """Fail the sends to a topic that cannot be written to.
 
-        Accepted records wait for the topic, unless the error is final.
+        Records that are already buffered wait until the topic can be written to, unless the error is final.
         """
         error = broker_error(code, "Metadata", f"topic {topic!r}")
         self.records.fail_waiting_sends(topic, error)
@@ -413,15 +414,16 @@ class ProducerEngine:
                     self.responses.fail_batch(batch, error)
 
     def settle(self, *, look: bool = True) -> None:
-        """Do what the event requires; with `look` also handle the deadlines that have passed.
+        """Handle what the event has changed; if `look` is true, also handle the deadlines that have passed.
 
-        Responses are handled before deadlines: after a pause of the process they may have arrived in time.
+        Responses are handled before deadlines, because after a pause of the process a response may have
+        arrived in time.
         """
         core = self.core
         for error in core.errors.values():
             if isinstance(error, AuthenticationFailed):
                 self._on_authentication_failed(error)
-        core.errors.clear()  # senders get the error from the topic's metadata
+        core.errors.clear()  # sends raise the error that the accumulator has for the topic
         self._handle_notifications()
         self._handle_calls()
         if look:
@@ -443,7 +445,7 @@ class ProducerEngine:
                 call.purpose(call)
 
     def due(self) -> int | None:
-        """Return when to call `step` with a Tick (ms), or None."""
+        """Return when (ms) to call `step` with a Tick, or None."""
         times = [self.core.network.next_deadline(), self.metadata.due()]
         if self.records.has_notifications():
             times.append(self.core.now)
@@ -466,8 +468,8 @@ class ProducerEngine:
 def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) -> list[Action]:
     """Apply `event` at `now` and return the actions to perform, in order.
 
-    The event is None if only the application has called the producer. Send a Tick only after the sockets were
-    read at `now`: only then is a missing response late.
+    `event` is None if only the application has called the producer. Before a Tick the caller has to read the
+    sockets, because a response that has arrived must not count as late.
     """
     engine.core.now = now
     if isinstance(event, Tick):

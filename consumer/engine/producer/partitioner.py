@@ -1,9 +1,10 @@
 """Selects the partition of a record, as Java's producer does.
 
 * A key is hashed by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`. All
-  clients that do so send equal keys to the same partition.
-* Records without a key go to one partition until it has received `batch.size` bytes, then to another one
-  (KIP-794). This fills batches and spreads the load. It is done by the accumulator, which knows the sizes.
+  clients that use this hash send equal keys to the same partition.
+* Records without a key go to one partition (the sticky one) until it has received `batch.size` bytes, then to
+  another one (KIP-794). This fills batches and distributes the load. The accumulator implements this, because
+  it knows the sizes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
-# Maximum number of cached hashes. Hashing a key costs more than sending its record.
+# Maximum number of cached hashes. Without the cache, hashing a key would take longer than all other work on
+# its record.
 _REMEMBERED = 65_536
 
 
@@ -41,14 +43,14 @@ def _unpack(words: int) -> Callable[[bytes], tuple[int, ...]]:
 
 
 class Partitioner:
-    """Hashes keys: a key's partition is its hash modulo the number of partitions."""
+    """Hashes keys. The partition of a key is its hash modulo the number of partitions."""
 
     def __init__(self) -> None:
         # The cached hashes.
         self.hashes: dict[bytes, int] = {}
 
     def number(self, key: bytes) -> int:
-        """Return the hash of a key."""
+        """Return the hash of a key: the murmur2 without the sign bit."""
         number = self.hashes.get(key)
         if number is None:
             if len(self.hashes) >= _REMEMBERED:

@@ -1,15 +1,15 @@
-"""Handles Produce responses: a batch is in the log, retried, split, renumbered, or fails.
+"""Handles Produce responses: a batch succeeds, is sent again, split or renumbered, or fails.
 
 Rules (Java's Sender and TransactionManager):
 
 * After a failure a queue sends nothing new until none of its batches is in flight. Then all its batches are
   sent again in their order.
-* A batch that is too large, or contains invalid records, continues in parts that take its place.
-* If a failed batch may be in the log, batches without a sequence number get the next epoch, after all
-  numbered ones. If the broker misses a batch, that batch and all later ones are not in the log, and are
-  renumbered (as in Java since KIP-360).
-* Failures with the same reason are reported at once, then in total after growing intervals. Each delivery,
-  flush and close also raises its own failures.
+* A batch that is too large, or contains invalid records, is split. The parts take its place in the queue.
+* If a failed batch may be in the log, batches without a sequence number get the next epoch. They are sent
+  after all batches that have a number. If the log lacks a batch, this batch and all later ones are renumbered
+  (as in Java since KIP-360).
+* The first failure for a reason is reported immediately. The number of further failures for the same reason
+  is reported after growing intervals. Each delivery, flush and close also raises its own failures.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_REASONS = 64
 
 
 class ProduceResponses:
-    """Handles Produce responses. The caller must reschedule the batch's queue afterwards."""
+    """Handles Produce responses. Afterwards the caller must reschedule the queues of the batches."""
 
     def __init__(
         self, core: ClientCore[ProducerOptions], records: RecordAccumulator, metadata: MetadataUpdater
@@ -44,11 +44,11 @@ class ProduceResponses:
         self._metadata = metadata
         # A callback for each batch that fails.
         self.on_batch_failed: Callable[[ProducerBatch, KprotoError], None] = lambda batch, error: None
-        # Failure reason -> (records failed since the last report, when to report again).
+        # Failure reason -> (number of records that failed since the last report, when to report again).
         self._failures: dict[str, tuple[int, ReportIntervals]] = {}
 
     def on_no_response(self, batch: ProducerBatch, error: KprotoError) -> None:
-        """Handle the failure of a request: retry the batch, or fail it if a retry cannot help."""
+        """Handle a request without a response: retry the batch, or fail it if a retry would fail as well."""
         batch.queue.in_flight.remove(batch)
         if batch.done:
             return
@@ -60,7 +60,10 @@ class ProduceResponses:
             self._retry(batch)
 
     def on_response(self, batch: ProducerBatch, response: PartitionProduceResponse | None) -> None:
-        """Handle the response for one batch; None if the response does not contain its partition."""
+        """Handle the response for one batch.
+
+        `response` is None if the response lacks the batch's partition.
+        """
         queue = batch.queue
         if response is None:
             queue.in_flight.remove(batch)
@@ -99,7 +102,7 @@ class ProduceResponses:
             self.fail_batch(batch, self._error(batch, response))
 
     def _on_leader_changed(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
-        """Find the new leader, which the response may name (KIP-951)."""
+        """Use the new leader that the response names (KIP-951), or look it up."""
         view = self._core.view
         view.forget_leader(batch.partition)
         leader = response.current_leader
@@ -108,12 +111,12 @@ class ProduceResponses:
         else:
             self._metadata.look_up(batch.partition.topic)
         if response.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            batch.queue.epoch_accepted = False  # The topic may have been re-created under this name.
+            batch.queue.epoch_accepted = False  # The topic may have been re-created with the same name.
 
     def _error(
         self, batch: ProducerBatch, response: PartitionProduceResponse, index: int = -1
     ) -> BrokerError:
-        """Return the error of a batch, or of one of its records."""
+        """Return the error of a batch, or of the record with this index."""
         message = response.error_message or ""
         if self._transactional and response.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
             message = (
@@ -143,11 +146,11 @@ class ProduceResponses:
         self.end_batch(batch)
 
     def _complete_earlier(self, later: ProducerBatch) -> None:
-        """End earlier batches whose sequence the broker did not expect: they are in the log as well.
+        """End earlier batches that were rejected for their sequence number, but are in the log.
 
         A broker accepts batches in order, so its log contains the batches before `later`. A broker that was
-        killed only remembers the last batch, so the offsets of the others are unknown. `later` was in flight
-        when they were rejected, so both responses come from the same broker.
+        killed only remembers the last batch, so the offsets of the earlier batches are unknown. `later` was
+        in flight when they were rejected, so both responses come from the same broker.
         """
         queue = later.queue
         in_log = [
@@ -167,7 +170,8 @@ class ProduceResponses:
     def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
         """Put the batch back into its queue, which sends no batch while another one is in flight.
 
-        An `innocent` batch only failed because an earlier one did: it does not back off.
+        An `innocent` batch failed only because an earlier batch has failed. Such a batch is retried without a
+        backoff.
         """
         queue = batch.queue
         queue.halted = True
@@ -180,23 +184,27 @@ class ProduceResponses:
     def _transactional(self) -> bool:
         """Whether the batches belong to a transaction.
 
-        The batches of a transaction succeed or fail together, and none of their sequence numbers is used
-        twice.
+        The batches of a transaction succeed or fail together. Their sequence numbers are never used for
+        another batch.
         """
         return self._core.options.transactional_id is not None
 
     def _may_renumber(self, batch: ProducerBatch) -> bool:
-        """Return whether the batch may get another sequence number."""
+        """Return whether an unexpected sequence number can be handled, by a new number or a retry."""
         return not self._transactional or self._has_earlier(batch)
 
     @staticmethod
     def _has_earlier(batch: ProducerBatch) -> bool:
-        """Return whether an earlier batch of the queue is not finished."""
+        """Return whether an earlier batch of the queue has neither succeeded nor failed yet."""
         queue = batch.queue
         return any(batch_before.order < batch.order for batch_before in (*queue.in_flight, *queue.waiting))
 
     def _renumber(self, batch: ProducerBatch) -> None:
-        """Handle an unexpected sequence number: an earlier batch is not in the log yet, or never will be."""
+        """Handle a sequence number that the broker did not expect.
+
+        If an earlier batch is not finished, this batch is sent again after it. Otherwise the broker's log
+        lacks an earlier batch that cannot be sent again, and this batch is renumbered.
+        """
         queue = batch.queue
         if self._has_earlier(batch):
             self._retry(batch, innocent=True)
@@ -210,14 +218,14 @@ class ProduceResponses:
         self._report(batch, str(error))
         queue = batch.queue
         if batch.sequence >= 0:
-            queue.needs_new_epoch = True  # its sequence numbers may be missing in the log
+            queue.needs_new_epoch = True  # the log may lack the sequence numbers of this batch
         if batch in queue.waiting:
             queue.waiting.remove(batch)
         self.end_batch(batch)
         self.on_batch_failed(batch, error)
 
     def _report(self, batch: ProducerBatch, why: str) -> None:
-        """Report the failure, with earlier ones of the same reason."""
+        """Report the failed records together with those that failed earlier for the same reason."""
         count, intervals = self._failures.pop(why, (0, ReportIntervals()))
         count += len(batch)
         if intervals.is_due(self._core.now):
@@ -228,13 +236,13 @@ class ProduceResponses:
             del self._failures[next(iter(self._failures))]
 
     def end_batch(self, batch: ProducerBatch) -> None:
-        """End a batch: free its memory, and queue its callbacks."""
+        """End a batch. Free its memory, and pass its callbacks to the application."""
         for callback in self._records.end_batch(batch):
             self._core.actions.append(CallBack(callback))
         self._core.wake_poll()
 
     def _separate_invalid(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
-        """Separate invalid records: the broker may name them, otherwise halves of the batch are tried."""
+        """Separate invalid records. If the broker does not name them, split the batch into halves."""
         invalid = {record_error.batch_index for record_error in response.record_errors} & set(
             range(len(batch))
         )
@@ -250,10 +258,10 @@ class ProduceResponses:
             self._split(batch, [range(half), range(half, len(batch))])
 
     def _split(self, batch: ProducerBatch, groups: Sequence[Sequence[int]]) -> list[ProducerBatch]:
-        """Split a batch into one batch for each group, at its place in the queue.
+        """Split a batch into one batch per group of records, at its place in the queue.
 
-        The batch and all later ones are not in the log and are therefore renumbered. Earlier ones keep their
-        numbers. In a transaction the parts keep the sequence numbers of the split batch.
+        The batch and all later ones are not in the log and are therefore renumbered. Earlier batches keep
+        their numbers. In a transaction the parts keep the sequence numbers of the split batch.
         """
         queue = batch.queue
         parts, places = split_batch(batch, groups)

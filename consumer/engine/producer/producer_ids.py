@@ -1,12 +1,12 @@
-"""The producer id, and the sequence numbers of batches (KIP-98).
+"""The producer id of a producer without transactions, and the sequence numbers of batches (KIP-98).
 
 Rules:
 
 * A batch that may be in the log keeps its sequence number through every retry. Only a batch that is certainly
   not in the log is renumbered.
-* Each partition has its own sequence numbers and epoch, as brokers keep them per partition. If a failed batch
-  may be in the log, batches without a number get the next epoch. When the epochs of an id are used up, a new
-  id is requested.
+* Each partition has its own sequence numbers and epoch, because brokers store them per partition. If a failed
+  batch may be in the log, batches without a sequence number get the next epoch. When the epochs of an id are
+  used up, a new id is requested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
 
 
 class SequenceNumbers:
-    """Requests a producer id, and numbers batches. An error that is not retriable goes to `on_rejected`."""
+    """Requests a producer id, and assigns sequence numbers.
+
+    `on_rejected` gets errors that are not retriable.
+    """
 
     def __init__(self, core: ClientCore[ProducerOptions], on_rejected: Callable[[KprotoError], None]) -> None:
         self._core = core
@@ -38,15 +41,15 @@ class SequenceNumbers:
 
     @property
     def lacks_producer_id(self) -> bool:
-        """Whether an id is needed and was not received yet."""
+        """Whether a producer id is needed and was not received yet."""
         return self._core.options.enable_idempotence and self._identity is None
 
     def due(self) -> int | None:
-        """Return when to request an id, if one is needed."""
+        """Return when (ms) to request a producer id; None if no request is needed, or one is in flight."""
         return self._request_at if self.lacks_producer_id and self._call is None else None
 
     def ensure_ready(self) -> bool:
-        """Return whether batches can be numbered; request an id if there is none."""
+        """Return whether batches can get sequence numbers. Request a producer id if there is none."""
         core = self._core
         if self.lacks_producer_id and self._call is None and self._request_at <= core.now:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -77,13 +80,13 @@ class SequenceNumbers:
         self._on_rejected(error)
 
     def max_produce_version(self, max_version: int | None) -> int | None:
-        """Return the highest version of Produce to use."""
+        """Return the highest version of Produce to use, at most `max_version`; None for no limit."""
         return max_version
 
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Assign a sequence number to the batch; return False if there is no id.
+        """Assign a sequence number to the batch. Return False if there is no producer id.
 
-        The queue gets a new epoch or id first if it needs one.
+        If the queue needs a new epoch or producer id, it gets one first.
         """
         if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity

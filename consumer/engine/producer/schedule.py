@@ -1,17 +1,19 @@
-"""Decides when each partition's next batch is sent: its queue waits for a connection, a leader, or a time.
+"""Schedules the queues of partitions: each one waits for a connection, a leader, or a point in time.
 
 Rules:
 
-* The first batch of a queue decides what the queue waits for. The queue is visited again after a response,
-  after new metadata, or at its time. The cost of an event does not depend on the other queues.
+* The first batch of a queue determines what the queue waits for. The queue is visited again after a response,
+  after new metadata, or at a scheduled time. The cost of an event does not depend on the number of other
+  queues.
 * A queue whose first batch must wait for a response is in none of the wait lists.
-* A broker handles the requests of a connection one after the other. If a connection is fully used and more is
-  ready, the queues are distributed over `connections_per_broker` connections until everything is answered. A
-  queue changes its connection only if none of its batches is in flight. With acks=0 the client cannot know
-  that, so it uses one connection.
-* A broker remembers a producer's last five batches of a partition. A batch that is resent may be in the log,
-  and so may later ones. The client sends at most as many later batches as the broker remembers, as duplicates
-  would be stored otherwise.
+* A broker handles the requests of a connection one after the other. If a connection has the maximum number of
+  requests in flight and further batches are ready, the queues are distributed over `connections_per_broker`
+  connections, until no request is in flight and no batch is ready. A queue changes its connection only if
+  none of its batches is in flight. With acks=0 the client cannot know which batches are in flight, so it uses
+  one connection.
+* A broker remembers a producer's last five batches of a partition. A batch that is resent may already be in
+  the log, and so may later ones. While a batch may be resent, the client sends fewer later batches than the
+  broker remembers. Otherwise the log could get duplicates.
 * Some brokers limit the number of connections. After an additional one has failed, the client uses a single
   connection for a minute.
 """
@@ -34,14 +36,14 @@ REMEMBERED = 5
 
 
 class SendSchedule:
-    """The queues of one producer."""
+    """The schedule of the queues of one producer."""
 
     def __init__(self, core: ClientCore[ProducerOptions], metadata: MetadataUpdater) -> None:
-        # Connection -> the queues that may send on it.
+        # Connection -> the queues whose next batch may be sent on the connection.
         self.queues: dict[BrokerConnection, dict[PartitionQueue, None]] = {}
-        # Brokers with several connections -> the connection number of each queue.
+        # Broker with several connections -> the number of the connection that each queue uses.
         self._spread: dict[int, dict[PartitionQueue, int]] = {}
-        # Brokers with a single connection after a failure -> until when.
+        # Broker whose additional connection has failed -> until when (ms) it has a single connection.
         self._single_until: dict[int, int] = {}
         self._core = core
         self._metadata = metadata
@@ -50,7 +52,7 @@ class SendSchedule:
         self._ticket = count()
 
     def reschedule(self, queue: PartitionQueue) -> None:
-        """Put a queue on the wait list that its first batch requires."""
+        """Add a queue to the wait list that its first batch requires."""
         if queue.halted and not queue.in_flight:
             queue.resume()
         if not queue.waiting:
@@ -77,11 +79,11 @@ class SendSchedule:
         else:
             connection = self._connection_of(leader, queue)
             if queue.in_flight and queue.connection.node == leader and queue.connection != connection:
-                return  # until the response arrives; after it the queue may use the other connection
+                return  # after the response the queue may use the other connection
             self.queues.setdefault(connection, {})[queue] = None
 
     def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:
-        """Return the connection of a queue to this broker."""
+        """Return the connection to this broker that the queue uses."""
         numbers = self._spread.get(node)
         if numbers is None:
             return BrokerConnection(node, MAIN)
@@ -89,7 +91,7 @@ class SendSchedule:
         return self.connections(node)[number]
 
     def use_all_connections(self, node: int) -> bool:
-        """Distribute the queues of a broker over several connections; return False if that is not allowed."""
+        """Distribute the queues of a broker over several connections. Return False if only one is allowed."""
         options = self._core.options
         if node in self._spread or options.connections_per_broker == 1 or not options.acks:
             return False
@@ -101,12 +103,12 @@ class SendSchedule:
         return True
 
     def use_one_connection(self, node: int) -> None:
-        """Use a single connection again if no batch is ready to be sent. No batch may be in flight."""
+        """Use a single connection again, unless a batch is ready to be sent. No batch may be in flight."""
         if not any(connection in self.queues for connection in self.connections(node)):
             self._spread.pop(node, None)
 
     def on_connection_failed(self, connection: BrokerConnection) -> None:
-        """Return to a single connection, because a request on an additional one failed."""
+        """Return to a single connection if the connection that failed is an additional one."""
         if connection.lane == MAIN:
             return
         self._single_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
@@ -121,7 +123,7 @@ class SendSchedule:
         return [BrokerConnection(node, MORE + number if number else MAIN) for number in range(count)]
 
     def may_send(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
-        """Return whether this batch may be sent while others of the queue are in flight."""
+        """Return whether the batch may be sent now, with regard to the queue's batches in flight."""
         if queue.halted:
             return False
         options, in_flight = self._core.options, queue.in_flight
@@ -132,7 +134,10 @@ class SendSchedule:
         return len(in_flight) < options.max_in_flight_requests_per_connection
 
     def visit_later(self, queue: PartitionQueue, at: int, *, late: bool = False) -> None:
-        """Visit the queue at that time. `late`: the delivery timeout of its batches is the reason."""
+        """Schedule a visit of the queue at the time `at` (ms).
+
+        `late` says that the reason is the delivery timeout of its batches.
+        """
         if late:
             queue.timeout_at = at
         elif queue.visit_at is not None and queue.visit_at <= at:
@@ -142,7 +147,7 @@ class SendSchedule:
         heapq.heappush(self._visits, (at, next(self._ticket), queue))
 
     def due_queues(self) -> Iterator[tuple[PartitionQueue, bool]]:
-        """Yield the queues to visit now. True means that their batches may have timed out."""
+        """Yield each queue to visit now, and whether its batches may have timed out."""
         now = self._core.now
         while self._visits and self._visits[0][0] <= now:
             _, _, queue = heapq.heappop(self._visits)
@@ -154,24 +159,24 @@ class SendSchedule:
             yield queue, late
 
     def due(self) -> int | None:
-        """Return the time of the next visit."""
+        """Return the time (ms) of the next visit, or None."""
         return self._visits[0][0] if self._visits else None
 
     def leaderless(self, topic: str) -> list[PartitionQueue]:
-        """Return the topic's queues that wait for a leader."""
+        """Return the queues of the topic that wait for a leader."""
         return list(self._leaderless.get(topic, ()))
 
     def ready_queues(self) -> list[PartitionQueue]:
-        """Return the queues that are ready to be sent."""
+        """Return the queues whose next batch is ready to be sent."""
         return [queue for queues in self.queues.values() for queue in queues]
 
     def on_metadata(self, topic: str) -> None:
-        """Visit the topic's queues again that waited for a leader."""
+        """Reschedule the queues of the topic that wait for a leader."""
         for queue in self._leaderless.pop(topic, {}):
             self.reschedule(queue)
 
     def on_leaders_changed(self, connection: BrokerConnection) -> None:
-        """Visit the queues of a connection again whose leader has moved."""
+        """Reschedule the queues of a connection whose leader has moved to another broker."""
         for queue in list(self.queues.get(connection, ())):
             if self._core.view.leader(queue.partition) != connection.node:
                 del self.queues[connection][queue]

@@ -17,7 +17,7 @@ from .batches import Headers, ProducerBatch
 
 
 class ProducerTransactionState(Enum):
-    """A transactional producer's state (Java's TransactionManager.State); the values are for messages."""
+    """A transactional producer's state (Java's TransactionManager.State). Messages show the values."""
 
     UNINITIALIZED = "it has no producer id yet"
     INITIALIZING = "it waits for its producer id"
@@ -50,7 +50,7 @@ CALLS: Mapping[ProducerTransactionState, Mapping[str, ProducerTransactionState]]
     S.FATAL_ERROR: {},
 }
 
-# The allowed transitions. Only `TransactionManager.move` changes the state.
+# The allowed transitions of the state. Only `TransactionManager.move` changes the state.
 EDGES: Edges[ProducerTransactionState] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING, S.FATAL_ERROR}),
     S.INITIALIZING: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
@@ -68,7 +68,7 @@ EDGES: Edges[ProducerTransactionState] = {
 class PendingCall(msgspec.Struct):
     """A pending operation: begin, commit or abort. `done` is set when it has ended, with or without an error.
 
-    `waiting` has the callers that wait for it; `reported` is set once a caller has its result.
+    `waiting` has the callers that wait for the operation. `reported` is set when a caller has got the result.
     """
 
     name: str

@@ -2,16 +2,18 @@
 
 Rules:
 
-* One request at a time is sent to the coordinator of the transactional id: for the producer id and epoch, for
-  the partitions and groups of the transaction (only before transaction version 2, KIP-890), and for its end.
+* The requests to the coordinator of the transactional id are sent one at a time: for the producer id and
+  epoch, for the partitions and groups of the transaction (only before transaction version 2, KIP-890), and
+  for the end of the transaction.
 * Nothing is written outside of a transaction, nor to a partition that was not added to it.
-* A commit is requested once every record and every offset is acknowledged. After a failure the transaction
-  can only be aborted, and its other records are not sent. Records and offsets fail after delivery.timeout.ms.
-  EndTxn is retried until its outcome is known.
-* After an abort, requests without a response may still arrive: the next transaction gets a new epoch.
-* A producer that is fenced, or gets another fatal error, has failed; only a new producer can continue.
+* A commit is requested when every record and every offset has been acknowledged. After a failure the
+  transaction can only be aborted, and its other records are not sent. Records and offsets fail after
+  delivery.timeout.ms. EndTxn is retried until its outcome is known.
+* After an abort, requests without a response may still reach a broker. The next transaction therefore gets a
+  new epoch.
+* A producer that is fenced, or gets another fatal error, has failed. The application has to create a new one.
 
-The requests of the transaction versions:
+The requests that the transaction versions use:
 
     transaction.version   partitions                 groups                            end
     0, 1                  AddPartitionsToTxn         AddOffsetsToTxn, TxnOffsetCommit  EndTxn, the same epoch
@@ -83,10 +85,11 @@ T = TypeVar("T")
 
 
 class TransactionManager:
-    """The transactions of one producer, and in place of `SequenceNumbers` the numbers of its batches.
+    """The transactions of one producer. This class replaces `SequenceNumbers` for transactional producers.
 
-    The application uses `call`, with the guard held; the engine uses the other methods. `busy` returns
-    whether a Produce request is in flight, `ready_queues` the queues that are ready to send.
+    The application calls `call` and `send_offsets`, with the guard held. The engine calls the other methods.
+    `busy` returns whether a Produce request is in flight, and `ready_queues` returns the queues whose next
+    batch is ready to be sent.
     """
 
     lacks_producer_id = False
@@ -104,7 +107,7 @@ class TransactionManager:
         self.id = core.options.transactional_id
         self.state = S.UNINITIALIZED
         self.error: KprotoError | None = None
-        # Why the current request is retried. Part of the error of a caller whose wait times out.
+        # Why the current request is retried: a part of the error of a call that times out.
         self.why = ""
         self._core, self._records, self._responses = core, records, responses
         self._busy, self._queued = busy, ready_queues
@@ -118,7 +121,8 @@ class TransactionManager:
         self._failures = 0
         # Whether the coordinator knows of the transaction.
         self.started = False
-        self._needs_new_epoch = False  # batches or requests may still arrive: a new epoch is needed
+        # whether a new epoch is needed, because batches or requests may still reach a broker
+        self._needs_new_epoch = False
         self._partitions: set[TopicPartition] = set()
         self._new: set[TopicPartition] = set()
         self._added: set[str] = set()
@@ -133,10 +137,10 @@ class TransactionManager:
             self._require_allowed("send")
 
     def call(self, name: str, who: object = None) -> PendingCall:
-        """Start begin, commit or abort, and return the call to wait for.
+        """Start the operation `name` (begin, commit or abort), and return the call to wait for.
 
-        Raises IllegalState if the state does not allow the call, or the error of the transaction. A repeated
-        call that is still in progress resumes waiting for it.
+        Raises IllegalState if the state does not allow the operation, or the error of the transaction. If the
+        same operation is still in progress, the result is its pending call.
         """
         current_call = self.current_call
         if current_call is not None and current_call.name == name and not current_call.reported:
@@ -144,7 +148,7 @@ class TransactionManager:
                 raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress")
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                return current_call  # otherwise Ctrl-C came before the call began
+                return current_call  # otherwise Ctrl-C came before the operation began
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
         if to is S.COMMITTING_TRANSACTION:
@@ -154,25 +158,28 @@ class TransactionManager:
         return current_call
 
     def close(self) -> PendingCall | None:
-        """Close the producer: abort an open transaction; return the call to wait for."""
+        """Abort an open transaction, because the producer is being closed.
+
+        Return the call to wait for, or None.
+        """
         if self.state is S.IN_TRANSACTION or self.state is S.ABORTABLE_ERROR:
             return self.call("abort")
         in_progress = self.state is S.COMMITTING_TRANSACTION or self.state is S.ABORTING_TRANSACTION
         return self.current_call if in_progress else None
 
     def send_offsets(self, member: GroupMetadata, offsets: Offsets) -> None:
-        """Add offsets that are committed with the transaction."""
+        """Add offsets, which the end of the transaction commits."""
         self._require_allowed("send_offsets")
         self._offsets.setdefault(member, {}).update(offsets)
 
     def open_reason(self) -> str:
-        """Return what the current call waits for."""
+        """Return a text that says what the current call waits for."""
         open_records = self._records.open_records
         waits = f"{open_records} records are not acknowledged" if open_records else self.why
         return f"{self.id!r}: {self.state.value}" + (f"; {waits}" if waits else "")
 
     def _require_allowed(self, name: str) -> ProducerTransactionState:
-        """Return the state that a call leads to. Raises an error if it is not allowed."""
+        """Return the state that an operation leads to. Raises an error if the operation is not allowed."""
         to = CALLS[self.state].get(name)
         if to is None:
             if self.error is not None:
@@ -188,7 +195,7 @@ class TransactionManager:
         self.error = error
 
     def ensure_ready(self) -> bool:
-        """Return whether batches may be sent; add new partitions to the transaction first."""
+        """Return whether batches may be sent. New partitions are first added to the transaction."""
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
         if not self._version_2:
@@ -214,7 +221,7 @@ class TransactionManager:
         )
 
     def on_batch_failed(self, batch: ProducerBatch, error: KprotoError) -> None:
-        """Require an abort after a record has failed, or end the producer if the error is fatal."""
+        """Require an abort because a batch has failed. After a fatal error, end the producer."""
         self._needs_new_epoch = self._needs_new_epoch or batch.sequence >= 0
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             (self.fail if ends_producer(error) else self._require_abort)(error)
@@ -227,7 +234,7 @@ class TransactionManager:
         self._discard(error)
 
     def fail(self, error: KprotoError) -> None:
-        """Move to FATAL_ERROR: the application has to create a new producer."""
+        """Move to FATAL_ERROR, after which the application has to create a new producer."""
         if self.state is S.FATAL_ERROR:
             return
         with self._records.guard:
@@ -247,7 +254,8 @@ class TransactionManager:
                 batch.queue.waiting.remove(batch)
             self._responses.end_batch(batch)
         with self._records.guard:
-            self._records.take_failures()  # the error of the transaction covers these failures
+            # the error of the transaction is reported instead of these failures
+            self._records.take_failures()
             self._offsets.clear()
         self._new.clear()
 
@@ -281,7 +289,7 @@ class TransactionManager:
             self._require_abort(RequestTimedOut("TxnOffsetCommit", timeout, self.why))
 
     def due(self) -> int | None:
-        """Return when to send the next request, if there is one."""
+        """Return when (ms) to send the next request, or None."""
         if self._call is not None or self._next_step() is None:
             return None
         return max(self._core.now, self._not_before)
@@ -321,8 +329,8 @@ class TransactionManager:
             if self.state is not S.FATAL_ERROR:
                 then(call)
 
-        # A late response is handled as well, because the coordinator may still execute a request that has
-        # timed out.
+        # The response is handled even if the state has changed since the request, because the coordinator may
+        # have executed the request.
         self._call = self._core.send(request, on_response, node=node, max_version=max_version)
 
     def _find(self) -> None:
@@ -335,7 +343,7 @@ class TransactionManager:
             self._node = node
 
     def _coordinator(self, call: Call, row: Row) -> int | None:
-        """Return the coordinator that a lookup found, or None."""
+        """Return the node of the coordinator that a lookup returned; None after an error."""
         response = call.response
         if not isinstance(response, FindCoordinatorResponse):
             self._on_no_response(call)
@@ -348,7 +356,7 @@ class TransactionManager:
         return address.id
 
     def _request_producer_id(self) -> None:
-        """Request a producer id, which fences its previous owner; during an abort the next epoch."""
+        """Request a producer id, which fences the previous producer; during an abort, the next epoch."""
         own = self._identity if self.state is S.ABORTING_TRANSACTION else None
         request = init_producer_id_request(self.id, self._core.options.transaction_timeout_ms, own)
         self._send(request, self._on_producer_id, node=self._node)
@@ -367,14 +375,14 @@ class TransactionManager:
             self._complete() if self.state is S.ABORTING_TRANSACTION else self._begin()
 
     def _begin(self) -> None:
-        """The transaction is open."""
+        """Move to IN_TRANSACTION: the transaction has begun."""
         self._update_transaction_version()
         with self._records.guard:
             self.move(S.IN_TRANSACTION)
         self._end_call()
 
     def _update_transaction_version(self) -> None:
-        """Update whether the cluster uses transaction version 2."""
+        """Read from the coordinator's features whether the cluster uses transaction version 2."""
         if self._node is not None:
             level = self._core.network.feature_at(self._node, "transaction.version")
             self._version_2 = self._version_2 if level is None else level >= 2
@@ -389,7 +397,7 @@ class TransactionManager:
                 self._on_no_response(call)
                 return
             codes = added_partition_codes(response)
-            last = ErrorCode.OPERATION_NOT_ATTEMPTED  # another partition's code has the reason
+            last = ErrorCode.OPERATION_NOT_ATTEMPTED  # the code of another partition shows the reason
             for partition, code in sorted(codes.items(), key=lambda answer: answer[1] == last):
                 if not self._check(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
                     return
@@ -398,7 +406,7 @@ class TransactionManager:
                 self._new -= requested
                 self._on_added()
 
-        self._needs_new_epoch = True  # until the coordinator confirms
+        self._needs_new_epoch = True  # until the coordinator confirms the partitions
         request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, on_response, node=self._node, max_version=LAST_PARTITIONS)
 
@@ -443,7 +451,7 @@ class TransactionManager:
             self._on_added()
 
     def _on_group_coordinator(self, group: str, call: Call) -> None:
-        """Handle the lookup of a group's coordinator."""
+        """Handle the response to the lookup of a group's coordinator."""
         node = self._coordinator(call, TXN_OFFSETS)
         if node is not None:
             self._groups[group] = node
@@ -473,7 +481,7 @@ class TransactionManager:
                 self._offsets.pop(member, None)
 
     def _end(self) -> None:
-        """Request the commit or the abort."""
+        """Send EndTxn, for the commit or the abort."""
         producer_id, epoch = self._identity
         request = EndTxnRequest(
             transactional_id=self.id,
@@ -497,7 +505,7 @@ class TransactionManager:
                 self._complete()
 
     def _complete(self) -> None:
-        """The transaction has ended."""
+        """Move to READY: the transaction has ended."""
         self.started = False
         self._partitions.clear()
         self._added.clear()
@@ -517,7 +525,7 @@ class TransactionManager:
             self.fail(call.error)
 
     def _is_complete(self, request: str, requested: Iterable[T], answered: Container[T]) -> bool:
-        """Return whether the response contains all that was requested; otherwise retry."""
+        """Return whether the response contains everything that was requested. Otherwise back off."""
         missing = next((item for item in requested if item not in answered), None)
         if missing is not None:
             self.why = f"the broker's response to {request} does not contain {missing}"
@@ -532,12 +540,12 @@ class TransactionManager:
         self._failures += 1
 
     def _check(self, code: int, row: Row, request: str, detail: str = "") -> bool:
-        """Return whether the request succeeded; otherwise do what its error code requires."""
+        """Return whether the request succeeded. Otherwise perform the action for its error code."""
         action = action_for(row, code)
         if action is ErrorAction.USE:
             return True
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            code = ErrorCode.PRODUCER_FENCED  # the code of coordinators before 2.7
+            code = ErrorCode.PRODUCER_FENCED  # coordinators before 2.7 send this code instead
         self.why = f"the broker answers {request} with {describe(code)}"
         error = broker_error(code, request, f"transactional id {self.id!r}{', ' if detail else ''}{detail}")
         if action is ErrorAction.FIND_COORDINATOR:
@@ -553,5 +561,5 @@ class TransactionManager:
         elif self.state is not S.ABORTABLE_ERROR and not (
             action is ErrorAction.ABORT and request in ADDING_REQUESTS
         ):
-            self.fail(error)  # otherwise the error belongs to an abandoned operation
+            self.fail(error)  # otherwise the error belongs to an operation that an abort has replaced
         return False
