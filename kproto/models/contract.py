@@ -2,10 +2,10 @@
 
 Every model keeps this contract. A model is a module with these four names:
 
-        VERSIONS: dict[int, int]        # API key -> the highest version that the model sends
-        start(config: ModelConfig) -> State
-        step(state: State, event: ModelEvent, now: int) -> list[ModelAction]
-        next_deadline(state: State) -> int | None
+    VERSIONS: dict[int, int]        # API key -> the highest version that the model sends
+    start(config: ModelConfig) -> State
+    step(state: State, event: ModelEvent, now: int) -> list[ModelAction]
+    next_deadline(state: State) -> int | None
 
 A model is a whole consumer, from the bootstrap address to the records: it keeps its own metadata, looks up
 its coordinator, joins, fetches and commits. The runner is a simulated cluster in virtual time, or a driver

@@ -1,7 +1,7 @@
 """Two brokers with the same users, ACLs and resources, and requests to compare their authorization.
 
-alice may do everything and creates the ACLs; bob has some permissions. Each request names allowed, forbidden
-and missing resources.
+alice has all permissions and creates the ACLs. bob has some permissions. Each request names allowed,
+forbidden and missing resources.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ class Side:
         while self.ask(
             "alice", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         ) != [("InitProducerIdResponse", 0)]:
-            time.sleep(0.2)  # A new Kafka has no producer ids yet.
-        for name in TRANSACTIONS:  # The transactional ids exist, and are alice's.
+            time.sleep(0.2)  # A new Kafka needs time for its first producer id.
+        for name in TRANSACTIONS:  # alice creates the transactional ids.
             init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
             lookup = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
             while self.ask("alice", lookup)[0][-1] or self.ask("alice", init)[0][-1]:
@@ -206,7 +206,7 @@ BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authori
 
 
 def codes(message: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
-    """Yield error codes and authorized operations with their place in the response."""
+    """Yield each error code and set of authorized operations with its path in the response."""
     name = type(message).__name__
     place = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))
     for field in ("error_code", "partition_error_code"):
@@ -237,7 +237,7 @@ def acl_filter(**changes: Any) -> dict[str, Any]:
 
 
 def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
-    """The requests by name; those that change something come last."""
+    """Return the requests by name. Requests that change the broker's state come last."""
     by_name = [
         OffsetFetchRequestTopics(name=name, topic_id=ids.get(name, NO_ID), partition_indexes=[0])
         for name in TOPICS
@@ -522,7 +522,7 @@ def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
 
 @contextlib.contextmanager
 def both_sides(folder: Path) -> Iterator[tuple[Side, Side]]:
-    """A real Kafka and our broker, with the same users, ACLs, topics, groups and transactions."""
+    """A real Kafka and the embedded broker, with the same users, ACLs, topics, groups and transactions."""
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:alice",

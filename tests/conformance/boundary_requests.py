@@ -1,8 +1,8 @@
-"""Valid requests that no sane client sends: boundary numbers, odd names, duplicates.
+"""Draw valid but unusual requests: boundary numbers, odd names, duplicates.
 
 A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker
 processes the request up to the odd field. The same seed draws the same request for two brokers. Ids that a
-broker chose (topics, producers, members) come from its `Scene`.
+broker chose (of topics, producers and members) come from the broker's `Scene`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Pool = tuple[Sequence[Any], Sequence[Any]]
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
-# Fields with a fixed value: only a replica or another broker sets them.
+# Fields that get this fixed value, because only a replica or another broker sets them.
 _FIXED: Final[Mapping[str, Any]] = {
     "replica_id": -1,
     "replica_directory_id": NO_ID,
@@ -37,7 +37,7 @@ _FIXED: Final[Mapping[str, Any]] = {
 
 @dataclass
 class Scene:
-    """The test data of one broker: both brokers have the same names, each has its own ids."""
+    """The test data of one broker. The two brokers' scenes have the same names and different ids."""
 
     title: str
     ids: dict[str, uuid.UUID] = field(default_factory=dict[str, uuid.UUID])
@@ -69,7 +69,7 @@ def _batches(scene: Scene) -> Pool:
     flipped = bytearray(batch())
     flipped[-1] ^= 1
     strange = bytearray(batch())
-    strange[22] |= 0x80  # An unused bit of the attributes.
+    strange[22] |= 0x80  # This batch sets an unused bit of the attributes.
     producers = [
         {"producer_id": pid, "producer_epoch": e, "base_sequence": s}
         for pid in (own, 5_000_000)
@@ -94,7 +94,8 @@ def _batches(scene: Scene) -> Pool:
     ]
     odd += [batch(**producer) for producer in producers]
     pid, epoch = scene.producer
-    # An unknown producer id: Kafka remembers the sequence of a batch that it rejected in a transaction.
+    # The last producer id is unknown. Known ones are not used, since Kafka remembers the sequence of a batch
+    # that it rejected in a transaction.
     for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):
         transactional = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
         odd += [
@@ -105,7 +106,7 @@ def _batches(scene: Scene) -> Pool:
 
 
 def pools(scene: Scene) -> dict[str, Pool]:
-    """Return usual and odd values of fields, by class and name or by name alone."""
+    """Map each field, as "name" or "Class.name", to its usual and its odd values."""
     name = scene.name
     topics = [name("t"), name("t"), name("t"), name("e")]
     odd_topics = [
@@ -126,7 +127,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
     members, odd_members = [scene.member, ""], ["ghost", "x" * 300]
     fresh = [name(f"n{scene.count}"), name(f"n{scene.count}b"), name(f"n{scene.count}c")]
     epochs = [-1, 0]
-    # Brokers assign small producer ids themselves.
+    # Unknown producer ids. Small numbers are left out, since brokers assign these themselves.
     strangers = [-2, -1, 9_000_000, 2**63 - 1, -(2**63)]
     configs = ["retention.ms", "cleanup.policy", "segment.bytes", "min.cleanable.dirty.ratio"]
     odd_configs = ["", "no.such", *sorted(TOPIC_CONFIGS)]
@@ -160,7 +161,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "topic_names": (topics, odd_topics),
         "topic_name": (topics, odd_topics),
         "topic_id": (ids, [NO_ID, SOME_ID]),
-        # Kafka 4.3.1 throws a NullPointerException on a topic without an id before another one.
+        # Kafka 4.3.1 throws a NullPointerException if a topic without an id precedes another topic.
         "FetchTopic.topic_id": (ids, [SOME_ID]),
         "partition": ([0, 0, 0, 1], [*edges(32), 99]),
         "partitions": ([0, 0, 0, 1], [*edges(32), 99]),
@@ -190,7 +191,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "key": ([*groups, *txns], odd_groups),
         "coordinator_keys": ([*groups, *txns], odd_groups),
         "key_type": ([0, 1], [-2, -1, 3, 127, -128]),
-        # A commit creates the group with the empty name, which would exist in the next scene, too.
+        # The empty name is left out: a commit would create this group, and the next scene would find it.
         "OffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "TxnOffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "generation_id": ([scene.generation], edges(32)),
@@ -231,9 +232,9 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "transactional_id": (txns, odd_txns),
         "transactional_ids": (txns, odd_txns),
         "v3_and_below_transactional_id": (txns, odd_txns),
-        # With a wrong producer id Kafka answers INVALID_PRODUCER_EPOCH if the epoch is older than a marker in
-        # the offsets log. The embedded broker knows the coordinator's epochs only, and answers that the id is
-        # wrong.
+        # An unknown transactional id is left out. With a wrong producer id Kafka answers
+        # INVALID_PRODUCER_EPOCH if the epoch is older than a marker in the offsets log. The embedded broker
+        # compares with the coordinator's epochs only, and answers that the id is wrong.
         "TxnOffsetCommitRequest.transactional_id": (txns, []),
         "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
         "ProduceRequest.transactional_id": ([None, *txns], odd_txns),
@@ -244,7 +245,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "ProduceRequest.timeout_ms": ([5000], edges(32)),
         "DeleteRecordsRequest.timeout_ms": ([5000], edges(32)),
         "ListOffsetsRequest.timeout_ms": ([5000], edges(32)),
-        # With a timeout of few milliseconds the response of Kafka's controller varies.
+        # Timeouts of a few milliseconds are left out, because the response of Kafka's controller varies.
         "ElectLeadersRequest.timeout_ms": ([5000], [0, -1, -(2**31)]),
         "election_type": ([0, 1], edges(8)),
         "transaction_timeout_ms": ([60_000], [*edges(32), 900_000, 900_001]),
@@ -283,7 +284,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
     }
 
 
-# Lists that are mostly empty or null in a usual request, so that the broker chooses.
+# Lists that clients usually leave empty or null, so that the broker chooses the values.
 _SPARSE: Final = {
     "forgotten_topics_data",
     "CreatableTopic.assignments",
@@ -299,11 +300,11 @@ _SPARSE: Final = {
 }
 
 
-# Lists in which clients send one entry, and in which two entries have no defined response.
+# Lists that get a single entry: clients send one, and the response to two entries is not defined.
 _ALONE: Final = {"transactions", "protocols"}
 
 
-# Duplicate entries are identical: Kafka processes one and answers for the other.
+# Lists whose duplicate entries are identical: Kafka processes one entry and answers for the other.
 _TWICE_ALIKE: Final = {"topic_data", "partition_data"}
 
 
@@ -312,7 +313,7 @@ def _names(entry: Any) -> Any:
 
 
 class Drawing:
-    """Draws a request in `version` for a scene."""
+    """Draws the fields of a request in `version` for a scene."""
 
     def __init__(self, scene: Scene, dice: Random, version: int, odd: float = ODD) -> None:
         self._scene = scene
@@ -386,5 +387,5 @@ class Drawing:
 
 
 def draw_request(kind: type[Message], version: int, scene: Scene, seed: str, odd: float = ODD) -> Any:
-    """Draw a request; the same seed gives the same one, except for the ids of the scene's broker."""
+    """Draw a request. The same seed gives the same request, except for ids of the scene's broker."""
     return Drawing(scene, Random(seed), version, odd).draw(kind)

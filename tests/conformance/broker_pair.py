@@ -46,8 +46,8 @@ SETTINGS: Final = {
 }
 RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0
-# The seconds after which a request counts as waiting if both brokers are silent. A broker that is silent
-# alone may be slow: it gets PATIENCE.
+# If neither broker has responded after this time in seconds, the request counts as waiting. If only one has
+# not responded, it may be slow: it gets PATIENCE.
 SILENCE = 4.0
 
 CLIENT_IDS: Final = (None, "", "é /=\0", "x" * 32_767)
@@ -59,7 +59,7 @@ NOT_READY: Final = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 }
-# APIs whose effects reach the broker from its controller only after the response.
+# APIs whose effects reach the broker only after the response, since the controller sends them.
 SLOW: Final = {"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs"}
 # Fields that are not compared: texts, addresses, times and sizes.
 FREE: Final = {
@@ -67,9 +67,9 @@ FREE: Final = {
     "throttle_time_ms", "last_timestamp", "transaction_start_time_ms", "record_errors", "supported_features",
     "finalized_features", "finalized_features_epoch", "log_dir", "total_bytes", "usable_bytes",
 }  # fmt: skip
-# Responses that list every topic, group or transaction, and the field with the list.
+# API -> response field that lists every topic, group or transaction of the broker.
 ALL: Final = {"Metadata": "topics", "ListGroups": "groups", "ListTransactions": "transaction_states"}
-# Responses that list everything if this request field is null.
+# API -> (request field, response field). If the request field is null, the response field lists everything.
 IF_NULL: Final = {
     "DescribeLogDirs": ("topics", "results"),
     "ElectLeaders": ("topic_partitions", "replica_election_results"),
@@ -98,7 +98,7 @@ class Side:
         end = time.monotonic() + PATIENCE if until is None else until
         self.socket.socket.settimeout(max(end - time.monotonic(), 0.2))
         try:
-            # Brokers do not answer this request, but may close the connection.
+            # Brokers do not answer a Produce with acks=0, but may close the connection.
             if getattr(request, "acks", None) == 0:
                 return self.ask(MetadataRequest(topics=[]), 12)
             return self.socket.answer(response_class(request.__api_key__), version)
@@ -142,7 +142,7 @@ class Side:
             part = PartitionProduceData(index=0, records=encode_batch(records))
             data = TopicProduceData(name=name("t"), partition_data=[part])
             self.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
-        for kind in (0, 1):  # A new Kafka creates its internal topics on the first FindCoordinator.
+        for kind in (0, 1):  # On the first FindCoordinator, a new Kafka creates its internal topics.
             finding = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name("g")])
             self.until(finding, 6, lambda response: not response.coordinators[0].error_code)
         idempotent = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -181,7 +181,7 @@ class Side:
         )
 
     def settle(self) -> None:
-        """Wait until the markers of the scene's transaction are written."""
+        """Wait until the markers of the scene's transaction have been written."""
         request = DescribeTransactionsRequest(transactional_ids=[self.scene.name("x")])
         self.until(
             request, 0, lambda response: "Prepare" not in response.transaction_states[0].transaction_state
@@ -224,11 +224,11 @@ class Side:
         return state
 
     def comparable(self, value: Any, name: str = "", kind: str = "") -> Any:
-        """Return the comparable part of a response: ids and other random values become words."""
+        """Return the comparable part of a response. Words replace ids and other random values."""
         scene = self.scene
         if name in FREE:
             return None
-        # Batches are compared by their headers: markers have their own times, producers their own ids.
+        # Only headers of batches are compared, because times of markers and producer ids differ.
         if name == "records":
             return [
                 (batch.base_offset, batch.count, batch.is_control, batch.size)
@@ -255,7 +255,7 @@ class Side:
             if name in ("responses", "topics") and all("partitions" in item for item in items):
                 items = by_topic(items)
             if all(isinstance(item, dict) for item in items):
-                # Kafka shuffles some lists: entries of a duplicate topic are sorted by their error codes.
+                # Kafka shuffles some lists, so entries of a duplicate topic are sorted by their error codes.
                 return sorted(
                     items, key=lambda item: (repr({**item, "error_code": 0}), str(item.get("error_code")))
                 )
@@ -269,7 +269,7 @@ class Side:
             }
             if (
                 inside.get("name") == "min.insync.replicas"
-            ):  # Unclean elections make Kafka set this flag in the cluster's defaults.
+            ):  # With unclean elections, Kafka sets this config in the cluster's defaults.
                 inside["config_source"] = None
             # The brokers have different partition counts for this topic.
             if inside.get("topic") == OFFSETS_TOPIC:
@@ -284,14 +284,14 @@ class Side:
 
 
 def listing_everything(api: str, request: Any) -> bool:
-    """Return whether the request lists everything in pages, which topics of other tests fill."""
+    """Return whether the request lists everything. Topics of other tests fill its pages."""
     if api == "DescribeUserScramCredentials":
         return not request.users
     return api == "DescribeTopicPartitions" and (not request.topics or request.cursor is not None)
 
 
 class Pair:
-    """A real Kafka and the embedded broker, each with a scene of the same title."""
+    """A real Kafka and the embedded broker, with scenes of the same title."""
 
     def __init__(self, real: str, embedded: str, title: str) -> None:
         self.sides = (Side(real, title), Side(embedded, title))
@@ -302,7 +302,7 @@ class Pair:
             side.close()
 
     def differences(self, api: str, seed: str, odd: float, version: int | None = None) -> Iterator[str]:
-        """Send one random request of an API to both brokers and yield the differences of the responses."""
+        """Send a random request of an API to both brokers; yield the differences of the responses."""
         key = {name: key for key, name in API_NAMES.items()}[api]
         kind = request_class(key)
         dice = Random(seed)
@@ -324,7 +324,7 @@ class Pair:
         for side, request in zip(self.sides, requests, strict=True):
             side.socket.send(request, version, client_id)
         end = time.monotonic() + SILENCE
-        # With acks=0 the result shows only in the response to the next request.
+        # With acks=0 there is no response. Only the next request shows whether the connection is open.
         has_response = getattr(kafka_request, "acks", None) != 0
         if not has_response or len({side.silent(end) for side in self.sides}) > 1:
             end = time.monotonic() + PATIENCE
@@ -349,7 +349,7 @@ class Pair:
             )
 
     def effect_differences(self) -> Iterator[str]:
-        """Yield the differences between the two scenes after the requests."""
+        """Yield the differences between the states of the two scenes."""
         ours = self.sides[1].describe()
         end = time.monotonic() + PATIENCE
         while (kafka := self.sides[0].describe()) != ours and time.monotonic() < end:
@@ -364,7 +364,7 @@ class Pair:
 
 
 def everything_of(api: str, request: Any) -> str | None:
-    """Return the response field that lists everything, if this request asks for everything."""
+    """Return the response field that lists everything, or None if the request names its entries."""
     request_field, response_field = IF_NULL.get(api, ("", None))
     return response_field if response_field is not None and getattr(request, request_field) is None else None
 
@@ -405,14 +405,14 @@ def by_topic(items: list[Any]) -> list[Any]:
 
 
 def records(data: bytes) -> str:
-    """Show the header of a record batch."""
+    """Return a record batch's header as text."""
     attributes, last, _, _, pid, epoch, sequence, count = struct.unpack_from(">hiqqqhii", data, 21)
     header = f"base {data[7]} magic {data[16]} attributes {attributes:x} last {last} count {count}"
     return f"<{len(data)} bytes: {header} producer {pid} epoch {epoch} sequence {sequence}>"
 
 
 def brief(value: Any) -> str:
-    """Show a request without the fields that have their default."""
+    """Return a request as text, without the fields that have their default."""
     if isinstance(value, list):
         return f"[{', '.join(map(brief, value))}]"
     if not hasattr(type(value), "__fields__"):
@@ -426,7 +426,7 @@ def brief(value: Any) -> str:
 
 
 def describe_difference(kafka: Any, ours: Any, path: str = "") -> str:
-    """Describe where two responses differ, one line for each place."""
+    """Describe the differences of two responses, one line for each field."""
     if isinstance(kafka, dict) and isinstance(ours, dict):
         lines = [describe_difference(kafka[key], ours.get(key), f"{path}.{key}") for key in kafka]
         return "\n".join(line for line in lines if line)

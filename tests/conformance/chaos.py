@@ -1,4 +1,4 @@
-"""Chaos on real sockets: a Kafka that is killed and a broken network, and the checks on records read."""
+"""Run clients on real sockets while Kafka is killed and the network fails, and check the records read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Ledger:
     last_at: float = 0.0
     # Intervals of more than a second without records.
     silences: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-    # The longest such interval, without the time from a broker's death to its first response.
+    # The longest interval in `silences`, without the time from a broker's death to its first response.
     longest_silence: float = 0.0
 
     def note(self, who: str, expected: dict[int, int], records: list[Any]) -> None:
@@ -76,7 +76,7 @@ class Ledger:
 
 
 class Assigned(RebalanceListener):
-    """After an assignment, reading may start at any offset that was not committed."""
+    """The listener of a reader: after an assignment, any offset may be read first."""
 
     def __init__(self, expected: dict[int, int]) -> None:
         self.expected = expected
@@ -181,12 +181,12 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
 
 
 def lost_time(since: float, until: float, away: list[tuple[float, float]]) -> float:
-    """Return the seconds of this interval during which the broker was down."""
+    """Return how many seconds of the interval the broker was down."""
     return sum(max(0.0, min(until, back) - max(since, died)) for died, back in away)
 
 
 def produce(bootstrap: str, records: int, seconds: float) -> None:
-    """Produce numbered records over the whole time; each must be acknowledged."""
+    """Produce numbered records until the end of the run. Each record must be acknowledged."""
     with Producer(bootstrap, request_timeout_ms=3_000, delivery_timeout_ms=120_000) as producer:
         deliveries = []
         pace = max(1, records // 100)
@@ -200,7 +200,7 @@ def produce(bootstrap: str, records: int, seconds: float) -> None:
 
 
 def errors_in(ledgers: dict[str, Ledger], records: int) -> list[str]:
-    """Return the errors in the records that the groups read."""
+    """Return the lost, wrong and repeated records of the groups as errors."""
     errors = []
     for group, ledger in ledgers.items():
         errors += [f"{group}: {wrong}" for wrong in ledger.wrong[:5]]

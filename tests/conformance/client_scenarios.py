@@ -1,8 +1,9 @@
 """Scenarios for one client, run with the original client and with its model.
 
-A scenario is a function of a `Stage`; `SCENARIOS` lists them by name, each with the ability that it needs. A
-client that lacks the ability (`LACKS`) skips the scenario. The comparison covers the requests of each member
-to the coordinator (`request_lines`) and the events that its application received (`DrivenMember.events`).
+A scenario is a function of a `Stage`. `SCENARIOS` lists the scenarios by name, each with the ability that it
+needs. A client that lacks the ability (`LACKS`) skips the scenario. The comparison covers the requests of
+each member to the coordinator (`request_lines`) and the events that its application received
+(`DrivenMember.events`).
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ LACKS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def skip_unless_drawn(case: object, cases: Iterable[object]) -> None:
-    """Skip a case that this run did not draw: each run draws a quarter, because the scenarios wait.
+    """Skip a case that this run did not draw. A run draws a quarter, because the scenarios take long.
 
-    `KPROTO_ALL_PLAYS=1` runs all (tox -e soak). The same `KPROTO_SEED` draws the same quarter.
+    With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak). The same `KPROTO_SEED` draws the same quarter.
     """
     every = sorted(map(repr, cases))
     drawn = Random(SEED).sample(every, math.ceil(len(every) / 4))
@@ -75,7 +76,7 @@ class DrivenMember:
         self.process.stdin.flush()
 
     def until(self, start: str, count: int = 1, patience: float = PATIENCE) -> str:
-        """Wait for `count` lines with this start; lines that earlier calls have passed do not count."""
+        """Wait for `count` lines that begin with `start`, after the lines that earlier calls have read."""
         end = time.monotonic() + patience
         while True:
             while self.at < len(self.lines):
@@ -87,7 +88,7 @@ class DrivenMember:
             self._next(start, end)
 
     def until_read(self, count: int, patience: float = PATIENCE) -> None:
-        """Wait until `count` records were read in all: records and callbacks may arrive on two channels."""
+        """Wait until the member has read `count` records in all, whatever it prints in between."""
         end = time.monotonic() + patience
         while len(self.read()) < count:
             self._next(f"{count} times 'R '", end)
@@ -120,7 +121,7 @@ class DrivenMember:
         return events
 
     def errors(self) -> list[str]:
-        """Return the names of reported errors, which arrive on a channel and at no fixed time."""
+        """Return the names of the reported errors, whose order relative to events is random."""
         return [line.split()[1] for line in self.lines if line.startswith("error ")]
 
     def read(self) -> list[str]:
@@ -185,8 +186,8 @@ class Stage:
         self.proxy.inject(self.name(member), api, *codes)
 
     def wait_for_request(self, member: str, api: str, *, repeated: bool = False) -> None:
-        """Wait until a member has sent this request. With `repeated`, wait for one more than it has sent so
-        far.
+        """Wait until a member has sent a request of this API. With `repeated`, wait for one more than the
+        member has sent before.
         """
         end = time.monotonic() + PATIENCE
         before = self._asked(member, api) if repeated else 0
@@ -227,7 +228,7 @@ def second(stage: Stage) -> None:
 
 
 def growth(stage: Stage) -> None:
-    """The topic grows: a client that refreshes its metadata rejoins."""
+    """The topic gets more partitions. A client that refreshes its metadata rejoins."""
     stage.produce(10)
     a = stage.start_subscribed("A")
     a.until_read(10)
@@ -239,7 +240,7 @@ def growth(stage: Stage) -> None:
 
 
 def crash(stage: Stage) -> None:
-    """A member dies; the other one gets its partitions when the session has expired."""
+    """A member is killed. The other member gets its partitions when the session has expired."""
     stage.produce(20)
     a = stage.start_subscribed("A")
     a.until_read(20)
@@ -254,7 +255,7 @@ def crash(stage: Stage) -> None:
 
 
 def restart(stage: Stage) -> None:
-    """A static member restarts within its session timeout, however slowly its process starts."""
+    """A static member restarts within its session timeout, which allows for a slow process start."""
     stage.produce(10)
     a = stage.start_subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
     a.until_read(10)
@@ -351,7 +352,7 @@ def unsubscribe(stage: Stage) -> None:
 
 
 def cooperative(stage: Stage) -> None:
-    """A second member joins; only the partitions that it gets are revoked."""
+    """A second member joins. Only the partitions that it gets are revoked."""
     stage.produce(20)
     a = stage.start_subscribed("A", assignors=["cooperative-sticky"])
     a.until_read(20)
@@ -368,7 +369,7 @@ def cooperative(stage: Stage) -> None:
 
 
 def sticky(stage: Stage) -> None:
-    """A second member joins and leaves; the user data of the next JoinGroup lists owned partitions."""
+    """A second member joins and leaves. The user data of the next JoinGroup lists owned partitions."""
     stage.produce(20)
     a = stage.start_subscribed("A", assignors=["sticky"])
     a.until_read(20)
@@ -437,7 +438,7 @@ def commit_while_joining(stage: Stage) -> None:
 
 
 def pattern(stage: Stage) -> None:
-    """Subscribe to a pattern: one topic exists, a second one is created later."""
+    """Subscribe to a pattern that matches an existing topic and one that is created later."""
     stage.produce(10)
     a = stage.member("A")
     a.send(f"pattern ^{stage.topic}.*")

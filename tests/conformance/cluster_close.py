@@ -1,4 +1,4 @@
-"""Every kind of client while it works, and how long each takes to close while a broker is frozen.
+"""Clients of every kind, and the time that each takes to close while a broker is frozen.
 
 with AtWork(bootstrap, "t", 6) as clients:
     fleet.freeze(1)
@@ -57,7 +57,7 @@ class _Marks:
 
 
 class AtWork:
-    """Two clients of each kind: a blocking one, and one in an event loop in a thread."""
+    """Two clients of each kind: one blocking, one in an event loop that runs in a thread."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
@@ -82,7 +82,8 @@ class AtWork:
     def close_all(self, timeout: float) -> dict[str, Closed]:
         """Close all clients at the same time, each with this timeout.
 
-        Records and the end of a transaction on the frozen broker cannot be sent.
+        Before the close, records and the end of a transaction are queued that the frozen broker cannot
+        accept.
         """
         for partition in range(self._partitions):
             self._clients["Producer"].send(self._topic, b"late", partition=partition)
@@ -123,7 +124,7 @@ class AtWork:
         group, handler = ConsumerGroup(self._bootstrap, group_id=f"{self._topic}-b", **GROUP), _Marks(False)
 
         def consume() -> None:
-            with suppress(KprotoError):  # The group may be closed in the meantime.
+            with suppress(KprotoError):  # The group may be closed while it consumes.
                 group.consume([self._topic], handler)
 
         self._beside.append(threading.Thread(target=consume))

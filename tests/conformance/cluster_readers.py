@@ -1,4 +1,4 @@
-"""Clients that read and send requests during operator actions, and their results.
+"""Clients that read and send requests during an operator's actions, and their results.
 
 ledger = Ledger() with Readers(bootstrap, "t", ledger, ("blocking", "asyncio"), group_id="g"):
     with Writer(bootstrap, "t", 6) as writer:
@@ -38,7 +38,7 @@ OPTIONS: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit"
 
 
 class Ledger:
-    """Records that one group read by partition and offset, its commits, errors and events."""
+    """The records that one group read, by partition and offset, and its commits, errors and events."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -68,7 +68,7 @@ class Ledger:
                 partition, offset = record.partition, record.offset
                 self.silences[partition] = max(self.silences[partition], now - self.last.get(partition, now))
                 self.last[partition] = now
-                # Transaction markers take offsets, too.
+                # Gaps are allowed, because transaction markers have offsets, too.
                 if offset < expected.get(partition, 0):
                     self.odd.append(f"{who}: read {partition}-{offset} after {expected[partition] - 1}")
                 expected[partition] = offset + 1
@@ -90,7 +90,7 @@ class Ledger:
         return [f"{who} {change}" for _, who, change in self.changes if change.kind in wanted]
 
     def wrong(self, sent: Iterable[int]) -> list[str]:
-        """Return the errors in the records read."""
+        """Return the lost, wrong and repeated records as errors."""
         errors = self.odd[:5]
         values = [value for offsets in self.read.values() for value in offsets.values()]
         lost = set(sent) - set(values)
@@ -134,7 +134,7 @@ class _Numbers:
             session.mark_message(record)
             if count % MARKED == 0:
                 session.commit()
-                if not claim.ended:  # Otherwise the mark would have no effect.
+                if not claim.ended:  # After a revocation the mark would have no effect.
                     self._ledger.was_committed(expected)
 
 
@@ -282,7 +282,7 @@ class Readers:
 class Asker(InThread):
     """Sends requests about one topic and one group without pause: "blocking" or "asyncio".
 
-    `refused` lists the errors while no broker was available.
+    `refused` lists the errors from the time when no broker was available.
     """
 
     def __init__(self, bootstrap: str, topic: str, group: str, kind: str) -> None:
@@ -341,9 +341,9 @@ class Asker(InThread):
 
 
 def _ends_before(committed: Any, ends: Any) -> list[str]:
-    """Return the partitions whose committed offset is behind the end of their log.
+    """Return the partitions whose committed offset is above the end of their log.
 
-    After it resumes, a frozen leader may return its old end offset once, which Kafka allows.
+    A frozen leader that resumes may return its old end offset once, so the caller retries.
     """
     return [
         f"{partition}: {at.offset} is committed, but the end is {ends[partition].offset}"

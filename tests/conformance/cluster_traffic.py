@@ -1,7 +1,7 @@
-"""Clients that read and write during operator actions on a cluster.
+"""Clients that read and write during an operator's actions on a cluster.
 
 Consumers run blocking, in asyncio, and with sarama's handlers. Producers are idempotent or transactional.
-Movers copy committed records exactly once.
+Movers copy committed records to another topic exactly once.
 
     with traffic(fleet) as seen:
         ...                                     # the operator's actions
@@ -23,7 +23,7 @@ from tests.conformance.cluster_writers import Mover, Writer
 from tests.conformance.kafka_cluster import Fleet, until
 
 PARTITIONS = 6
-# The session timeout: a broker may take 30 s to start on a busy machine. Kafka's default is 45 s.
+# The members' session timeout. A broker may take 30 s to start on a busy machine. Kafka's default is 45 s.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 1_000}
 LOOPS = ("blocking", "asyncio")
 GROUPS: Final[dict[str, dict[str, Any]]] = {
@@ -38,7 +38,7 @@ READERS: Final = {
     "committed": LOOPS,
     "moved": ("handler",),
 }
-# The longest time without records for a reader that has a broker, also on a busy machine.
+# The longest allowed time without records while a broker is available, also on a busy machine.
 LONGEST_SILENCE = 45.0
 _names = count(1)
 
@@ -52,7 +52,7 @@ def topic(fleet: Fleet, partitions: int = PARTITIONS, replication_factor: int = 
 
 @dataclass
 class ReaderGroup:
-    """One group of readers, what they read, and its writers."""
+    """One group of readers, the records that they read, and the writers of these records."""
 
     topic: str
     group: str
@@ -70,10 +70,10 @@ class ReaderGroup:
 def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict[str, ReaderGroup]]:
     """Run readers and writers during the block, wait until everything is read, and check the results.
 
-    Two groups read plain records, a third one committed records, a fourth one the records that movers copied
-    in transactions. Two more clients send metadata and group requests. The clients start with one address
-    only (`bootstrap`), and then all brokers may be down for a while. `options` are member options besides
-    SESSION.
+    Two groups read plain records. A third group reads committed records. A fourth group reads the records
+    that movers copied in transactions. Two more clients send metadata and group requests. The clients start
+    with a single address (`bootstrap`). All brokers may then be down for a while. `options` are member
+    options besides SESSION.
     """
     session = {**SESSION, **options}
     plain, committed, moved = topic(fleet), topic(fleet), topic(fleet)
@@ -171,9 +171,9 @@ def client_resources(fleet: Fleet) -> set[str]:
 
 
 def new_resources(fleet: Fleet, before: set[str]) -> set[str]:
-    """Return threads and sockets that are new and remain for two seconds: a Proxy closes after its client.
+    """Return the new threads and sockets, after at most two seconds for a Proxy to close.
 
-    Threads and sockets of earlier tests may disappear in the meantime.
+    Threads and sockets of earlier tests may disappear between the two measurements.
     """
     with fleet.without_client():
         end = time.monotonic() + 2

@@ -1,4 +1,4 @@
-"""Clients that work in a thread or an event loop during operator actions, and how they are closed."""
+"""Clients that run in a thread or an event loop during an operator's actions, and their close."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Closes:
 
     @asynccontextmanager
     async def closing_async(self, client: Any) -> AsyncIterator[Any]:
-        """Close a client of asyncio after the block as `closing` does. No task of the client may remain."""
+        """Close an asyncio client after the block as `closing` does. No task of it may remain."""
         try:
             yield client
         finally:
@@ -55,7 +55,7 @@ class Closes:
 
 
 class InThread:
-    """Runs `_work` in a thread during the block; a coroutine runs in its own event loop."""
+    """Runs `_work` in a thread during the block."""
 
     errors: list[str]
 
@@ -88,7 +88,7 @@ class InThread:
 
 
 def open_resources() -> set[str]:
-    """Return the threads of our clients and the open sockets of this process, each by a unique name."""
+    """Return unique names of the threads of kproto's clients and of this process's open sockets."""
     threads = {
         f"{thread.name} ({thread.ident})"
         for thread in threading.enumerate()
@@ -99,7 +99,7 @@ def open_resources() -> set[str]:
 
 
 def socket_at(file: int) -> str:
-    """Return the socket with this number; "" for other files and closed ones."""
+    """Return the name of the socket with this file descriptor, or "" if it is no open socket."""
     with suppress(OSError):
         if (target := os.readlink(f"/proc/self/fd/{file}")).startswith("socket:"):
             return target

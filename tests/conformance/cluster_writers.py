@@ -1,4 +1,4 @@
-"""Clients that write during operator actions: numbers, and copies of committed records in transactions.
+"""Clients that write during an operator's actions: numbers, and copies of committed records in transactions.
 
 with Writer(bootstrap, "t", 6) as writer, Mover(bootstrap, "t", "u", group_id="m") as mover:
     ...                                     # the operator's actions
@@ -19,10 +19,10 @@ from tests.conformance.cluster_workers import InThread
 
 
 class Writer(InThread):
-    """Writes `rate` numbers per second to the partitions in turn; `kind` is blocking or asyncio.
+    """Writes `rate` numbers per second to the partitions in turn. `kind` is blocking or asyncio.
 
-    A producer with a transactional_id writes transactions of `batch` numbers; `sent` then lists committed
-    ones.
+    A producer with a transactional_id writes transactions of `batch` numbers. `sent` then lists the committed
+    numbers.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Writer(InThread):
 class Mover(InThread):
     """Copies the committed records of a topic to another one, with its offsets in the same transaction.
 
-    After an aborted transaction it seeks to the committed offsets. `aborted` lists the errors.
+    After an aborted transaction the mover seeks to the committed offsets. `aborted` lists the errors.
     """
 
     def __init__(self, bootstrap: str, source: str, sink: str, *, kind: str, name: str, **group: Any) -> None:

@@ -1,4 +1,4 @@
-"""The outside judges as fixtures; `judges.py` says where each one comes from."""
+"""Fixtures for the outside judges. `judges.py` states where each judge comes from."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def bridge() -> Iterator[java_bridge.Bridge]:
 
 @pytest.fixture(scope="session")
 def real_kafka() -> Iterator[judges.RealKafka]:
-    """One real Kafka for the whole session: each test needs unique topic and group names."""
+    """One real Kafka for the whole session. Each test uses its own topic and group names."""
     with judges.real_kafka() as broker:
         yield broker
 
 
 @pytest.fixture
 def embedded() -> Iterator[Any]:
-    """The embedded broker in a thread, a new one for each test: `.bootstrap`, `.create_topic(...)`."""
+    """A new embedded broker in a thread for each test, with `.bootstrap` and `.create_topic(...)`."""
     from kproto.broker.server import running
 
     with running(
@@ -63,6 +63,6 @@ def operators(proxied_kafka: RecordingProxy) -> Iterator[tuple[Cluster, Producer
     bootstrap = f"127.0.0.1:{proxied_kafka.port}"
     with Cluster(bootstrap) as cluster, Producer(bootstrap) as producer:
         cluster.create_topics({"warm": 1})
-        # The broker creates its offsets topic.
+        # The first commit lets the broker create its offsets topic.
         cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})
         yield cluster, producer

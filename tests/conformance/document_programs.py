@@ -24,7 +24,7 @@ from tests.conformance.client_scenarios import SEED
 from tests.conformance.recording_proxy import RecordedRequest, RecordingProxy
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
-# Releases of sarama: the one of document 003, the last one under the old name, and our model's.
+# Releases of sarama: the release of document 003, the last one of Shopify, and the model's.
 RELEASES = (NAMED, LAST, OURS)
 
 PATIENCE = 60.0
@@ -32,7 +32,7 @@ RUNS = count(1)
 
 
 def of_sarama(folder: str, release: str) -> str:
-    """Build a program around a release of sarama."""
+    """Build the program in `folder` with this release of sarama."""
     owner, _, version = release.partition(" ")
     return original_clients.with_modules(folder, module=f"github.com/{owner}/sarama v{version}")
 
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def run_place(kind: str) -> Iterator[Place]:
-    """Run a place on the embedded broker or a real Kafka, for a fixture."""
+    """Run a place on the embedded broker or on a real Kafka. Fixtures yield from this function."""
     port = judges.free_port()
     with ExitStack() as stack:
         if kind == "kafka":
@@ -65,15 +65,17 @@ def run_place(kind: str) -> Iterator[Place]:
             stack.enter_context(client_class(address)) for client_class in (Cluster, Producer)
         )
         cluster.create_topics({"warm": 1})
-        for number in range(20):  # The broker creates its offsets topic, and loads each of its partitions.
+        # The commits let the broker create its offsets topic and load the topic's partitions.
+        for number in range(20):
             cluster.commit_offsets(f"warm-{number}", {TopicPartition("warm", 0): 0})
         yield Place(proxy, address, cluster, producer)
 
 
 def only_one_broker(request: pytest.FixtureRequest) -> None:
-    """Skip a test on the broker that this run did not draw for it.
+    """Skip a test if this run drew the other broker for it.
 
-    `KPROTO_ALL_PLAYS=1` runs on both brokers (tox -e soak). The same `KPROTO_SEED` draws the same brokers.
+    With `KPROTO_ALL_PLAYS=1` each test runs on both brokers (tox -e soak). The same `KPROTO_SEED` draws the
+    same brokers.
     """
     item = request.node
     drawn = Random(f"{SEED} {item.originalname}").choice(["embedded", "kafka"])
@@ -112,11 +114,11 @@ class Program:
         return [line.removeprefix(word).strip() for line in list(self.lines) if line.split()[0] == word]
 
     def when(self, word: str) -> list[float]:
-        """Return the times of such lines."""
+        """Return the times at which lines with this first word were printed."""
         return [at for at, line in zip(self.times, list(self.lines), strict=False) if line.split()[0] == word]
 
     def until(self, word: str, least: int = 1) -> list[str]:
-        """Wait for at least this many lines with the word, and return them."""
+        """Wait for at least `least` lines with this first word, and return them without the word."""
         with self._new:
             enough = self._new.wait_for(lambda: len(self.printed(word)) >= least, PATIENCE)
         assert enough, (word, least, self.lines[-10:])
@@ -160,13 +162,13 @@ class Program:
         }
 
     def close(self) -> None:
-        """Close the program's stdin and wait for its end. Nothing happens if the program has ended."""
+        """Close the program's stdin and wait until the program has ended."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         self.ended()
 
     def ended(self) -> None:
-        """Wait for the program's end without causing it."""
+        """Wait until the program ends; kill it after PATIENCE."""
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -185,7 +187,7 @@ def run_walk_place(kind: str) -> Iterator[Place]:
 
 
 class Walk(Program):
-    """A program of document 003 with one release; the end of stdin triggers its deferred Close."""
+    """A program of document 003 with one release. Closing stdin triggers its deferred Close."""
 
     def __init__(
         self, place: Place, example: str, release: str, topic: str = "", group: str = "", **conf: Any

@@ -1,9 +1,9 @@
-"""Every entry point at which authentication or authorization of a client can fail.
+"""All entry points at which the authentication or authorization of a client can fail.
 
 An entry point in this process is a function of the bootstrap address and the options, and raises the error. A
-command runs as a separate process: a function of the address, a client.properties file and a folder, which
-returns the lines printed. Entry points that continue after the error stay open for a while, to see whether
-they repeat it.
+command runs as a separate process: it is a function of the address, a client.properties file and a folder,
+and returns the lines printed. Some entry points continue after the error. They stay open for a while, to see
+whether they repeat it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kproto.errors import KprotoError
 EntryPoint = Callable[[str, dict[str, Any]], None]
 T0 = TopicPartition("flights", 0)
 WAIT = 30.0  # The timeout of each call, in seconds.
-SOON = {"max_block_ms": 3_000}  # Producers: an error that may pass is retried for this time.
+SOON = {"max_block_ms": 3_000}  # Producers retry a retriable error for 3 s.
 
 
 def message() -> ProducerMessage:
@@ -79,7 +79,7 @@ def consumer(call: Callable[[Consumer], object], **more: Any) -> EntryPoint:
                 client.subscribe(["flights"])
             with contextlib.suppress(KprotoError):
                 call(client)
-            call(client)  # A repeated call raises the same error, and nothing is logged again.
+            call(client)  # A repeated call raises the same error, and the error is not logged again.
 
     return come
 
@@ -209,7 +209,7 @@ def ended(process: subprocess.Popen[str]) -> list[str]:
 
 
 def member(place: str, file: str, folder: Path) -> list[str]:
-    """Return the errors that `kproto member` prints on stdout; its log is not included."""
+    """Return the errors that `kproto member` prints on stdout, without its log."""
     pipes: Any = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = python(
         "kproto", "member", "--as", "kproto", "--command-config", file, place, "me", "g", **pipes
@@ -242,7 +242,7 @@ def demo(place: str, file: str, folder: Path) -> list[str]:
 
 
 def watch(place: str, file: str, folder: Path) -> list[str]:
-    """Run `kproto watch`, and use two clients through it if it starts."""
+    """Run `kproto watch`. If it starts, send two requests through it."""
     process = python("kproto", "watch", place, "--listen", "127.0.0.1:0", "--command-config", file)
     assert process.stdout is not None
     first = process.stdout.readline()
@@ -257,7 +257,7 @@ def watch(place: str, file: str, folder: Path) -> list[str]:
 
 
 def fixture(place: str, file: str, folder: Path) -> list[str]:
-    """Run two tests with pytest's `kafka` fixture; the summary, which repeats all messages, is off."""
+    """Run two tests with pytest's `kafka` fixture, without the summary, which repeats all messages."""
     (folder / "test_it.py").write_text("def test_one(kafka):\n    pass\n\ndef test_other(kafka):\n    pass\n")
     words = ("-q", "-rN", "-p", "no:cacheprovider", "--rootdir", str(folder), f"--kafka={place}", str(folder))
     lines = ended(python("pytest", *words))
@@ -275,7 +275,7 @@ COMMANDS: dict[str, Callable[[str, str, Path], list[str]]] = {
 
 
 def concerns(command: str, case: Any) -> bool:
-    """Return whether a case concerns this command: pytest has no TLS or SASL, `kproto watch` no SASL."""
+    """Return whether a command supports a case: pytest has no TLS or SASL, `kproto watch` no SASL."""
     protocol = case.changes.get("security_protocol", "")
     if command == "pytest --kafka":
         return bool(protocol == "PLAINTEXT")

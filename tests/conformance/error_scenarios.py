@@ -1,4 +1,4 @@
-"""Error scenarios for Java's consumer and ours: the requests after each error, and what is raised."""
+"""Error scenarios for Java's consumer and kproto's: the requests after each error, and the exceptions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tests.conformance.java_scenarios import BY_HAND, ask, by_hand, poll_until
 
 
 def commits_with_errors(stage: Stage, *codes: int) -> None:
-    """Inject each code twice: for commitSync, and for commitAsync, which does not retry."""
+    """Inject each code into a commitSync and into a commitAsync, which does not retry."""
     a = by_hand(stage)
-    poll_until(a, f"R {stage.topic}:0 9")  # Otherwise the lookups before the seeks depend on timing.
+    # All records are read first, because the lookups before the seeks would depend on timing.
+    poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")
     ask(a, "pause", f"seek {stage.topic}:0:3", f"seek {stage.topic}:1:3")
     for number, code in enumerate(codes, 1):
@@ -38,14 +39,14 @@ def commits_with_fatal_errors(stage: Stage) -> None:
 
 
 def a_commit_for_a_missing_partition(stage: Stage) -> None:
-    """The commit may be retried, because the partition may be created soon."""
+    """The partition does not exist. The commit is retried, as the partition may be created soon."""
     a = by_hand(stage)
     ask(a, f"commit-at {stage.topic}:9:5")
     a.close()
 
 
 def join_errors_are_raised(stage: Stage) -> None:
-    """One poll raises each error, and the next one rejoins."""
+    """Each error is raised by one poll, and the next poll rejoins."""
     stage.inject("A", "JoinGroup", 23, 24, 30, 81)
     a = stage.member("A", **BY_HAND)
     ask(a, f"subscribe {stage.topic}")
@@ -64,7 +65,7 @@ def a_fenced_commit(stage: Stage) -> None:
 
 
 def unauthorized_offset_lookups(stage: Stage) -> None:
-    """One exception covers all partitions of the response."""
+    """All partitions of the response together raise one exception."""
     stage.produce(4)
     t = stage.topic
     stage.inject("A", "ListOffsets", 29)

@@ -1,4 +1,4 @@
-"""Programs of other clients; test_foreign_clients.py runs each in a separate process.
+"""Programs of other clients. test_foreign_clients.py runs each in a separate process.
 
     python foreign_clients.py CLIENT create BOOTSTRAP TOPIC PARTITIONS
     python foreign_clients.py CLIENT produce BOOTSTRAP TOPIC FIRST COUNT COMPRESSION IDEMPOTENT
@@ -7,9 +7,9 @@
 
 CLIENT is kafka-python, aiokafka or confluent. A member prints JSON lines: {"assigned": [0, 3]} when its
 assignment changes, {"read": [[partition, offset, number], ...]} before it commits these offsets,
-{"commit_failed": ...} and {"closed": true}. A line on its standard input closes it. It retries a failed
-commit: partitions that it retains through a rebalance are not read again by another member. The other
-programs print one JSON line.
+{"commit_failed": ...} and {"closed": true}. A line on its standard input closes the member. The member
+retries a failed commit, because another member does not read partitions again that this member keeps through
+a rebalance. The other programs print one JSON line.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class KafkaPython:
         consumer.subscribe([topic], listener=Listener())
         owned, owing = None, False
         while not asked_to_close():
-            # kafka-python can hang when its leader rejoins only because of metadata (its first plan had no
-            # partitions yet). If poll times out between the plan and the SyncGroup response, need_rejoin() is
-            # False and nothing reads the assignment. The same happens on a real Kafka.
+            # kafka-python can hang when its leader rejoins only because of new metadata, after it first
+            # assigned no partitions. If poll times out between the assignment and the SyncGroup response,
+            # need_rejoin() is False and the assignment is never read. The same happens on a real Kafka.
             got = consumer.poll(timeout_ms=100 if owned else 5000)
             if (now := sorted(tp.partition for tp in consumer.assignment())) != owned:
                 owned = now
@@ -290,7 +290,7 @@ class Confluent:
                     owing = False
                 except KafkaException as error:  # The group may be rebalancing.
                     tell(commit_failed=repr(error))
-                    # Another member owns the partitions now, and reads the records again.
+                    # Another member now owns the partitions, and reads these records again.
                     owing = error.args[0].code() != KafkaError._NO_OFFSET
         consumer.close()
         tell(closed=True)

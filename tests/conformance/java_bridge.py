@@ -1,12 +1,12 @@
-"""Kafka's own message classes behind a pipe: `java/Bridge.java`, started once per session.
+"""Kafka's own message classes, called over a pipe: `java/Bridge.java`, started once per session.
 
     bridge.encode("JoinGroupRequest", 9, {"groupId": ...}) -> bytes
     bridge.decode("JoinGroupRequest", 9, b"...") -> {"groupId": ...}
-    bridge.both(name, version, json, data) -> (bytes, json)          # both in one call
-    bridge.read(name, version, [b"...", ...]) -> [json, None, ...]   # many; None for rejected ones
+    bridge.both(name, version, json, data) -> (bytes, json)          # encode and decode in one call
+    bridge.read(name, version, [b"...", ...]) -> [json, None, ...]   # None for a rejected message
     bridge.draw(name, version, 20, seed) -> [Drawn(...), ...]        # random messages made by Kafka
 
-If Kafka rejects a message, each method raises Refused with Kafka's own words.
+If Kafka rejects a message, each method raises Refused with Kafka's error text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SOURCE = Path(__file__).parent / "java" / "Bridge.java"
 
 
 class Drawn(NamedTuple):
-    """A random message of Kafka's; `data` omits tagged fields at their defaults, `drawn` has them."""
+    """A random message. `drawn` is Kafka's encoding, `data` omits tagged fields with defaults."""
 
     drawn: bytes
     data: bytes
@@ -35,11 +35,11 @@ class Drawn(NamedTuple):
 
 
 class Refused(Exception):
-    """Kafka's classes reject the message."""
+    """Raised if Kafka's classes reject the message."""
 
 
 class Bridge:
-    """A running Bridge.java; not thread-safe."""
+    """A running Bridge.java. It is not thread-safe."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes], stderr: IO[bytes]) -> None:
         self._stdin = stdin
@@ -57,7 +57,7 @@ class Bridge:
         return bytes.fromhex(answer["hex"]), answer["json"]
 
     def read(self, name: str, version: int, all_data: list[bytes]) -> list[Any]:
-        """Decode several messages. The result is None for those that Kafka rejects."""
+        """Decode several messages. The result of a message that Kafka rejects is None."""
         answer = self._ask(name=name, version=version, all=[data.hex() for data in all_data])
         read: list[Any] = answer["read"]
         return read
@@ -70,7 +70,7 @@ class Bridge:
         ]
 
     def frame(self, data: bytes) -> dict[str, Any]:
-        """Return what a broker's network layer reads from a whole request."""
+        """Return the fields that a broker's network layer reads from a whole request."""
         return self._ask(frame=data.hex())
 
     def subscription(self, data: bytes, version: int) -> bytes:
@@ -82,7 +82,7 @@ class Bridge:
         return bytes.fromhex(self._ask(assignment=data.hex(), version=version)["hex"])
 
     def control_batch(self, name: str, version: int, data: object) -> bytes:
-        """Return the batch that Kafka's raft layer makes of a control record's body."""
+        """Return the batch in which Kafka's raft layer writes a control record with this body."""
         return bytes.fromhex(self._ask(control=name, version=version, json=data)["hex"])
 
     def marker(self, kind: str, epoch: int) -> bytes:
@@ -115,7 +115,7 @@ class Bridge:
 
 @contextmanager
 def running() -> Iterator[Bridge]:
-    """Start the bridge; its JVM ends with the context. Without Java or the jars, skip or fail."""
+    """Start the bridge, whose JVM ends with the context. Without Java or the jars, skip or fail."""
     command = [judges.java(), "-Xmx512m", "-XX:+UseSerialGC", "-cp", judges.kafka_jars(), str(SOURCE)]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)

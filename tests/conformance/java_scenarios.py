@@ -1,4 +1,4 @@
-"""More scenarios, for Java's consumer and ours with its policy: seek, pause, commit and assign.
+"""More scenarios for Java's consumer, and for kproto's with policy="java": seek, pause, commit and assign.
 
 With `manual_poll` a member polls only on the command `poll-once MS`, so that every run is the same.
 """
@@ -21,7 +21,7 @@ BY_HAND = {"manual_poll": True, "auto_commit": False, **LONG}
 
 
 def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -> DrivenMember:
-    """Start a member that owns all partitions and has read nothing."""
+    """Start a member that owns all partitions and has read no record."""
     if count:
         stage.produce(count)
     a = stage.member(name, **{**BY_HAND, **conf})
@@ -69,7 +69,7 @@ def seek_before_assignment(stage: Stage) -> None:
 
 
 def seek_back_and_commit(stage: Stage) -> None:
-    """A commit commits the position, even if an earlier commit was higher."""
+    """A commit sends the position, even if an earlier commit was higher."""
     a = by_hand(stage)
     t = stage.topic
     poll_until(a, f"R {t}:0 9")
@@ -125,7 +125,7 @@ def close_with_a_pending_commit(stage: Stage) -> None:
 
 
 def exceeds_max_poll_interval(stage: Stage) -> None:
-    """After more than max.poll.interval.ms, the next poll reports the error and rejoins."""
+    """After more than max.poll.interval.ms without a poll, the next poll reports the error and rejoins."""
     a = by_hand(stage, max_poll_ms=8_000)
     ask(a, "sleep 10000")
     poll_until(a, "assigned", times=2)
@@ -141,7 +141,7 @@ def a_static_member_closes_without_leaving(stage: Stage) -> None:
 
 
 def a_member_closes_without_leaving(stage: Stage) -> None:
-    """A member closes without leaving; the next one waits until its session expires."""
+    """A member closes without leaving. The next member waits until the session expires."""
     a = stage.start_subscribed("A")
     a.send("close stay")
     a.until("closed")
@@ -188,7 +188,8 @@ def another_subscription(stage: Stage) -> None:
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
     a = stage.start_subscribed("A")
-    a.until("R ", 4)  # Otherwise the offsets committed before the join depend on timing.
+    # All records are read first, because the offsets committed before the join would depend on timing.
+    a.until("R ", 4)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until(f"assigned {more}:0")
     ask(a, f"subscribe {more}")
@@ -217,7 +218,7 @@ def a_subscribed_topic_is_deleted(stage: Stage) -> None:
     stage.produce(4)
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
-    # An automatic commit could happen while the topic is half deleted.
+    # No automatic commits: one could be sent while the topic is only partly deleted.
     a = stage.member("A", auto_commit=False)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until("assigned")
@@ -233,7 +234,7 @@ def no_offset_to_start_at(stage: Stage) -> None:
     ask(
         a,
         f"subscribe {stage.topic}",
-        # There is a single poll, because the number of failing polls would depend on their duration.
+        # One long poll, because the number of failing short polls would depend on their duration.
         "poll-once 9000",
         f"position {stage.topic}:0",
         f"seek {stage.topic}:0:2",
@@ -324,7 +325,7 @@ def commits_of_cooperative_callbacks(stage: Stage) -> None:
 
 
 def close_in_a_rebalance(stage: Stage) -> None:
-    """Another member joins while this one does not poll; then this one closes."""
+    """A member stops polling. Another member joins, and then the first one closes."""
     stage.produce(10)
     conf = {**LONG, "auto_commit": False}
     a = stage.start_subscribed("A", **conf)
@@ -340,7 +341,7 @@ def close_in_a_rebalance(stage: Stage) -> None:
 
 
 def another_assignment_by_hand(stage: Stage) -> None:
-    """Automatic commits whose interval has not ended: removed partitions are not committed."""
+    """With automatic commits whose interval has not passed, removed partitions are not committed."""
     stage.produce(20)
     t = stage.topic
     a = stage.member("A", manual_poll=True, auto_commit_ms=60_000, **LONG)
@@ -353,7 +354,7 @@ def another_assignment_by_hand(stage: Stage) -> None:
 
 
 def a_partition_created_after_assign(stage: Stage) -> None:
-    """Assign a partition manually before it exists."""
+    """Assign a partition that does not exist yet."""
     t = stage.topic
     a = stage.member("A", **BY_HAND)
     ask(a, f"assign {t}:3", "poll-once 300")
@@ -367,7 +368,7 @@ def a_partition_created_after_assign(stage: Stage) -> None:
 
 
 def topics_or_a_pattern(stage: Stage) -> None:
-    """A pattern does not replace topics, nor topics a pattern."""
+    """A pattern cannot replace a list of topics, and a list cannot replace a pattern."""
     a = stage.start_subscribed("A", auto_commit=False)
     a.send(f"pattern {stage.topic}.*")
     a.until("error")

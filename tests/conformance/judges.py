@@ -1,6 +1,6 @@
 """The outside judges: Kafka's jars, a real broker, Java. The fixtures in conftest.py use them.
 
-If a judge is unavailable, the test is skipped with the reason, or fails with `KPROTO_JUDGES=required`.
+If a judge is unavailable, the test is skipped with a reason. With `KPROTO_JUDGES=required` it fails.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kproto.testing import brokers
 from kproto.testing.brokers import KAFKA as KAFKA
 from kproto.testing.brokers import free_port as free_port
 
-OLD_KAFKA = "3.9.1"  # The last version of Kafka that converts records between magics.
-# Client -> its module.
+OLD_KAFKA = "3.9.1"  # The last version of Kafka that converts records between magics (format versions).
+# Client -> the Python module that has to be installed.
 MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "confluent_kafka"}
 
 
@@ -73,9 +73,9 @@ class RealKafka:
 def real_kafka(
     properties: dict[str, str] | None = None, java_options: Sequence[str] = ()
 ) -> Iterator[RealKafka]:
-    """Run a real Kafka: the one that `KPROTO_KAFKA` names, else one from the jars, else one in Docker.
+    """Run a real Kafka: that of `KPROTO_KAFKA`, else one from the jars, else one in Docker.
 
-    `properties` are broker settings besides the usual ones; with them `KPROTO_KAFKA` is not used.
+    `properties` are additional broker settings. With additional settings `KPROTO_KAFKA` is not used.
     `java_options` apply to a broker from the jars.
     """
     named = os.environ.get("KPROTO_KAFKA")
@@ -91,7 +91,7 @@ def real_kafka(
 
 
 def need_client(client: str, *modules: str) -> None:
-    """Call `missing` unless the module of another client and `modules` are installed."""
+    """Skip or fail the test unless the client's Python module and `modules` are installed."""
     for module in (MODULES[client], *modules):
         if importlib.util.find_spec(module) is None:
             missing(f"{client} (module {module})")

@@ -7,8 +7,8 @@
         fleet.start(1, port=judges.free_port())
         fleet.add(5)
 
-Topics have three replicas, two of which must be in sync for a write. The racks are a, b, c, ...: a consumer
-with `client_rack` reads from the replica in its rack.
+Topics have three replicas, two of which must be in sync for a write. The brokers' racks are a, b, c, and so
+on. A consumer with `client_rack` reads from the replica in its rack.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def until(holds: Callable[[], object], condition: str, seconds: float = PATIENCE
 
 
 class Fleet:
-    """Brokers 1, 2, 3 and a controller, each in its own JVM; `settings` apply to all brokers."""
+    """Brokers 1, 2, 3 and a controller, each in its own JVM. `settings` apply to all brokers."""
 
     def __init__(self, scratch: Path, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
         self._scratch = scratch
@@ -133,7 +133,7 @@ class Fleet:
     # ---- actions of the operator
 
     def stop(self, node: int) -> None:
-        """Stop a broker cleanly, as a rolling restart does: SIGTERM, and wait."""
+        """Stop a broker with SIGTERM and wait, as a rolling restart does."""
         process = self._running.pop(node)
         process.terminate()
         process.wait(60)
@@ -152,14 +152,14 @@ class Fleet:
     def start(self, node: int, *, port: int | None = None) -> None:
         """Start a broker on its old logs, at its old port or another one.
 
-        Wait until the broker responds and the other brokers list it. The list alone proves nothing, because a
-        killed broker stays in it until its session expires.
+        The function waits until the broker responds and the other brokers list it. The list alone is not
+        sufficient, because a killed broker stays in the list until its session expires.
         """
         self._begin(node, port)
         self._there(node)
 
     def start_all(self, ports: Mapping[int, int]) -> None:
-        """Restart all brokers together on other ports, so that no address known to clients is valid."""
+        """Restart all brokers together on other ports. No address that clients know is valid then."""
         with self.without_client():
             for node, port in ports.items():
                 self._begin(node, port)
@@ -235,7 +235,7 @@ class Fleet:
             judges.missing(f"a Kafka of several brokers: {completed.stdout[-300:]}{completed.stderr[-300:]}")
 
     def _format(self, node: int) -> None:
-        """Write the files that kafka-storage writes; a JVM for each broker would take a second."""
+        """Write the files that kafka-storage writes, without the second that its JVM takes per broker."""
         self._configure(node)
         folder = self._scratch / f"logs-{node}"
         folder.mkdir()

@@ -8,7 +8,7 @@ from tests.conformance import judges
 
 
 def tool(jars: str, name: str, *arguments: str, lines: str = "") -> str:
-    """Run a tool, which must succeed, and return its output."""
+    """Run a tool and return its output. The tool must exit with status 0."""
     command = [
         judges.java(),
         "-Xmx256m",

@@ -1,4 +1,4 @@
-"""A real Kafka from the jars that can be killed with -9 and restarted on the same logs."""
+"""A real Kafka from the jars, which a test can kill with -9 and restart on the same logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conformance import judges
 
 
 class Killable:
-    """One broker; it advertises the port `advertised`, for instance that of a proxy."""
+    """One broker that advertises the port `advertised`, for instance the port of a proxy."""
 
     def __init__(self, scratch: Path, *, advertised: int | None = None) -> None:
         self.port, controller = judges.free_port(), judges.free_port()
@@ -43,7 +43,7 @@ class Killable:
             judges.missing(f"a real Kafka: it did not start ({why})")
 
     def kill(self) -> None:
-        """kill -9, and wait for the end."""
+        """Kill the broker with -9 and wait until its process has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""Messages that are declared with a mistake: a judge that accepts them is too weak."""
+"""Declarations with one mistake each. A test against Kafka must fail with each of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kproto.wire.types import Bytes, Int16, Int32, Int64, String
 
 
 class OneMistake:
-    """Kafka's messages, each declared with one mistake."""
+    """Messages of Kafka whose declarations have one mistake each."""
 
     class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
         member_id: String  # Before generation_id.

@@ -16,15 +16,15 @@ SOURCES = Path(__file__).with_name("members")
 JAVA = {"java": ("java", judges.KAFKA), "java-2.6": ("java26", "2.6.2")}
 GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkago"}
 BESIDES = {"franz-go": "franzgo"}
-# Clients without a model here. Their programs know only subscribe, commit and close.
+# Clients without a model in kproto. Their programs support only the commands subscribe, commit and close.
 PYTHON = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
-SECURED = "secured"  # A program for sarama and franz-go over TLS and SASL. Its source explains its commands.
+SECURED = "secured"  # A program for sarama and franz-go over TLS and SASL. Its source documents the commands.
 NAMES = (*JAVA, *GO, "librdkafka")
 ALL = (*NAMES, *BESIDES, *PYTHON)
 
 
 def program(client: str) -> list[str]:
-    """Return the command of a client; BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON follow."""
+    """Return the command of a client, to which BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON are added."""
     if client in JAVA:
         return _java(*JAVA[client])
     if client in GO or client in BESIDES:
@@ -39,7 +39,7 @@ def program(client: str) -> list[str]:
 
 
 def secured() -> str:
-    """Return the program of members/secured/main.go, which explains its commands."""
+    """Return the program of members/secured/main.go, whose source documents the commands."""
     return str(_go(SECURED))
 
 
@@ -55,8 +55,7 @@ def built(program: Path, executable: Path) -> str:
 def with_modules(name: str, *, module: str = "") -> str:
     """Build a Go program with its own go.mod, whose modules are large or need a C compiler.
 
-    `module` ("PATH VERSION") replaces the module that it requires, to build the same program with another
-    release.
+    `module` ("PATH VERSION") replaces a required module, to build the same program with another release.
     """
     compiler = shutil.which("go") or judges.missing("go")
     place, source = _cache() / f"{name} {module.replace('/', '-')}".rstrip().replace(" ", "-"), SOURCES / name
@@ -87,7 +86,7 @@ def own_tests(compiler: str, module: str, package: str) -> tuple[Path, Path]:
     source = Path(listed.stdout.strip())
     executable = place / "bin" / f"{source.name}-{package.replace('/', '-')}.test"
     with one_at_a_time(_cache()):
-        if not executable.exists():  # The name contains the version.
+        if not executable.exists():  # The executable's name contains the version.
             _run([compiler, "test", "-c", "-o", str(executable), f"./{package}"], source)
     return executable, source / package
 

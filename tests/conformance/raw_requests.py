@@ -1,7 +1,7 @@
 """Scripts of raw requests, run against a coordinator, the embedded broker or a real Kafka.
 
-The head of `raw_requests.txt` explains the format. A `Scene` answers the requests. A `ScriptRunner` runs a
-script on it. Its responses do not depend on the run: member ids become names.
+The head of `raw_requests.txt` explains the format. A `ScriptRunner` runs a script on a `Scene`, which answers
+the requests. The responses do not depend on the run: names replace member ids.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ from tests.group.classic.coordinator import stage as virtual
 
 Seen = tuple[str, ...]
 
-# The seconds for which "waits" waits for a response, and the longest time for any other response.
+# The time in seconds for which the expectation "waits" allows no response, and the longest time for any other
+# response.
 A_WHILE, FOREVER = 0.15, 10.0
 
 NEWEST = {"join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "describe": 6, "list": 5}
@@ -127,7 +128,7 @@ def _line(number: int, text: str) -> Line:
 
 
 class Connection(Protocol):
-    """Sends one request at a time; `receive` returns None if no response has arrived."""
+    """A connection with one request at a time. `receive` returns None if no response has arrived."""
 
     def send(self, request: Message, version: int) -> None: ...
     def receive(self, seconds: float) -> Any: ...
@@ -144,7 +145,7 @@ class Scene(Protocol):
 
 
 class CoordinatorScene:
-    """Our coordinator alone, in virtual time."""
+    """kproto's coordinator without a broker, in virtual time."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.stage = virtual.Stage(
@@ -162,9 +163,9 @@ class CoordinatorScene:
         return name, self.ids.get(name, NOBODY)
 
     def prepare(self, group: str) -> None:
-        """Return immediately: a coordinator without a broker is always ready."""
+        """Return immediately, because a coordinator without a broker is always ready."""
 
-    # The topics as the coordinator sees them.
+    # The topic names and ids that the coordinator knows.
 
     def partitions(self, name: str) -> int | None:
         return TOPICS.get(name)
@@ -189,7 +190,7 @@ class _VirtualConnection:
 
     def receive(self, seconds: float) -> Any:
         assert self.answer is not None
-        # "answered" waits in virtual time until the response; "waits" checks only the present.
+        # The expectation "answered" advances virtual time until the response. "waits" does not advance it.
         until = self.stage.now + (int(seconds * 1000) if seconds == FOREVER else 0)
         self.stage.wait(0)
         while self.answer.waits and self.stage.now < until:
@@ -307,13 +308,14 @@ class Actor:
     """The state of a member."""
 
     name: str
-    main: Connection  # For JoinGroup and SyncGroup, whose responses may be delayed.
+    main: Connection  # The connection for JoinGroup and SyncGroup, whose responses may be delayed.
     aside: Connection
     member_id: str = ""
     generation: int = -1
     options: dict[str, str] = field(default_factory=dict[str, str])
-    waits_for: str = ""  # The verb whose response has not arrived.
-    early_response: Any = None  # That response, if it was received before its line.
+    waits_for: str = ""  # The request whose response has not arrived, by its verb in the script.
+    # The response that `waits_for` waits for, if it was received before the script's line for it.
+    early_response: Any = None
     protocol: str = "range"
 
 
@@ -365,7 +367,7 @@ class ScriptRunner:
         self.actor(name).options.update(old.options)
 
     def gather(self, actors: list[Actor], sync: bool) -> None:
-        """Let each member join; earlier ones rejoin and sync, so that each newcomer causes a generation."""
+        """Let the members join one by one. Earlier members rejoin, so each newcomer causes a generation."""
         for count, newcomer in enumerate(actors, 1):
             self.act(newcomer, "enter", {}, A_WHILE if count > 1 else FOREVER)
             for member in actors[: count - 1]:
@@ -388,7 +390,8 @@ class ScriptRunner:
         if verb == "answered":
             verb, actor.early_response = actor.waits_for, None
         else:
-            # A connection carries one request at a time: while one waits, the others use a second connection.
+            # A connection carries one request at a time. While a request waits, the others use a second
+            # connection.
             connection = actor.main if verb in ("join", "sync") and not actor.waits_for else actor.aside
             response = None
             self._send(connection, actor, verb, options)
@@ -465,7 +468,7 @@ class ScriptRunner:
         )
 
     def _id(self, name: str) -> str:
-        """Return the member id of an actor; any other word stands for itself."""
+        """Return the member id of the actor with this name, or the word itself if it is no actor."""
         return self.actors[name].member_id if name in self.actors else {"none": ""}.get(name, name)
 
     def _heartbeat(self, actor: Actor, options: dict[str, str], version: int) -> Message:
@@ -663,7 +666,7 @@ class ScriptRunner:
 
 
 def fits(expected: Seen, response: Seen) -> bool:
-    """Return whether the response contains everything expected, starting with the same word."""
+    """Return whether the response has the same first word and all expected fields."""
     return (
         bool(response)
         and (expected[0] == response[0] or "=" in expected[0])

@@ -122,7 +122,7 @@ def comparable(value: Any, name: str = "") -> Any:
         inside = {
             field.name: comparable(getattr(value, field.name), field.name) for field in type(value).__fields__
         }
-        # Unclean elections make Kafka set this flag in the cluster's defaults.
+        # With unclean elections, Kafka sets this config in the cluster's defaults.
         if inside.get("name") == "min.insync.replicas":
             inside["config_source"] = None
         return inside

@@ -1,4 +1,4 @@
-"""Models and the embedded broker in virtual time, with their requests as lines of text.
+"""Run models with the embedded broker in virtual time, and show their requests as lines of text.
 
     stage = Stage({"t": 2})
     a = stage.add_member("A", librdkafka, reset="earliest")
@@ -6,9 +6,9 @@
     assert stage.run(until=lambda: a.has_printed("assigned"))
     a.requests                            # as "Join v5 id=- sess=45000 ... -> 79"
 
-A member obeys the commands of the originals' drivers. The lines are those of the proxy that stands between an
-original and a real broker, so an original and its model print the same text. Member ids are replaced by
-names.
+A member executes the commands of the original clients' drivers. Its requests are printed as the recording
+proxy of tests/conformance prints them, so an original and its model print the same text. Names replace the
+member ids.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HUNG_UP = "hung up"
 
 
 class Stage:
-    """One broker, some members and one clock."""
+    """One embedded broker, its members and one virtual clock."""
 
     def __init__(self, topics: Mapping[str, int] | None = None, **properties: str) -> None:
         self.now = START
@@ -100,7 +100,7 @@ class Stage:
         heapq.heappush(self.queue, (self.now + ms, next(self.order), callback))
 
     def run(self, ms: int = 60_000, until: Callable[[], bool] | None = None) -> bool:
-        """Advance the time, or stop when `until` holds; return whether it held."""
+        """Advance the time until `until` returns True, at most for the given time. Return whether it did."""
         end = self.now + ms
         while until is None or not until():
             due = self._next()
@@ -201,7 +201,7 @@ class Wire:
 
 
 class StageMember:
-    """A model and its application, which runs a command, or else polls for 50 ms."""
+    """A model and its application. Without a command to run, the application polls for 50 ms."""
 
     def __init__(self, stage: Stage, name: str, client: Any, group: str, conf: Mapping[str, Any]) -> None:
         self.stage, self.name, self.client, self.conf = stage, name, client, dict(conf)
@@ -236,7 +236,7 @@ class StageMember:
 
     @property
     def requests(self) -> list[str]:
-        """Return the group's requests with their responses, with the proxy's names for members."""
+        """Return the member's group requests with their responses, in the words of the recording proxy."""
         return [str(line) for line in self.lines if line.is_shown]
 
     def has_printed(self, prefix: str, times: int = 1) -> bool:
@@ -247,14 +247,14 @@ class StageMember:
         self.stage.call_later(0, lambda: None)
 
     def poll(self, ms: int, limit: int = 1) -> tuple[c.ModelRecord, ...]:
-        """Poll once by hand; callbacks run inside the poll."""
+        """Poll once. Callbacks run inside the poll."""
         before, self.waiting = len(self.records), True
         self.do(c.PollCalled(ms, limit))
         self.stage.run(until=lambda: not self.waiting)
         return tuple(self.records[before:])
 
     def inject(self, api: str, *codes: int) -> None:
-        """Put these error codes into the next responses of this API; 0 means unchanged."""
+        """Put these error codes into the next responses of this API. 0 keeps the response unchanged."""
         self.injected.setdefault(api, []).extend(codes)
 
     def hold(self, api: str, ms: int) -> None:
@@ -419,7 +419,7 @@ def _parse_partition(text: str) -> tuple[TopicPartition, int | None]:
     return TopicPartition(topic, int(number)), int(offset[0]) if offset else None
 
 
-# ---- requests and responses in the proxy's words
+# ---- requests and responses in the format of the recording proxy
 
 _NAMES = {1: "Fetch", 2: "ListOffsets", 3: "Metadata", 8: "Commit", 9: "OffsetFetch", 10: "Find", 11: "Join"}
 _NAMES |= {12: "Heartbeat", 13: "Leave", 14: "Sync", 23: "EpochEnd"}
@@ -493,7 +493,8 @@ def _describe_join(line: Line) -> str:
         text = f"{protocol.name}(v{version}"
         try:
             sub = Subscription.decode(protocol.metadata)
-        except DecodeError:  # Old releases of sarama claim version 1 but leave out its fields.
+        # Old releases of sarama declare version 1, but send only the fields of version 0.
+        except DecodeError:
             sub, version = read_subscription(protocol.metadata), 0
         text += f" topics={_comma_separated(sub.topics)}"
         if version >= 1:
@@ -656,7 +657,7 @@ _RESPONSES: dict[str, Callable[[Line, int], str]] = {
 
 
 def with_error(api: str, answer: Any, code: int) -> Any:
-    """Put an error code into a response, as the proxy does."""
+    """Put an error code into a response, as the recording proxy does."""
     if api == "Find" and answer.coordinators:
         answer.coordinators[0].error_code = code
     elif api == "OffsetFetch" and answer.groups:

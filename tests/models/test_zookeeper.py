@@ -1,4 +1,4 @@
-"""Consumers of Kafka 0.8: each decides alone, and only the owner nodes prevent conflicts."""
+"""Consumers of Kafka 0.8: each chooses its partitions alone, and only the owner nodes prevent conflicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def tp(partition: int) -> TopicPartition:
 
 
 class Group:
-    """A group in virtual time."""
+    """A group of Kafka 0.8 consumers in virtual time."""
 
     def __init__(self, partitions: int = 4) -> None:
         self.state = zk.start("g", {"t": partitions})

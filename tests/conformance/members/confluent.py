@@ -1,7 +1,7 @@
 """confluent-kafka as a group member controlled through stdin: confluent.py BOOTSTRAP CLIENT_ID GROUP
 CONFIG_JSON.
 
-kproto/testing/driver.py describes the protocol. Errors have librdkafka's names.
+kproto/testing/driver.py describes the commands and the output. Errors have librdkafka's names.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class ConfluentMember:
         elif word == "unsubscribe":
             self.consumer.unsubscribe()
             end = time.time() + 1.5
-            while time.time() < end:  # The callback needs a poll.
+            while time.time() < end:  # The callback runs only inside a poll.
                 self.consumer.poll(0.05)
             self.polling = False
             say("unsubscribed")

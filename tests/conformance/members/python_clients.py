@@ -2,9 +2,9 @@
 
     python_clients.py kafka-python|aiokafka BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON
 
-kproto/testing/driver.py describes the protocol; only its commands subscribe, commit and close exist here. The
-metadata settings of the configuration are ignored: kafka-python's leader rebalances whenever metadata change
-while a group forms.
+kproto/testing/driver.py describes the commands and the output. This program supports only the commands
+subscribe, commit and close. It ignores the metadata settings of the configuration: kafka-python's leader
+rebalances whenever metadata change while a group forms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def written(partitions: Iterable[Any]) -> str:
 
 
 def options(bootstrap: str, client_id: str, group: str, conf: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that both clients name alike."""
+    """Return the options that have the same name in both clients."""
     return {
         "bootstrap_servers": bootstrap,
         "client_id": client_id,

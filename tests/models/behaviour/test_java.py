@@ -457,9 +457,9 @@ def test_2_6_keeps_partitions_in_the_order_of_its_hash_table(topic: str, order: 
 def test_the_last_partitions_in_the_releases_order_move(
     release: ModuleType, topic: str, moved: set[int]
 ) -> None:
-    """Expect the moves observed with 2.6.2 and 4.3.1.
+    """Partitions move as they were observed to move with Java 2.6.2 and 4.3.1.
 
-    Partition 0 of fh1 is read: 2.6 moves it last.
+    Records of partition 0 of fh1 have been read, so 2.6 moves this partition last.
     """
     world = World({topic: 4})
     if topic == "fh1":

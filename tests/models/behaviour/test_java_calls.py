@@ -1,6 +1,6 @@
 """Java's calls: concurrency, wakeup, and exceptions of the application's plugins.
 
-The results of a raising listener were observed with kafka-clients 2.6.2 and 4.3.1, against our broker.
+The results for a listener that raises were observed with kafka-clients 2.6.2 and 4.3.1, on kproto's broker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class RuntimeException(Exception):
-    """An exception of the application."""
+    """An exception that the application raises."""
 
 
 class CommitFailedException(Exception):
@@ -305,7 +305,7 @@ def test_an_exception_of_on_partitions_revoked_in_unsubscribe_keeps_the_subscrip
 
 
 def replace_next_response(world: World, kind: type[Message], make: Callable[[Message], Message]) -> None:
-    """Replace the next response of a kind."""
+    """Replace the next response of one API."""
     replacements = [make]
 
     def tamper(client: Client, request: Message, version: int) -> Message | None:

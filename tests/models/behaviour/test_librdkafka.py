@@ -1,4 +1,4 @@
-"""librdkafka's model: its requests, and the race between its two threads of scenario S0."""
+"""librdkafka's model: its requests, and the race between its two threads (scenario S0)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_new_partitions_noticed_in_the_assign_callback_cause_an_eager_rejoin_wit
 
 
 def test_heartbeats_continue_while_the_application_does_not_poll() -> None:
-    """Heartbeats also continue if only the main loop is due: no commits and no polls."""
+    """Heartbeats continue without commits and polls: the timer of the main loop suffices."""
     stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
     a = stage.add_member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
     a.do(c.SubscribeCalled(("t",)))
@@ -513,7 +513,7 @@ def test_s0_13_the_end_of_a_partition_is_reported_once() -> None:
     handler.subscribe()
     handler.request(40)
     ends = [line for *_, line in handler.app.printed if "_PARTITION_EOF" in line]
-    # Once by hand, and once more when the group's assignment started the partition again.
+    # First with the manual assignment, then again with the group's, which restarted the partition.
     assert len(ends) == 2
     assert ends[0] == (
         "error _PARTITION_EOF Fetch from broker 1 reached end of partition at offset 9 (HighwaterMark 9)"
@@ -537,7 +537,7 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
     handler = Handler(delay_ms=0, binding=binding)
     handler.subscribe()
     handler.stage.run(1_000)
-    # An ASSIGN is queued, then a REVOKE, and an ASSIGN when the REVOKE has been answered.
+    # Three events: an ASSIGN, then a REVOKE, and another ASSIGN after the REVOKE has been answered.
     handler.subscribe()
     offsets_by_poll = [[str(offsets.offset) for offsets in handler.app.poll(400)] for _ in range(4)]
     assert ["".join(offsets) or "()" for offsets in offsets_by_poll] == polls
@@ -545,7 +545,7 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_assign_wins(seed: int) -> None:
-    """The assignment is STORED exactly if the event was answered after the last manual assign."""
+    """The offset is STORED if and only if the event was answered after the last manual assign."""
     draw = random.Random(seed)
     handler = Handler(draw.choice([0, 1000, 3000]))
     handler.subscribe()

@@ -1,6 +1,6 @@
-"""kproto's consumer in one group with each model: they share partitions and committed offsets.
+"""kproto's consumer in one group with each model: the members share partitions and committed offsets.
 
-Random schedules of such groups are in tests/testing/behaviour/test_mixed_groups.py.
+tests/testing/behaviour/test_mixed_groups.py tests random schedules of mixed groups.
 """
 
 from __future__ import annotations

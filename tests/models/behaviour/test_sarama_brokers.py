@@ -1,4 +1,4 @@
-"""sarama with three brokers: leaders and coordinators move, brokers stop, and no record is lost."""
+"""sarama with three brokers: no record is lost when leaders and coordinators move and brokers stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USUAL: dict[str, Any] = {
 
 
 def run_with_faults(seed: int, assignor: str, *models: Any) -> World:
-    """Run a group through six rounds of records and a random fault each."""
+    """Run a group through six rounds. Each round has new records and one random fault."""
     random = Random(seed)
     world = World({"t": 4}, seed=seed, brokers=3, latency=(1, 9))
     for number, model in enumerate(models):

@@ -1,4 +1,4 @@
-"""The states of the models: each enum has its edges in one table, and only `move` assigns a state."""
+"""The states of the models: each enum has one table of transitions, and only `move` assigns a state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TABLES: dict[str, Edges[Any]] = {
 
 
 def routines(base: type[Routine] = Routine) -> Iterator[type[Routine]]:
-    """Yield the goroutines of sarama and sarama-cluster that have states of their own."""
+    """Yield the classes of sarama's and sarama-cluster's goroutines that define their own states."""
     for routine in base.__subclasses__():
         if "EDGES" in vars(routine):
             yield routine
@@ -42,7 +42,7 @@ def routines(base: type[Routine] = Routine) -> Iterator[type[Routine]]:
 
 
 assert sarama
-assert sarama_cluster  # importing them defines their goroutines
+assert sarama_cluster  # Importing the modules defines the classes of their goroutines.
 TABLES |= {f"{routine.__module__}.{routine.__name__}": routine.EDGES for routine in routines()}
 
 
@@ -59,7 +59,7 @@ def test_every_state_has_edges_and_is_reached(edges: Edges[Any]) -> None:
 
 
 def test_only_the_shared_move_assigns_a_state() -> None:
-    """A class may give its objects a first state, in its body or in `__init__`."""
+    """A class may assign the initial state, in its body or in `__init__`."""
     functions: list[str] = []
     for path in sorted(Path(models.__file__).parent.rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):

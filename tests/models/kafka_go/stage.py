@@ -43,7 +43,7 @@ def tp(partition: int) -> TopicPartition:
 
 
 class ReaderStage:
-    """A Reader: `said` has all its actions, `open` the requests without a response."""
+    """A Reader and its actions. `said` has all actions, `open` the requests without a response."""
 
     def __init__(self, **options: Any) -> None:
         settings = {"client_id": "me", "group_id": "g", "reset": "earliest", "heartbeat_ms": 200, **options}
@@ -73,13 +73,13 @@ class ReaderStage:
         return self
 
     def join(self) -> ReaderStage:
-        """Answer everything up to the first fetches."""
+        """Answer all requests up to the first fetches."""
         self.begin()
         self.settle()
         return self
 
     def settle(self, *, but: tuple[str, ...] = ("Fetch",)) -> None:
-        """Answer everything except these requests."""
+        """Answer all requests except those of these APIs."""
         while unanswered := [action for action in self.open if request_name(action) not in but]:
             self.answer(unanswered[0])
 

@@ -1,4 +1,4 @@
-"""One or two sarama members on a stage, and helpers for their requests and callbacks."""
+"""One or two sarama members on a `Stage`, and helpers for their requests and callbacks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stage_with_member(partitions: int = 2, records: int = 5, **conf: object) -> 
 
 
 def add_second_member(stage: Stage, name: str = "B", **conf: object) -> StageMember:
-    """Add a second member that consumes."""
+    """Add a second member that consumes the topic."""
     b = stage.add_member(name, sarama, **{**USUAL, **conf})
     b.run_command("subscribe t")
     word = "setup" if conf.get("assignors") == ["cooperative-sticky"] else "assigned"
@@ -89,7 +89,7 @@ def requests_of(member: StageMember, *apis: str) -> list[str]:
 
 
 def time_of_request(member: StageMember, api: str, number: int = 0) -> int:
-    """Return when the member sent its n-th request of an API; negative numbers count from the last."""
+    """Return the time of the member's n-th request of an API. Negative n counts from the last."""
     return [line.now for line in member.lines if line.api == api and line.is_shown][number]
 
 
@@ -98,7 +98,7 @@ def times_printed(member: StageMember, word: str) -> list[int]:
     return [time for time, _, line in member.printed if line.startswith(word)]
 
 
-# A function that changes the model through a patch, to show that a test notices the change.
+# A mutant: a function that patches the model with a mistake, which the test must detect.
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
 

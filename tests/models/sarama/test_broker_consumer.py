@@ -1,4 +1,4 @@
-"""Partition consumers and broker consumers: the cases of sarama's consumer_test.go about behaviour."""
+"""Partition consumers and broker consumers: the cases of sarama's consumer_test.go that test behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sarama's Client: its bootstrap addresses, and what Close closes."""
+"""sarama's Client: its bootstrap addresses, and the connections that Close closes."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import pytest
 from kproto.errors import ConfigError
 from kproto.models.contract import ModelConfig
 
-config = import_module("kproto.models.sarama.config")  # the package has a function of that name
+# `sarama.start` is a function of the package, so the module is imported by its path.
+config = import_module("kproto.models.sarama.config")
 
 
 def settings(**options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""sarama's Consumer without a group: ConsumePartition (the cases of consumer_test.go about behaviour)."""
+"""sarama's Consumer without a group: the cases of consumer_test.go about ConsumePartition's behaviour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def world_with_client(**config: Any) -> tuple[World, ModelClient]:
-    """Return a world with two partitions of five records, and a client that has done nothing."""
+    """Return a simulated cluster with two partitions of five records, and a new client."""
     world = World({"t": 2}, seed=1)
     for partition in (0, 1):
         world.write("t", partition, *[f"{partition}-{number}" for number in range(5)])
@@ -55,7 +55,8 @@ def test_a_partition_can_be_consumed_only_once_at_a_time() -> None:
 
 @rule("M185")
 def test_an_offset_after_the_end_of_the_log_is_out_of_range() -> None:
-    # TestConsumerShutsDownOutOfRange tests later errors; this is the error of ConsumePartition itself.
+    # TestConsumerShutsDownOutOfRange tests later errors. This test covers the error of ConsumePartition
+    # itself.
     world, a = world_with_client()
     a.assign({T0: 6})
     world.run(2_000)

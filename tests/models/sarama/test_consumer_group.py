@@ -1,4 +1,4 @@
-"""The loop around Consume: topics, errors, and a member that consumes once."""
+"""The loop around Consume: topics, errors, and a member that calls Consume once."""
 
 from __future__ import annotations
 

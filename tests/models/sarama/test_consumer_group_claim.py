@@ -1,4 +1,4 @@
-"""A claim: where it starts, and when its handler returns."""
+"""A claim: the offset at which it starts, and the events after which its handler returns."""
 
 from __future__ import annotations
 

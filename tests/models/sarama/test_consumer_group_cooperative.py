@@ -1,4 +1,4 @@
-"""A cooperative session, which lasts for all generations. Claims that are kept continue."""
+"""A cooperative session, which lasts for all generations. Claims that a member keeps continue."""
 
 from __future__ import annotations
 

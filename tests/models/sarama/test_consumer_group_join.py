@@ -68,7 +68,8 @@ def test_s3_19_d_an_unknown_member_resets_its_id_and_rejoins_without_using_a_ret
     failed = [line for line in requests_of(a, api) if f"-> {code}!" in line]
     assert len(failed) == 9
     assert not a.has_printed("error")
-    assert len(requests_of(a, "Find")) == 2  # before the first join, and for the session's offsets
+    # One lookup before the first join, and one for the session's offsets.
+    assert len(requests_of(a, "Find")) == 2
     index = requests_of(a, "Join", "Sync").index(failed[0])
     assert "id=- " in requests_of(a, "Join", "Sync")[index + 1]
 

@@ -1,4 +1,6 @@
-"""What a partition consumer makes of one response: messages, its next offset and its fetch size."""
+"""The results that a partition consumer reads from one response: messages, its next offset and its fetch
+size.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class Errors(MessageReceiver):
 
 
 def partition_consumer(offset: int = 0, **conf: Any) -> tuple[PartitionConsumer, list[str]]:
-    """Return a partition consumer at `offset`, and its errors."""
+    """Return a partition consumer at `offset`, and the list of its errors."""
     _, member = stage_with_client(**conf)
     errors = Errors()
     return PartitionConsumer(member.state, errors, TopicPartition("t", 0), offset), errors.texts

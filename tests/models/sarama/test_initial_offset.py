@@ -1,4 +1,4 @@
-"""Where a claim starts: OffsetFetch, its errors, and Offsets.Initial."""
+"""The offset at which a claim starts: OffsetFetch, its errors, and Offsets.Initial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cluster metadata: what a response changes, and how routines share a refresh."""
+"""Cluster metadata: the effects of a response, and the refreshes that several routines share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offset manager: the cases of sarama's offset_manager_test.go about behaviour."""
+"""The offset manager: the cases of sarama's offset_manager_test.go that test behaviour."""
 
 from __future__ import annotations
 

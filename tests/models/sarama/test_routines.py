@@ -1,4 +1,4 @@
-"""Goroutines as machines: the order of signals, timers, and tickers."""
+"""Goroutines as state machines: the order of signals, timers and tickers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of sarama-cluster's leader."""
+"""The assignment that sarama-cluster's leader computes."""
 
 from __future__ import annotations
 
