@@ -233,7 +233,7 @@ def _hint(name: str) -> str:
     return f"allowed: {', '.join(sorted(_NAMES.values()))}, and Kafka's own options with the prefix kafka."
 
 
-# kafka.*: options of kproto's client ------------------------------------------------------------------
+# ---- kafka.*: options of kproto's client
 
 
 def _client(options: Mapping[str, str]) -> dict[str, object]:

@@ -91,7 +91,7 @@ class Assigned:
 Choice: TypeAlias = Topics | Pattern | Assigned
 
 
-# Partitions --------------------------------------------------------------------------------------
+# ---- partitions
 
 
 def read_choice(options: Mapping[str, str]) -> Choice | None:
@@ -143,7 +143,7 @@ def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
     return lambda partition: matches(partition.topic)
 
 
-# Bounds --------------------------------------------------------------------------------------
+# ---- bounds
 
 
 def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
@@ -219,7 +219,7 @@ def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) ->
                 raise ConfigError(name, position, f"{reason} ({number})")
 
 
-# JSON with partitions --------------------------------------------------------------------------------
+# ---- JSON with partitions
 
 
 def _each_partition(

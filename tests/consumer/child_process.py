@@ -1,4 +1,4 @@
-"""Calls in a forked child process."""
+"""Runs calls in a forked child process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def result_in_child(act: Callable[[], Any], seconds: float = 10) -> str:
-    """Call `act` in a forked child; return its result or its exception as text."""
+    """Call `act` in a forked child process, and return its result or its exception as text."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

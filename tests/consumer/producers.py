@@ -1,4 +1,4 @@
-"""The two producers behind the same blocking methods, so that one test covers both."""
+"""Gives both producers the same blocking methods, so that one test covers both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.consumer.scripted_coordinator import Coordinator
 
 
 class SynchronousProducer:
-    """An AsyncProducer whose event loop runs in a thread, called as a Producer is."""
+    """An AsyncProducer whose event loop runs in a thread. It is called like a Producer."""
 
     def __init__(self, bootstrap: str, **options: Any) -> None:
         self.loop_thread = LoopThread("awaited", lambda: AsyncProducer(bootstrap, **options))
@@ -51,7 +51,7 @@ class SynchronousProducer:
         self.do(block.__aexit__, None, None, None)
 
     def end(self) -> None:
-        """End the producer and its event loop."""
+        """Close the producer and its event loop."""
 
         async def loop_thread() -> None:
             self.producer.kill()
@@ -85,7 +85,7 @@ class Sent:
         return self.delivery.done()
 
 
-# Functions that make a producer with the methods of `Producer`.
+# The functions that create a producer with the methods of `Producer`.
 PRODUCERS: Mapping[str, Callable[..., Any]] = {"threads": Producer, "asyncio": SynchronousProducer}
 
 OPTIONS: dict[str, Any] = {"transactional_id": "x", "linger_ms": 0}
@@ -116,9 +116,9 @@ def machine(producer: Any) -> Any:
 
 @contextmanager
 def ctrl_c(moment: int) -> Iterator[None]:
-    """Send SIGINT at the n-th place of the client's code where CPython may run a signal handler.
+    """Send SIGINT at the n-th point of the client's code at which CPython may run a signal handler.
 
-    Such places are before the first line of a function and after a call. `moment` is n.
+    These points are before the first line of a function and after a call. `moment` is n.
     """
     remaining = moment
 
@@ -129,7 +129,7 @@ def ctrl_c(moment: int) -> Iterator[None]:
             if not remaining:
                 signal.raise_signal(signal.SIGINT)
 
-    # A background job of a shell ignores SIGINT.
+    # In a background job of a shell, SIGINT is ignored until a handler is set.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.setprofile(count)
     try:
@@ -146,7 +146,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-# ---- fixtures of both files about transactions
+# ---- fixtures of the tests of transactions
 
 
 @pytest.fixture
@@ -157,8 +157,8 @@ def broker() -> Iterator[Coordinator]:
 
 @pytest.fixture(params=PRODUCERS)
 def make(request: pytest.FixtureRequest, broker: Coordinator) -> Iterator[Callable[..., Any]]:
-    """Return a function that creates a transactional producer of either kind. The producers end with the
-    test.
+    """Return a function that creates a transactional producer of either kind. The producers are closed at the
+    end of the test.
     """
     producers: list[Any] = []
 

@@ -1,5 +1,5 @@
-"""A transaction coordinator with scripted error codes. `Script` answers requests, `Coordinator` does so on a
-socket.
+"""A transaction coordinator with scripted error codes: `Script` answers requests, and `Coordinator` does so
+on a socket.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ EMPTY = {
 
 
 class Script:
-    """Answers requests about transactions, and records them.
+    """Answers the requests of transactional producers, and records them.
 
-    `refusals` holds the next error codes for each kind of request; without a code it succeeds. With `second`
-    it speaks KIP-890's second version.
+    `refusals` holds the next error codes for each kind of request. A request without a code succeeds. With
+    `second` the coordinator supports KIP-890's second version of transactions.
     """
 
     def __init__(self, *, second: bool = False, place: tuple[str, int] = ("", 0)) -> None:
         self.second = second
         self.place = place
         self.refusals: dict[type, list[int]] = {}
-        # The kinds of requests whose next response is empty and has no error.
+        # The kinds of requests whose next response is empty, without an error.
         self.leaves_out: set[type] = set()
         self.asked: list[Any] = []
         self.epoch = -1
@@ -161,7 +161,7 @@ class Script:
                 return EndTxnResponse(throttle_time_ms=0, error_code=code, **name)
 
     def versions(self) -> ApiVersionsResponse:
-        """Return the versions of Kafka 4, with or without KIP-890's second version."""
+        """Return the API versions of Kafka 4, with or without KIP-890's second version of transactions."""
         known = (*STORY, ApiVersionsRequest, MetadataRequest)
         keys = [
             ApiVersion(
@@ -177,7 +177,7 @@ class Script:
         return ApiVersionsResponse(error_code=0, api_keys=keys, finalized_features=[level])
 
     def kinds(self) -> list[str]:
-        """Return the kinds of the requests since the last call."""
+        """Return the kinds of the requests that arrived since the last call."""
         requests, self.asked[:] = (
             [type(request).__name__.removesuffix("Request") for request in self.asked],
             [],
@@ -185,14 +185,14 @@ class Script:
         return requests
 
     def ends(self) -> list[bool]:
-        """Return how each transaction ended: True for a commit."""
+        """Return the outcome of each transaction: True for a commit, False for an abort."""
         return [request.committed for request in self.asked if isinstance(request, EndTxnRequest)]
 
 
 class Coordinator(Script):
-    """A broker on a socket with the topic `t` of two partitions, until the `with` block ends.
+    """A broker on a socket, with the topic `t` of two partitions. It runs until the `with` block ends.
 
-    Requests of the kinds in `held` are recorded, and answered only after `let_go`.
+    Requests of the kinds in `held` are recorded, and answered only after a call of `let_go`.
     """
 
     def __init__(self, *, second: bool = False) -> None:
@@ -202,7 +202,8 @@ class Coordinator(Script):
         self.bootstrap = f"{host}:{port}"
         self.held: set[type] = set()
         self._changed = threading.Condition()
-        # Responses are sent in the order of a connection's requests: all wait behind one that is held.
+        # A connection's responses are sent in the order of the requests, so all later responses wait for one
+        # that is held.
         self._waiting: dict[socket.socket, deque[tuple[type, bytes]]] = {}
         self._sockets: list[socket.socket] = []
 
@@ -214,7 +215,7 @@ class Coordinator(Script):
         self.down()
 
     def down(self) -> None:
-        """Close all sockets, as if the broker was killed."""
+        """Close all sockets, as if the broker had been killed."""
         for sock in (self._listener, *self._sockets):
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -228,7 +229,7 @@ class Coordinator(Script):
             ), f"{kind.__name__} never came: {self.asked}"
 
     def let_go(self, kind: type) -> None:
-        """Answer the held requests of this kind, and later ones immediately."""
+        """Answer the held requests of this kind. Later requests of this kind are answered immediately."""
         with self._changed:
             self.held.discard(kind)
             for sock, waiting in self._waiting.items():

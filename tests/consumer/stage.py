@@ -1,4 +1,4 @@
-"""The world of `kproto.testing` for tests of the client, and options that its schedules of faults share."""
+"""The simulated cluster of `kproto.testing` for tests of the client, and options for schedules of faults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kproto.testing.world import Client, Consumer, Producer, World, tp
 
 __all__ = ["BEFORE_KIP_890", "QUICK_AGAIN", "Client", "Consumer", "Producer", "World", "tp"]
 
-# Options of a producer that recovers from a fault within tenths of a second.
+# The options of a producer that recovers from a fault within tenths of a second.
 QUICK_AGAIN: Final[dict[str, int]] = {
     "retry_backoff_ms": 10,
     "retry_backoff_max_ms": 80,

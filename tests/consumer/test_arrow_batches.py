@@ -1,4 +1,4 @@
-"""Columns sent to a producer: each row is delivered as if it was sent alone."""
+"""Columns that are sent by a producer: each row is delivered as if it was sent alone."""
 
 from __future__ import annotations
 

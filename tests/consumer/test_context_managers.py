@@ -1,4 +1,4 @@
-"""Leaving a `with` block: the client is closed, and one error is raised."""
+"""The end of a `with` block: the client is closed, and one error is raised."""
 
 from __future__ import annotations
 

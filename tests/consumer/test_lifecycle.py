@@ -1,4 +1,4 @@
-"""The life of a client: forks, the end of the process, bugs, concurrent users, interrupts, close."""
+"""The lifecycle of a client: forks, the end of the process, bugs, concurrent users, interrupts, close."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def test_in_a_forked_child_every_call_raises(broker: str, call: Any) -> None:
     ],
 )
 def test_in_a_forked_child_every_call_of_a_client_with_a_loop_thread_raises(broker: str, call: Any) -> None:
-    """Regression: the child waited for a thread that it does not have. In a child, closing does nothing."""
+    """Regression: the child process waited for a thread that it does not have. In a child, `close` does
+    nothing.
+    """
     with ConsumerGroup(broker, **GROUP) as group, PartitionConsumers(broker) as consumers:
         flights = consumers.consume_partition("t", 0, OLDEST)
 
@@ -159,8 +161,8 @@ def test_a_consumer_created_in_a_forked_child_works(broker: str) -> None:
 
 
 def ended(code: str, broker: str) -> tuple[str, int, float]:
-    """Run `code` in a process; return its stderr, its exit code, and the seconds from its last line to its
-    end.
+    """Run `code` in a new process. Return its stderr, its exit code, and the seconds from its last line to
+    its end.
     """
     lines = ("import asyncio, sys, time", "from consumer import *", f"broker = {broker!r}", code)
     text = "\n".join((*lines, "print(time.monotonic())"))
@@ -207,7 +209,7 @@ def test_a_dropped_producer_delivers_its_records_and_ends_its_thread(
         return producer._runtime.sockets.wake
 
     wake = leave()
-    gc.collect()  # The batch is still waiting for more records.
+    gc.collect()  # At this point the batch is still waiting for more records.
     assert called == []
     with monkeypatch.context() as clock:
         clock.setattr("consumer.blocking.producer_runtime.now", lambda: now() + 61_000)
@@ -256,7 +258,7 @@ def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
     with pytest.raises(RuntimeError, match="can't start") as caught:
         kind("localhost:1")
     assert len(os.listdir("/proc/self/fd")) == files
-    assert set(clients_opened) == opened  # Otherwise the end of the process would close it.
+    assert set(clients_opened) == opened  # The client is not registered for the end of the process.
     assert caught.value.__traceback__ is not None  # The traceback still refers to the client.
 
 
@@ -264,7 +266,7 @@ def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
 
 
 class Outcome(BaseException):
-    """An exception like that of `pytest.fail`."""
+    """An exception that is not a subclass of Exception, like that of `pytest.fail`."""
 
 
 def undivided(*_: Any) -> Any:
@@ -301,7 +303,7 @@ def test_a_bug_fails_the_open_futures() -> None:
     with running(topics={"t": 1}) as server:
         consumer = Consumer(server.bootstrap, group_id="g", request_timeout_ms=1000)
         consumer.assign([P0])
-        server.slow(60)  # Otherwise the commit is done before the bug.
+        server.slow(60)  # Without this, the commit would be done before the bug.
         server.drop_connections()
         future = consumer.commit_async({P0: 1})
         fail_from_now(consumer, ZeroDivisionError("a bug"))
@@ -328,7 +330,7 @@ def test_a_bug_in_asyncio_is_raised(broker: str) -> None:
 @pytest.mark.parametrize("error", [LookupError, Outcome])
 def test_a_plan_that_raises_fails_only_itself(broker: str, error: type[BaseException]) -> None:
     def plan(cluster: Cluster) -> Any:
-        # From here on, the plan runs on the cluster's own thread.
+        # After this request, the plan runs in the cluster's own thread.
         yield from read_metadata(cluster.view, None, now)
         raise error("in the plan")
 
@@ -524,10 +526,11 @@ def test_an_interrupt_before_poll_returns_gives_the_records_back(
         apply = runtime.apply
 
         def interrupt(*events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
-            """Interrupt the poll when the engine has handed out records: every poll passes this point."""
+            """Interrupt the poll after the engine has returned records, which happens in every poll."""
             actions = apply(*events, last=last)
             if any(isinstance(action, ev.Deliver) for action in actions):
-                # Raised, not signalled: Python swallows a KeyboardInterrupt of a signal during a collection.
+                # The exception is raised directly, because Python swallows the KeyboardInterrupt of a signal
+                # during a garbage collection.
                 raise KeyboardInterrupt
             return actions
 
@@ -555,7 +558,7 @@ def test_polls_with_a_timeout_of_zero_let_the_loop_run(broker: str) -> None:
 def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
     broker: str, apart_s: float, gives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop that continues immediately never releases the interpreter for long enough."""
+    """A loop without pauses never releases the GIL for long enough."""
     slept: list[float] = []
     sleep = asyncio.sleep
 
@@ -582,7 +585,7 @@ def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
 
 @pytest.mark.parametrize("timeout", [0.0, 0.5, 1.5])
 def test_close_keeps_its_timeout_with_a_silent_broker(timeout: float) -> None:
-    # A slow machine exceeds the limit once in a while; a close that waits too long always does.
+    # A slow machine may exceed the limit once, but a `close` that waits too long always does.
     assert any(_closing_behind_silence(timeout) < timeout * 1.1 + 2 for _ in range(3))
 
 
@@ -756,7 +759,7 @@ def test_after_a_stop_longer_than_the_session_no_record_of_a_lost_partition_is_r
                 sleeper.stdin.write("\n")
                 sleeper.stdin.flush()
         assert first[:5] == ["0", "1", "2", "3", "4"]
-        time.sleep(0.3)  # The consumer has fetched ahead.
+        time.sleep(0.3)  # By then the consumer has fetched ahead.
         sleeper.send_signal(signal.SIGSTOP)
         with Consumer(broker, **{**GROUP, "group_id": "stopped"}, max_poll_records=1000) as other_consumer:
             other_consumer.subscribe("t")

@@ -1,4 +1,4 @@
-"""What clients log: level, group and member, offsets, and handlers that fail."""
+"""The logs of clients: level, group and member, offsets, and handlers that fail."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def away() -> Iterator[None]:
 
 
 def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Stop the server until the client has reported that no broker answers."""
+    """Stop the broker until the client has reported that no broker responds."""
     server.down()
     deadline = time.monotonic() + 30
     while not any("unreachable" in record.getMessage() for record in caplog.records):
@@ -121,7 +121,7 @@ def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def log_records(away: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """The log records, captured after a handler that fails."""
+    """Captures the log records, after a handler that fails."""
     logger = logging.getLogger("kproto.consumer")
     logger.handlers.insert(0, caplog.handler)
     yield caplog

@@ -87,11 +87,11 @@ def test_every_option_has_a_type_a_default_a_check_and_a_description() -> None:
         assert option.description, option.name
 
 
-# -- the page of the options
+# ---- the page of the options
 
 
 def chapters() -> dict[str, str]:
-    """Return each chapter of the page as it is published."""
+    """Return the published text of each chapter of the page."""
     parts = re.split(r"(?m)^## (.+)\n", with_option_tables(PAGE.read_text(encoding="utf-8")))
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 

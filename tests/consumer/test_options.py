@@ -170,7 +170,7 @@ UNENCODABLE = [
     ],
 )
 def test_a_text_that_no_request_can_carry_is_rejected(make: Any, name: str, text: str, why: str) -> None:
-    """Otherwise the client would fail permanently when it encodes its first request."""
+    """If the text were accepted, the client would fail permanently when it encodes its first request."""
     with pytest.raises(ConfigError, match=f"{name}=.*{why}"):
         make({name: text})
 

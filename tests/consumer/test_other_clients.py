@@ -43,7 +43,7 @@ LIBRDKAFKAS = {"bootstrap.servers": NOWHERE, "sasl.username": "alice", "sasl.pas
 
 @pytest.mark.parametrize("client", [Consumer, Producer, Cluster, ConsumerGroup])
 def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -> None:
-    """confluent-kafka takes a dict of options. The error must not show it."""
+    """A dict of options is passed, as to confluent-kafka. The error must not show its values."""
     message = 'options are given each by its name, with "_" for ".", as client_id="me"'
     for make in (lambda: client(LIBRDKAFKAS), lambda: client(bootstrap_servers=LIBRDKAFKAS)):
         with pytest.raises(ConfigError, match=re.escape(message)) as raised:
@@ -224,7 +224,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "cluster": (Cluster, AsyncCluster),
     "delivery": (Delivery,),
 }
-# Method name -> the type of its result, for hints such as "name(...).attribute".
+# The type of each method's result, for hints such as "name(...).attribute".
 RETURNED: dict[str, object] = {
     "Cluster": Cluster,
     "send": Delivery,

@@ -1,4 +1,4 @@
-"""A group whose committed offsets lie behind the end of a log that was truncated."""
+"""A group whose committed offsets are greater than the end of a truncated log."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def new_member(world: World, **options: Any) -> Consumer:
 
 
 def truncate(world: World, offset: int) -> None:
-    """Truncate the log by an unclean election: a new epoch begins at this offset."""
+    """Truncate the log by an unclean leader election: a new leader epoch begins at this offset."""
     world.truncate("t", 0, offset)

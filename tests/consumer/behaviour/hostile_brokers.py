@@ -1,4 +1,6 @@
-"""Worlds whose brokers answer with errors and wrong numbers, and applications that check their clients."""
+"""Simulated clusters whose brokers send error codes and wrong numbers, and applications that check their
+clients.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ from tests.consumer.stage import Consumer, World, tp
 KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [*(code for code in ErrorCode if code), 9999, -32768]
 TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unreachable"}
-# The most requests of one kind in ten seconds to two brokers, from a client that backs off between its
-# attempts.
+# The limit of requests of one kind in ten seconds, for a client that backs off between its attempts at two
+# brokers.
 MOST = 60
-# The highest versions of a broker before KIP-890's second transaction version.
+# The highest versions that a broker supports before KIP-890's second version of transactions.
 FIRST = {"Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4, "AddPartitionsToTxn": 3}
 WRITES = "Produce responses.partition_responses.error_code"
 GROUP = GroupMetadata("g", -1, "", None)
-# An error code that only a broker with the batch in its log returns.
+# An error code that a broker returns only if it has the batch in its log.
 HAS_IT = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 AT_ONCE = {"linger_ms": 0, "delivery_timeout_ms": 20_000, "request_timeout_ms": 5_000}
 
@@ -53,7 +55,7 @@ def parts(message: Message, path: list[str]) -> Iterator[Message]:
 
 
 class Hostile(World):
-    """A world whose brokers answer with `code` in one place while `bad` is set."""
+    """A world whose brokers set one field of their responses to `code` while `bad` is set."""
 
     def __init__(self, place: str, code: int, **options: Any) -> None:
         super().__init__({"t": 2}, brokers=2, **options)
@@ -77,13 +79,13 @@ class Hostile(World):
 
 
 def final(a: Consumer) -> bool:
-    """Return whether the consumer has failed for good, which every poll raises."""
+    """Return whether the consumer has a final error, which every poll raises."""
     return bool(a.errors) and getattr(a.errors[-1], "code", 0) == ErrorCode.FENCED_INSTANCE_ID
 
 
 def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True) -> None:
-    """Check a consumer during a minute of wrong responses, and its recovery. `told_of` says that it can
-    notice the errors.
+    """Check a consumer during a minute of wrong responses, and its recovery. `told_of` says that the consumer
+    can notice the errors.
     """
     world.put()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)
@@ -154,7 +156,7 @@ class Refusing(Hostile):
 
 
 class Application:
-    """An application that writes numbered records to both partitions in turn."""
+    """An application that writes numbered records to two partitions in turn."""
 
     def __init__(self, world: Refusing, **options: Any) -> None:
         self.world = world
@@ -163,7 +165,7 @@ class Application:
         self.count = 0
 
     def send(self, wait_ms: int = 0) -> None:
-        """Send two records. An error response counts as a response."""
+        """Send two records, and wait until each delivery has ended, with or without an error."""
         for partition in (0, 1):
             value, self.count = str(self.count), self.count + 1
             end = self.world.now + wait_ms
@@ -187,9 +189,7 @@ class Application:
 
 
 def check_producer_recovers(world: Refusing, late: bool, times: int) -> Application:
-    """Send records to bad brokers: each delivery ends, and the last two records, sent after recovery, are
-    stored.
-    """
+    """Check a producer at failing brokers: each delivery ends, and later records are stored."""
     app = Application(world)
     if late:
         app.send(2_000)
@@ -212,7 +212,7 @@ def check_producer_recovers(world: Refusing, late: bool, times: int) -> Applicat
 
 
 class Clerk(Application):
-    """An application that writes in transactions, with offsets, and aborts those that it cannot commit."""
+    """An application that writes records and offsets in transactions, and aborts those that cannot commit."""
 
     def __init__(self, world: Refusing) -> None:
         super().__init__(world, transactional_id="x", max_block_ms=20_000)
@@ -222,7 +222,7 @@ class Clerk(Application):
         self.committed: list[tuple[int, str]] = []
 
     def call(self, name: str, ms: int) -> bool:
-        """Return whether the call succeeded. A call that times out may be repeated."""
+        """Return whether the call has succeeded. A call that times out may be repeated."""
         try:
             call = self.machine.call(name)
         except KprotoError:
@@ -250,7 +250,7 @@ class Clerk(Application):
         return False
 
     def settle(self, ms: int) -> None:
-        """Complete or abort what was in progress while the brokers were bad."""
+        """Complete or abort the transaction that was in progress when the brokers recovered."""
         for state, call in (
             (ProducerTransactionState.INITIALIZING, "begin"),
             (ProducerTransactionState.COMMITTING_TRANSACTION, "commit"),
@@ -263,7 +263,7 @@ class Clerk(Application):
 
 
 def check_transactions_recover(world: Refusing, late: bool, times: int) -> Clerk:
-    """Run transactions on bad brokers: what was committed is in the log exactly once."""
+    """Check transactions at failing brokers: committed records are in the log exactly once."""
     clerk = Clerk(world)
     if late:
         assert clerk.transaction(5_000)

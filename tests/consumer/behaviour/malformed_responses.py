@@ -1,4 +1,4 @@
-"""Worlds whose brokers send malformed responses."""
+"""Simulated clusters whose brokers send malformed responses."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ CHANGES: dict[str, Change] = {
 LIST_CHANGES, NAME_CHANGES = ("empty", "left out", "twice"), ("another",)
 
 
-# Changes to a response as a whole. "undone" answers with empty values, and does not perform the request.
+# The changes of a whole response. With "undone" the broker does not perform the request, and its response has
+# empty values.
 RESPONSE_CHANGES = ("cut", "denied", "undone")
 
 
 WRITE_APIS = {"CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteGroups", "OffsetCommit", "Produce"}
 
 
-# API, path and change: one of CHANGES, or a function of the old value.
+# The malformed parts: an API, the path of a field, and a change. The change is one of CHANGES, or a function
+# of the old value.
 Malformation = tuple[str, str, str | Change]
 
 
@@ -59,7 +61,8 @@ def places(message: type[Struct], path: tuple[str, ...] = ()) -> Iterator[tuple[
                 yield ".".join(field_path), "null"
 
 
-# The broker sends its API versions once per connection, so the client has no way to recover.
+# The malformation from which a client cannot recover, because a broker sends its API versions once for each
+# connection.
 UNRECOVERABLE = ("ApiVersions", "api_keys", "left out")
 
 
@@ -103,7 +106,7 @@ class MalformedWorld(Refusing):
             number, answer = decode_response(body, response_class(key), version)
             for part in parts(answer, self.path):
                 value = getattr(part, self.path[-1])
-                if value:  # Otherwise the field may exist only in other versions.
+                if value:  # A field that is not found exists only in other versions.
                     setattr(part, self.path[-1], self.change(value))
             World._reply(self, wire, encode_response(answer, version, number))
 

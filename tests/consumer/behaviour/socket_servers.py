@@ -1,4 +1,4 @@
-"""Servers on real sockets that run a script for each connection, and names with several addresses."""
+"""Servers on real sockets that run a function for each connection, and host names with several addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Script = Callable[[socket.socket], object]
 
 @contextmanager
 def serving(script: Script) -> Generator[str]:
-    """Yield HOST:PORT of a server that runs `script` for each connection in its own thread."""
+    """Yield HOST:PORT of a server that runs `script` for each connection in a separate thread."""
     listener = socket.create_server(("127.0.0.1", 0))
     connections: list[socket.socket] = []
 
@@ -41,7 +41,7 @@ def serving(script: Script) -> Generator[str]:
 
 
 def several(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    """Resolve the name `broker.test` to these addresses."""
+    """Make the name `broker.test` resolve to these addresses."""
     original = socket.getaddrinfo
 
     def getaddrinfo(host: Any, port: Any, *arguments: Any, **options: Any) -> Any:

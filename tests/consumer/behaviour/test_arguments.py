@@ -1,4 +1,4 @@
-"""Wrong arguments of every public method are rejected immediately, with what is allowed."""
+"""Invalid arguments of every public method are rejected immediately, and the error says what is allowed."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_consumer_rejects_wrong_arguments(
             getattr(consumer, method)(*args, **kwargs)
         assert consumer.subscription() == set()
         assert consumer.assignment() == set()
-        consumer.subscribe(["t"])  # The rejected call changed nothing: this call is still allowed.
+        consumer.subscribe(["t"])  # The rejected call has changed nothing, so this call is still allowed.
     finally:
         consumer.kill()
 
@@ -317,7 +317,7 @@ RIGHT: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", [Consumer, Cluster])
 def test_no_odd_argument_raises_an_error_of_python(broker: str, kind: Any) -> None:
-    """Pass each odd value for each parameter of each method: it works, or raises an error of kproto."""
+    """Each unusual value for each parameter of each method is accepted, or raises an error of kproto."""
     methods = {
         name: method
         for name, method in inspect.getmembers(kind, inspect.isfunction)
@@ -339,7 +339,7 @@ def test_no_odd_argument_raises_an_error_of_python(broker: str, kind: Any) -> No
             if name == "create_topics":
                 arguments["topics"] = {"t": 1}
             if wrong.name == "timeout" and (value is True or value in (math.inf, 2**70, 1.5)):
-                continue  # These values are allowed, and would wait for long.
+                continue  # These values are allowed, and the call would block for a long time.
             tried += 1
             with contextlib.suppress(KprotoError):
                 getattr(client, name)(**arguments | {wrong.name: value})

@@ -1,6 +1,6 @@
-"""Clients whose authentication fails later, or that receive an unreadable response.
+"""Clients that lose their authorization, or that receive an unreadable response.
 
-The error is raised, nothing is lost, and the client continues after it is accepted again.
+The error is raised, no record is lost, and the client continues after its credentials are accepted again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T0 = tp("t", 0)
 
 
 def connection_in_flight(world: World, client: Consumer, request: Any) -> int:
-    """Run until such a request is in flight, and return the key of its connection."""
+    """Run until a request of this type is in flight, and return the key of its connection."""
     network = client.engine.core.network
 
     def keys() -> list[int]:
@@ -78,7 +78,9 @@ def test_a_failed_position_validation_is_repeated() -> None:
 
 @pytest.mark.parametrize("assignors", [["range"], ["cooperative-sticky"]])
 def test_a_topic_denied_once_stays_in_the_assignment(assignors: list[str]) -> None:
-    """Java's leader computes an assignment without that topic, and then another one."""
+    """Java's leader computes an assignment without a topic that it may not describe, and includes the topic
+    in the next one.
+    """
     world = World({"t": 2})
     options = {**GROUP, "partition_assignment_strategy": assignors}
     a = world.consumer(**options)

@@ -1,4 +1,4 @@
-"""Repeated lookups back off (M28, M197)."""
+"""Lookups that are repeated after a failure back off (M28, M197)."""
 
 from __future__ import annotations
 

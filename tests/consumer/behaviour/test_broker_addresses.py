@@ -1,4 +1,4 @@
-"""Brokers that swap addresses, with whole engines in virtual time."""
+"""Brokers that swap their addresses, with the whole engine of a client in virtual time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from tests.consumer.stage import World, tp
 
 
 def swap(world: World, node_id: int, other_id: int) -> None:
-    """Swap the addresses of two brokers. Open connections stay where they are, as behind a proxy."""
+    """Swap the addresses of two brokers. Open connections stay with their broker, as behind a proxy."""
     first, second = world.nodes[node_id], world.nodes[other_id]
     for node, place in ((node_id, second), (other_id, first)):
         world.nodes[node] = world.cluster.nodes[node] = Node(node, place.host, place.port)
 
 
 def test_after_brokers_swap_addresses_requests_use_new_connections() -> None:
-    """The old connection still ends at the other broker, which does not lead the partitions."""
+    """The old connection to an address still leads to the broker that had the address, which does not lead
+    the partitions.
+    """
     world = World({"t": 2}, brokers=2)
     for partition in (0, 1):
         world.elect("t", partition, partition + 1)

@@ -1,4 +1,6 @@
-"""Callbacks of the application: what they may raise and call, and how long close waits for them."""
+"""Callbacks of the application: the errors that they may raise, the methods that they may call, and the time
+that close waits for them.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,7 @@ def test_an_error_of_a_listener_is_raised_by_poll_and_the_group_continues(broker
         assert sum(offset.offset for offset in after.committed([P0]).values() if offset) == 50
 
 
-# ---- what a callback may call
+# ---- methods that a callback may call
 
 
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -168,7 +170,7 @@ def test_a_callback_may_call_methods_that_do_not_wait_for_it(broker: str, where:
         def revoked(self, partitions: Any) -> None:
             once("revoked")
 
-    # A call that waited for these timeouts would exceed the limit of the test.
+    # A call that waited for these timeouts would exceed the time limit of the test.
     waits = {"default_api_timeout_ms": 600_000, "request_timeout_ms": 300_000}
     with Consumer(broker, group_id=f"callback-{where}-{call}", **GROUP, **waits) as consumer:
         box.append(consumer)
@@ -270,7 +272,7 @@ def test_a_listener_coroutine_completes_although_its_poll_is_cancelled(broker: s
 
 
 async def cancel_poll_in_callback(consumer: AsyncConsumer, error: Exception | None = None) -> asyncio.Event:
-    """Leave the listener's coroutine of a cancelled poll running until the returned event is set."""
+    """Cancel a poll whose listener is a coroutine, which continues to run until the returned event is set."""
     began, go_on = asyncio.Event(), asyncio.Event()
 
     class Listener(RebalanceListener):
@@ -399,7 +401,9 @@ def test_a_task_of_a_callback_may_wait_after_the_callback_has_returned(broker: s
 
 
 def test_log_handlers_run_without_the_lock(broker: str) -> None:
-    """A log handler may wait for another thread that calls the consumer."""
+    """A log handler may wait for another thread that calls the consumer, so it must run without the
+    consumer's lock.
+    """
     free: list[bool] = []
 
     def ask() -> None:

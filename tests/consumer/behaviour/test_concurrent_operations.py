@@ -1,4 +1,4 @@
-"""Operations during which something else happens: a loss, a callback, another subscription, a re-created
+"""Operations during which the state changes: by a loss, a callback, another subscription, or a re-created
 topic.
 
 The whole engine runs in virtual time, against the embedded broker.
@@ -39,8 +39,8 @@ T0 = tp("t", 0)
 
 
 def answer_fetches(**fields: Any) -> Any:
-    """Return a `tamper` function that answers each Fetch of `t-0` with these fields, of a log that ends at
-    10.
+    """Return a `tamper` function that answers each Fetch of `t-0` with these fields, and with a log that ends
+    at 10.
     """
 
     def answer(client: Client, request: Any, version: int) -> Any:
@@ -102,7 +102,7 @@ def test_a_commit_from_before_a_loss_is_not_sent_after_the_partition_is_assigned
     world.run(300)
     forget_member(world)
     assert world.run(until=lambda: a.owns() == set())
-    # In between, another member may have committed a later offset.
+    # Since then another member may have committed a later offset.
     assert world.run(until=lambda: a.owns() == {T0})
     world.run(20_000)
     assert isinstance(a.done[late][1], CommitFailed)
@@ -234,7 +234,7 @@ def test_lag_counts_the_records_that_this_consumer_will_return(level: str, lag: 
     assert a.engine.partitions[T0].lag == lag
 
 
-# ---- responses that cannot be used
+# ---- unusable responses
 
 
 def test_an_unknown_preferred_replica_is_looked_up_without_constant_requests() -> None:
@@ -274,7 +274,7 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.owns()) == 2)
-    a.pause(T0)  # Pause the partition, because a fetch would notice the deletion first.
+    a.pause(T0)  # The partition is paused, because a fetch would notice the deletion first.
     world.run(1_000)
     world.delete_topic("t")
     world.run(100)
@@ -290,7 +290,9 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
 
 
 def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
-    """A member that later starts at this offset would skip the records below it."""
+    """A member that started at an offset of the deleted topic would skip the records below it in the new
+    topic.
+    """
     world = world_with_records()
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
     a.assign({T0: None})
@@ -299,7 +301,7 @@ def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
     world.delete_topic("t")
     world.create("t", 1)
     world.write("t", 0, "new 0", "new 1", "new 2")
-    done = a.commit()  # The client has not noticed the new topic yet.
+    done = a.commit()  # At this point the client has not noticed the new topic yet.
     assert world.run(until=lambda: len(a.records) == 13 and done in a.done)
     assert isinstance(a.done[done][1], UnknownTopic)
     assert "re-created" in str(a.done[done][1])
@@ -315,7 +317,7 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
     a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300})
     a.subscribe("t", "u")
     assert world.run(until=lambda: len(a.records) == 2)
-    a.pause(T0)  # Pause the partition, because a fetch would notice the deletion first.
+    a.pause(T0)  # The partition is paused, because a fetch would notice the deletion first.
     world.run(1_000)
     a.callback_ms = 100
     world.delete_topic("t")
@@ -329,7 +331,9 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
 
 @pytest.mark.parametrize("asks", ["list_offsets", "partitions_of"])
 def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str) -> None:
-    """Regression: the topic was fetched by its new id, at a position in the old log."""
+    """Regression: the consumer fetched by the id of the new topic, at a position in the log of the deleted
+    topic.
+    """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     world.write("t", 0, "old 0", "old 1", "old 2")
@@ -340,7 +344,7 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
     world.run(1_000)
     world.delete_topic("t")
     world.create("t", 1)
-    world.elect("t", 0, 2)  # The leader of the old topic has no such partition any more.
+    world.elect("t", 0, 2)  # The leader of the deleted topic no longer has the partition.
     world.write("t", 0, *(f"new {i}" for i in range(5)))
     core = a.engine.core
     plan: Any = cluster_plans.partitions_of(core.view, "t", core.clock)
@@ -355,7 +359,9 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
 
 
 def test_partitions_of_returns_the_current_partitions() -> None:
-    """No other request refreshes the metadata of a topic that is not read."""
+    """`partitions_of` must request metadata, because no other request refreshes the metadata of a topic that
+    is not read.
+    """
     world = World({"t": 1})
     a = world.consumer()
 
@@ -376,7 +382,7 @@ def test_partitions_of_returns_the_current_partitions() -> None:
 def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
     other_partitions: list[Any], start: int | None, policy: str
 ) -> None:
-    """When the topic was last read, an older topic had this name."""
+    """When the consumer last read a topic of this name, it was an older topic."""
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "old")
     a = world.consumer(auto_offset_reset=policy)
@@ -398,7 +404,7 @@ def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
 
 @pytest.mark.parametrize("highest", [{}, {"OffsetFetch": 9, "OffsetCommit": 9}], ids=["by ids", "by names"])
 def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_again(highest: Any) -> None:
-    """The member that takes the partition over may be the last to notice the new topic."""
+    """The member that gets the partition may be the last to notice the new topic."""
     world = World({"t": 1, "u": 1}, highest=highest)
     members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]
     for member in members:
@@ -422,7 +428,7 @@ def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_aga
 
 
 def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_start() -> None:
-    """The member started at the committed offset and has read nothing, so that no commit is left."""
+    """The member has started at the committed offset and has read nothing, so it makes no commit."""
     world = world_with_records()
     options: dict[str, Any] = {**AUTO, "auto_offset_reset": "latest"}
     first = world.consumer(**options)
@@ -443,7 +449,7 @@ def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
 def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode) -> None:
-    """Metadata of a single lookup must not make the client treat the topic as re-created."""
+    """Metadata requested for a single lookup must not make the client treat the topic as re-created."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     lookup = a.run(cluster_plans.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
@@ -458,8 +464,8 @@ def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode
 
 
 def test_a_commit_of_a_topic_that_was_read_earlier_refers_to_the_topic_that_exists_now() -> None:
-    """Regression: the metadata was not refreshed any more, and the client requested the old id until the
-    timeout.
+    """Regression: the metadata was no longer refreshed, and the client requested the id of the deleted topic
+    until the timeout.
     """
     world = World({"t": 1, "u": 1})
     a = world.consumer(**GROUP)

@@ -1,9 +1,9 @@
-"""Consumers in random schedules of faults: at the end every record is read by one member, and every future is
-done.
+"""Consumers in random schedules of faults: at the end every record was read by one member, and every future
+is done.
 
-A schedule is derived from a seed. Brokers stop and restart, connections break, coordinators and leaders move,
-applications and callbacks are slow, seeks and commits happen in every phase. Mutants of the engine verify
-that the schedules detect bugs.
+Each schedule is derived from a seed. Brokers stop and restart, connections break, coordinators and leaders
+move, applications and callbacks are slow, seeks and commits happen in every phase. Mutants of the engine
+verify that the schedules detect bugs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEEDS = range(12)
 
 
 class Schedule:
-    """The life of a group, derived from a seed."""
+    """A schedule of a group's members, calls and faults, derived from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -85,7 +85,7 @@ class Schedule:
         world = self.world
         self.join()
         for _ in range(self.random.randrange(5, 40)):
-            # All brokers are down, or the member was closed, so the call is not allowed.
+            # The call is not allowed, because all brokers are down or the member was closed.
             with contextlib.suppress(IllegalState):
                 self.random_event()
             world.run(self.random.choice([1, 10, 100, 1000]))

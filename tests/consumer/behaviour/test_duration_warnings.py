@@ -1,4 +1,6 @@
-"""Timestamps in seconds instead of milliseconds are accepted, with one warning at the application's line."""
+"""Timestamps in seconds instead of milliseconds are accepted, with one warning that names the application's
+line.
+"""
 
 from __future__ import annotations
 

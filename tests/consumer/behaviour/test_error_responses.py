@@ -1,7 +1,7 @@
-"""Brokers that answer any request with any error for a minute.
+"""Brokers that respond to one kind of request with an error code for a minute.
 
-The client neither hangs nor busy-loops, reports the error to the application, and continues when the brokers
-have recovered.
+The client neither hangs nor sends requests without pause, reports the error to the application, and continues
+when the brokers have recovered.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PLACES = [
     "Fetch error_code",
     "Fetch responses.partitions.error_code",
 ]
-# Fields that hold a count, an id or an offset.
+# The fields that hold a count, an id or an offset.
 NUMBERS = [
     "ApiVersions api_keys.api_key",
     "ApiVersions api_keys.max_version",
@@ -75,7 +75,9 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
 class Restored(World):
-    """Broker 9 led in epoch 5; it was restored as broker 1, which leads in epoch 0."""
+    """Return metadata of a restored cluster: broker 9, the leader in epoch 5, is now broker 1, the leader in
+    epoch 0.
+    """
 
     restored = False
 
@@ -129,7 +131,7 @@ def test_a_leader_that_finds_every_offset_out_of_range_is_asked_less_and_less_of
 
 
 def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() -> None:
-    """KIP-951: each of two brokers names the other as the leader, in an epoch that is newer each time."""
+    """Each of two brokers names the other as the leader, each time in a newer epoch (KIP-951)."""
     world = World({"t": 1}, brokers=2)
     responses = 0
 
@@ -163,7 +165,7 @@ def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() 
 @pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize("read", [True, False])
 def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:
-    """A broker may answer wrongly once, or the cluster was restored: the epochs go back."""
+    """Leader epochs go back if a broker has sent one wrong response, or if the cluster was restored."""
     world = Hostile("Metadata topics.partitions.leader_epoch", 2**31 - 1)
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)
     a.assign(dict.fromkeys(world.partitions()))
@@ -182,8 +184,8 @@ def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool,
 
 @pytest.mark.parametrize("client", ["consumer", "producer"])
 def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(client: str) -> None:
-    """The topic keeps its id, and has another leader in a lower epoch."""
-    # These versions do not contain the leader epoch.
+    """After the restoration, the topic has the same id, and another leader in a lower epoch."""
+    # These versions of the response do not contain the leader epoch.
     world = Restored({"t": 1}, highest={"Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")
     if client == "consumer":
@@ -212,7 +214,7 @@ def asks_for(request: FetchRequest, partition: int) -> bool:
 
 
 def records_from_the_start(request: Any, records: list[bytes]) -> FetchResponse:
-    """Return these records of partition 0, 1, ... if the request fetches from their start."""
+    """Return a response with these records of partition 0, 1, ... if the request fetches from their start."""
     offsets = {partition.partition: partition.fetch_offset for partition in request.topics[0].partitions}
     entries = [
         PartitionData(
@@ -229,7 +231,7 @@ def test_a_partition_without_a_complete_batch_does_not_affect_others_of_the_resp
     world = World({"t": 2})
 
     def cut(client: Client, request: Any, version: int) -> Any:
-        """Answer with an incomplete batch of one partition and a thousand records of the other."""
+        """Answer fetches with an incomplete batch of one partition and a thousand records of the other."""
         if not isinstance(request, FetchRequest) or not request.topics:
             return None
         return records_from_the_start(request, [many[:-1], many])
@@ -244,7 +246,9 @@ def test_a_partition_without_a_complete_batch_does_not_affect_others_of_the_resp
 
 
 def test_a_record_at_the_largest_offset_stops_only_its_own_partition() -> None:
-    """The offset after 2^63-1 can be neither fetched nor committed, so no request could be encoded."""
+    """The offset after the record, 2^63, can be neither fetched nor committed: it does not fit into the
+    requests.
+    """
     world = World({"t": 2})
     last = (2**63 - 1).to_bytes(8, "big") + encode_batch([Record(0, 0, None, b"x")])[8:]
 

@@ -1,7 +1,7 @@
-"""A stored error is raised without the traceback of earlier raises.
+"""Errors that are raised repeatedly: each time without the traceback of the previous times.
 
-Each raise adds its frames, which hold their variables, to an exception's traceback. Without the reset, an
-application that logs each error of `poll` would log ever longer tracebacks.
+Each `raise` adds the current frames, which hold their variables, to an exception's traceback. If tracebacks
+were not reset, an application that logs each error of `poll` would log longer and longer tracebacks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def server() -> Iterator[Server]:
 
 
 def traceback_depths_of(call: Callable[[], object]) -> set[int]:
-    """Return the depths of the tracebacks of repeated calls."""
+    """Repeat a call that raises, and return the depth of each traceback."""
     traceback_depths = set[int]()
     for _ in range(TIMES):
         with pytest.raises(KprotoError) as error_info:
@@ -54,6 +54,6 @@ def test_a_fenced_producer_raises_the_same_traceback_at_every_call(server: Serve
 def test_a_failed_delivery_raises_the_same_traceback_at_every_call(server: Server) -> None:
     with Producer(server.bootstrap, linger_ms=50) as producer:
         server.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
-        # Both records are in one batch, which has one error.
+        # Both records are in the same batch, which has one error.
         first, second = (producer.send("t", b"") for _ in range(2))
         assert traceback_depths_of(lambda: first.result(5)) == traceback_depths_of(lambda: second.result(5))

@@ -1,6 +1,4 @@
-"""Clients in asyncio: other event loops, tasks that are cancelled from outside, and clients that are never
-closed.
-"""
+"""Clients in asyncio: second event loops, cancelled tasks, and clients that are never closed."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def run(story: Coroutine[Any, Any, Any], loop: Loop = asyncio.new_event_loop) ->
 
 
 def test_records_are_written_and_read_in_any_loop(broker: str, new_loop: Loop) -> None:
-    # A response takes many reads of the socket.
+    # One response takes many reads of the socket.
     written = [b"%d" % number + bytes(200_000) for number in range(50)]
 
     async def story() -> list[Any]:
@@ -62,7 +60,7 @@ def test_records_are_written_and_read_in_any_loop(broker: str, new_loop: Loop) -
 
 
 class SlowListener(RebalanceListener):
-    """A listener whose `assigned` sets `begun`, and returns when `may_end` is set."""
+    """A listener whose method `assigned` sets the event `begun`, and returns when `may_end` is set."""
 
     def __init__(self) -> None:
         self.begun, self.may_end = asyncio.Event(), asyncio.Event()
@@ -73,7 +71,7 @@ class SlowListener(RebalanceListener):
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel all tasks together, as many programs do when they end."""
+    """Cancel all tasks of the event loop, as many programs do when they end."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(list(tasks))
@@ -101,9 +99,7 @@ def test_a_callback_that_is_cancelled_from_outside_fails_the_next_call_only(
 
 
 def test_a_callback_that_is_cancelled_before_it_starts_has_returned(broker: str) -> None:
-    """A program that cancels all tasks may do so between the creation of the callback's task and its first
-    line.
-    """
+    """A program may cancel all tasks between the creation of the callback's task and its first line."""
 
     class Never(RebalanceListener):
         def assigned(self, partitions: Iterable[TopicPartition]) -> Any:
@@ -190,7 +186,7 @@ def test_a_dropped_producer_delivers_its_records_and_closes_its_connections(
 
     async def story() -> None:
         runtime_ref, streams = await leave()
-        gc.collect()  # The batch is still waiting for more records.
+        gc.collect()  # At this point the batch is still waiting for more records.
         assert (called, runtime_ref() is None) == ([], False)
         async with asyncio.timeout(30):
             while runtime_ref() is not None or streams._transports or streams._opening:
@@ -260,14 +256,14 @@ def test_a_delivery_of_another_loop_raises_and_is_called_back_at_the_end_of_its_
 
 
 def test_a_cancelled_send_has_sent_nothing(broker: str) -> None:
-    """A send that yielded to other tasks can be cancelled as well, as happens in a loop of sends."""
+    """A `send` that lets other tasks run, as happens in a loop of sends, can be cancelled there."""
 
     async def story() -> None:
         async with AsyncProducer(
             broker, batch_size=100, linger_ms=60_000, delivery_timeout_ms=120_000
         ) as producer:
             await producer.send("t", bytes(100))
-            await producer.flush()  # Without the flush the record would wait for a minute.
+            await producer.flush()  # Without `flush` the record would wait for a minute.
             deliveries: list[Delivery] = []
 
             async def one() -> None:

@@ -2,9 +2,9 @@
 out once, in order.
 
 Each worker has a consumer in the group and a transactional producer, and commits the offsets of its input
-together with its output (KIP-447). Workers are killed, or pause until the group has removed them and then
-complete their transaction. Members join and leave; brokers and coordinators move. KPROTO_SCHEDULES sets the
-number of schedules. The schedules must detect each mutant below.
+together with its output (KIP-447). Workers are killed, or pause until the group has removed them and then try
+to complete their transaction. Members join and leave; brokers and coordinators move. KPROTO_SCHEDULES sets
+the number of schedules. The schedules must detect each mutant below.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "30"))
 
 
 class Worker:
-    """A process that polls in a loop, with a transaction for each poll."""
+    """A process that polls in a loop, and writes the output of each poll in a transaction."""
 
     def __init__(self, chaos: Chaos, name: str) -> None:
         self.chaos, self.random, self.name = chaos, chaos.random, name
@@ -56,7 +56,8 @@ class Worker:
             transactional_id=name,
             transaction_timeout_ms=random.choice([1_500, 10_000]),
             linger_ms=0,
-            batch_size=random.choice([200, 2_000]),  # Smaller batches would never be sent in time.
+            # With a smaller batch size the records would not be sent in time.
+            batch_size=random.choice([200, 2_000]),
             request_timeout_ms=400,
             delivery_timeout_ms=random.choice([600, 3_000]),
             **QUICK_AGAIN,
@@ -72,12 +73,12 @@ class Worker:
         self.reader.subscribe("in")
 
     def receive(self, rows: list[Any]) -> None:
-        """Keep the records of a poll, and do not poll again before they are processed."""
+        """Keep the records of a poll. The next poll follows when they are processed."""
         self.rows += rows
         self.reader.pause_polling()
 
     def act(self) -> None:
-        """Perform the next step of the transaction, if there is one."""
+        """Perform the next step of the current transaction, if there is one."""
         if self.chaos.world.now < self.away_until or not self.rows:
             return
         if self.current_call is not None:
@@ -106,14 +107,15 @@ class Worker:
         try:
             for row in self.rows:
                 delivery = self.writer.send("out", row.value, partition=row.partition)
-                if delivery is None:  # Metadata is missing or the buffer is full: abort, and start again.
+                # Metadata is missing, or the buffer is full: abort the transaction, and start again.
+                if delivery is None:
                     self.call("abort")
                     return
-            # The same as the consumer's group_metadata().
+            # These are the values of the consumer's group_metadata().
             member_id, generation = self.reader.engine.group_status.assigned_member_and_generation
             self.machine.send_offsets(GroupMetadata("g", generation, member_id, None), offsets)
         except KprotoError:
-            return  # The transaction has failed: the next `act` aborts it.
+            return  # The transaction has failed, and the next `act` aborts it.
         self.written = True
         self.writer.flush()
         if self.random.random() < self.chaos.slow:
@@ -136,7 +138,7 @@ class Worker:
 
 
 class Chaos:
-    """One schedule, derived from its seed."""
+    """A schedule of actions and faults, derived from its seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(f"{seed}/exactly once")
@@ -164,7 +166,7 @@ class Chaos:
         self.workers.append(Worker(self, name))
 
     def replace(self, worker: Worker) -> None:
-        """Kill a worker and start a new process in its place."""
+        """Kill a worker, and start a new process that replaces it."""
         self.workers.remove(worker)
         self.world.kill(worker.reader)
         self.world.kill(worker.writer)
@@ -253,7 +255,7 @@ def test_every_input_record_comes_out_once_and_in_order() -> None:
 
 
 def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> None:
-    """A new owner of a partition starts below an offset that another member is about to commit."""
+    """A partition's new owner starts below an offset that its previous owner is about to commit."""
     patch.setattr(
         offset_lookup,
         "offset_fetch_request",

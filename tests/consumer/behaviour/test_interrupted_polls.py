@@ -1,4 +1,6 @@
-"""Ctrl-C at any line of the engine during a poll: the next poll returns the same records, each once."""
+"""Ctrl-C at any line of the engine during a poll: the next poll returns the same records, and each record
+once.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,18 @@ from consumer.blocking.runtime import _Claim
 from kproto.broker.server import running
 
 ENGINE = str(Path(consumer.engine.__file__).parent)
-# Python checks for signals at calls; these functions call nothing once the actions of the step are collected.
+# The functions in which no signal handler can run: Python checks for signals at calls, and these functions
+# call nothing after the actions of the step are collected.
 WHOLE = ("take_actions", "step")
 P0 = TopicPartition("t", 0)
 ALL = list(range(12))
-# A poll runs some hundred lines of the engine. Every eleventh is tried.
+# The lines at which the poll is interrupted: every eleventh of the some hundred lines of the engine that a
+# poll runs.
 STEP = 11
 
 
 class LineInterrupt:
-    """Raise KeyboardInterrupt before the n-th line that this thread runs in the files `within`."""
+    """Raise KeyboardInterrupt before the n-th line that the current thread runs in the files `within`."""
 
     def __init__(self, line: int, within: tuple[str, ...]) -> None:
         self.remaining = line
@@ -85,7 +89,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
         state = reader._operations.engine.partitions[P0]
         for line in count(1, STEP):
             reader.seek(P0, 0)
-            # The records of this poll, or of an earlier one that was complete.
+            # These are the records of this poll, or of an earlier poll that was complete.
             offsets = [] if line % 2 else read(reader)
             while len(state.fetches) < 2:
                 time.sleep(0.001)
@@ -103,7 +107,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
 
 
 def test_ctrl_c_at_any_line_of_waiting_raises_keyboard_interrupt(bootstrap: str) -> None:
-    """Releasing a lock that was not held raised RuntimeError instead."""
+    """Regression: a lock that was not held was released, which raised RuntimeError instead."""
     waiting = consumer.blocking.waiters.__file__, threading.__file__
     with Consumer(bootstrap, auto_offset_reset="latest") as reader:
         reader.assign([P0])

@@ -1,6 +1,6 @@
 """Ctrl-C at any moment of any call: the next call continues, and no record is lost.
 
-Real signals are raised at each point where Python checks for them, in virtual time: see `virtual_threads`.
+Real signals are raised, in virtual time, at each point where Python checks for signals (`virtual_threads`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "max_
 
 
 class Application:
-    """An application that continues with the next call after Ctrl-C."""
+    """An application that catches Ctrl-C and continues with the next call."""
 
     def __init__(self, consumer: Any, ctrl_c: CtrlC) -> None:
         self.consumer = consumer
         self.ctrl_c = ctrl_c
-        self.interrupted = ""  # The name of the call that Ctrl-C ended.
+        self.interrupted = ""  # The name of the call that Ctrl-C has interrupted.
         self.read: dict[int, list[int]] = {0: [], 1: []}
 
     def call(self, name: str, *args: Any) -> Any:
@@ -49,7 +49,7 @@ class Application:
         return self.call(name, *args) if self.interrupted != before else result
 
     def read_all(self, how: str) -> None:
-        """Read all records within seconds, because no fault delays them."""
+        """Check that all records are read within seconds, because no fault delays them."""
         end = self.consumer._runtime.virtual_thread.world.now + 10_000
         while sum(map(len, self.read.values())) < 2 * SOME:
             assert self.consumer._runtime.virtual_thread.world.now < end, "it stands still"
@@ -101,7 +101,7 @@ def test_after_ctrl_c_every_record_is_read_once_and_committed(how: str, uses_tls
     everything = list(range(SOME))
     assert application.read == {0: everything, 1: everything}, ctrl_c.where
     assert {p.partition: known.offset for p, known in committed.items()} == {0: SOME, 1: SOME}, ctrl_c.where
-    if application.interrupted != "close":  # After Ctrl-C in close(), the second call ends immediately.
+    if application.interrupted != "close":  # After Ctrl-C in close(), a second call returns immediately.
         assert world.cluster.classic_coordinator.groups["g"].members == {}, ctrl_c.where
 
 
@@ -135,7 +135,7 @@ def test_after_ctrl_c_every_record_is_read_once_while_a_member_joins_and_leaves(
         while world.now < 1_030_000:
             for record in application.call("poll", 1.0, 1) or ():
                 application.read[record.partition].append(record.offset)
-            world.run(100)  # The application processes the record.
+            world.run(100)  # Here the application processes the record.
         owned = sum(number if kind == "assigned" else -number for kind, number in calls)
         assert owned == len(consumer.assignment()) == 2, ctrl_c.where
         application.call_until_done("close")

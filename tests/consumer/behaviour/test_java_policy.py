@@ -1,6 +1,6 @@
-"""`policy="java"`: when offsets are committed, and what a session timeout means, as in Java's consumer.
+"""`policy="java"`: offsets are committed, and session timeouts are handled, as in Java's consumer.
 
-The orders were observed in kafka-clients 4.3.1 with a real broker.
+The orders of requests and callbacks were observed in kafka-clients 4.3.1 with a real broker.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REQUEST_NAMES = {
 
 
 class MemberLog:
-    """The group requests and callbacks of one member, in order."""
+    """Records the group requests and callbacks of one member, in order."""
 
     def __init__(self, world: World, **options: Any) -> None:
         self.entries: list[str] = []
@@ -64,7 +64,7 @@ class MemberLog:
         world.tamper = record_request
 
     def take(self) -> list[str]:
-        """Return the entries since the last call."""
+        """Return the entries that were recorded since the last call."""
         entries, self.entries = self.entries, []
         return entries
 
@@ -265,7 +265,7 @@ def test_the_session_timeout_loses_no_partitions() -> None:
 
 
 def test_a_fenced_member_raises_once_and_rejoins() -> None:
-    """The member fences the other process, and is fenced again: see docs/differences.md."""
+    """The rejoining member fences the other process, and is fenced again: see docs/differences.md."""
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
 
@@ -284,7 +284,9 @@ def test_a_fenced_member_raises_once_and_rejoins() -> None:
 
 
 def test_a_member_fenced_between_polls_raises_before_it_rejoins() -> None:
-    """An application that stops because of the error has not fenced the other process."""
+    """The member does not rejoin before it raises: an application that stops because of the error then does
+    not fence the other process.
+    """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
 
@@ -322,7 +324,7 @@ def test_callbacks_run_although_the_commit_before_them_fails() -> None:
 def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
     options: dict[str, Any], fails: bool
 ) -> None:
-    """RebalanceInProgressException: the group is already rebalancing when the commit arrives."""
+    """The group is already rebalancing when the commit arrives (RebalanceInProgressException in Java)."""
     world = World({"t": 2})
     log = caught_up_log(world, **options)
     refuse_one_commit(world, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -376,7 +378,7 @@ def test_a_commit_of_an_unknown_topic_is_retried(options: dict[str, Any], fails:
 
 
 def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
-    """ConsumerCoordinator.OffsetCommitResponseHandler: the commit fails, and changes nothing else."""
+    """The commit fails, and changes nothing else, as in ConsumerCoordinator.OffsetCommitResponseHandler."""
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
     joins = len(world.requests_of(log.member, JoinGroupRequest))
@@ -390,7 +392,7 @@ def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
 
 @pytest.mark.parametrize("by_time", [True, False], ids=["by time", "commit_async"])
 def test_a_fenced_asynchronous_commit_is_raised_by_every_poll(by_time: bool) -> None:
-    """ConsumerCoordinator.asyncCommitFenced: the consumer no longer reads, commits or joins."""
+    """The consumer no longer reads, commits or joins, as with ConsumerCoordinator.asyncCommitFenced."""
     world = World({"t": 1})
     options = {**JAVA, "auto_commit_interval_ms": 2_000, "enable_auto_commit": by_time}
     log = caught_up_log(world, **options, group_instance_id="one")
@@ -431,7 +433,9 @@ def test_topics_and_a_pattern_exclude_each_other(options: dict[str, Any], may_ch
 
 @pytest.mark.parametrize("options", [JAVA, KPROTO])
 def test_a_member_with_a_manual_assignment_before_joins_the_group(options: dict[str, Any]) -> None:
-    """The first JoinGroup has the reason of a leave, as in Java: every unsubscribe leaves the group."""
+    """The reason in the first JoinGroup is that of a leave, as in Java, where every `unsubscribe` leaves the
+    group.
+    """
     world = World({"t": 1})
     member = world.consumer(**options)
     member.assign({tp("t", 0): None})

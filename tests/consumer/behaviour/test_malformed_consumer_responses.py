@@ -1,5 +1,5 @@
-"""Malformed responses to a consumer: unrequested parts are ignored, retries back off, and failures are
-reported.
+"""Malformed responses to a consumer: parts that were not requested are ignored, retries back off, and
+failures are reported.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def test_a_commit_that_the_response_both_accepts_and_rejects_is_retried() -> Non
 
 @pytest.mark.parametrize("offsets", [(1, 0), (0, 1)])
 def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets: tuple[int, int]) -> None:
-    """Otherwise the consumer starts at the first of the two offsets and skips the records before it."""
+    """A consumer that used the first of the two offsets would skip the records before it."""
 
     def two_offsets(partitions: list[Any]) -> list[Any]:
         return [
@@ -174,7 +174,7 @@ def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets
 
 @pytest.mark.parametrize("how", ["empty", "another"])
 def test_a_leader_that_is_not_among_the_members_raises_and_rejoins(how: str) -> None:
-    """Otherwise its assignment would be empty, and no error would show this."""
+    """If the response were accepted, the member's assignment would be empty, without an error."""
     world = MalformedWorld(("JoinGroup", "members" if how == "empty" else "members.member_id", how))
     a = reader(world)
     a.rejoin()
@@ -197,7 +197,9 @@ def give_u_the_id_of_t(topics: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_topic_with_the_id_of_another_topic_is_not_read(late: bool) -> None:
-    """Otherwise the consumer continues in one log at the position of the other, and commits it."""
+    """If the response were accepted, the consumer would continue in one topic at a position in the other, and
+    commit it.
+    """
     world = MalformedWorld(("Metadata", "topics", give_u_the_id_of_t))
     world.create("u", 1)
     world.write("t", 0, *(f"t{number}" for number in range(30)))

@@ -1,7 +1,7 @@
-"""Malformed responses to a producer and a `Cluster`: their results stay true, and they recover.
+"""Malformed responses to a producer and a `Cluster`: the reported results are true, and the clients recover.
 
-For a minute, responses lack a part, repeat it, name something else, cannot be decoded, or deny the login.
-Each wait ends, no broker is flooded with requests, and both clients work again afterwards.
+For a minute, responses lack a part, repeat a part, name another topic or partition, cannot be decoded, or
+reject the login. Each wait ends, no broker is flooded with requests, and both clients work again afterwards.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_a_transaction_is_committed_once_despite_malformed_responses(
 
 
 class Admin(EngineClient):
-    """The engine of a `Cluster` in a world."""
+    """The engine of a `Cluster` that runs in a simulated cluster."""
 
     def __init__(self, world: World, name: str = "admin") -> None:
         super().__init__(world, name)
@@ -168,11 +168,11 @@ REPEATABLE = (
     "produce",
     "commit",
     "committed",
-)  # Calls that may be repeated.
+)  # The calls that the client may repeat.
 
 
 def is_true(world: MalformedWorld, call: str, result: Any) -> bool:
-    """Return whether the result of a call is true."""
+    """Return whether the reported result of a call is true in the cluster."""
     partitions, groups = world.partitions(), world.cluster.classic_coordinator.groups
     match call:
         case "leader":

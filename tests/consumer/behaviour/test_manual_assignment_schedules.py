@@ -1,7 +1,7 @@
 """Consumers with manual assignment in random schedules of faults: each reads its partitions to the end and
 commits.
 
-Without faults no errors are reported. A schedule is drawn from a seed, as in `test_consumer_chaos`.
+Without faults no errors are reported. A schedule is derived from a seed, as in `test_consumer_chaos`.
 KPROTO_SCHEDULES sets the number of schedules.
 """
 
@@ -29,7 +29,7 @@ SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
 
 
 class Schedule:
-    """Some consumers, each with its own group, and their random actions, drawn from a seed."""
+    """Some consumers, each with its own group, and their random actions, derived from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(f"{seed}/by hand")

@@ -1,4 +1,4 @@
-"""The cost of many partitions, most of them idle."""
+"""The cost of many partitions, most of which are idle."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_broker_that_ignores_the_initial_commit_only_delays_reading() -> None:
 
 
 def calls_for_one_record(partitions: int) -> int:
-    """Return how many engine functions run between the append of a record and its delivery."""
+    """Count the calls of the engine's functions between the append of a record and its delivery."""
     world = World({"t": partitions})
     a = world.consumer(**GROUP, fetch_max_wait_ms=60_000, request_timeout_ms=70_000)
     a.subscribe("t")
@@ -73,7 +73,7 @@ def test_a_record_costs_no_more_with_a_thousand_idle_partitions() -> None:
 
 
 def test_a_stalled_fetch_connection_is_replaced_within_seconds() -> None:
-    """The connection answers ApiVersions, then nothing."""
+    """The broker answers ApiVersions on the connection, and no other request."""
     world = World({"t": 1})
     world.write("t", 0, "x")
     stalled: list[Any] = []

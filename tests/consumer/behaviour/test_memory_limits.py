@@ -27,7 +27,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def filled(**options: Any) -> tuple[World, Consumer]:
-    """Return a consumer that has returned one record of many partitions and has not polled since."""
+    """Return a consumer of many partitions that has returned one record and has not polled since."""
     world = World({"t": PARTITIONS})
     for partition in range(PARTITIONS):
         for _ in range(EACH // BATCH):
@@ -42,8 +42,8 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 
 
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
-    """Return the number of fetched bytes that were not returned: of all partitions, or only of paused or of
-    other partitions.
+    """Return the number of fetched bytes that poll has not returned: of all partitions, or only of paused or
+    of other partitions.
     """
     states = a.engine.core.partitions.states.values()
     return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)
@@ -55,7 +55,7 @@ def decoded(a: Consumer) -> int:
 
 
 def read_on(world: World, a: Consumer) -> None:
-    """Read all remaining records as fast as they arrive."""
+    """Poll all remaining records as fast as they arrive."""
     a.works_ms, a.limit = 0, 500
     a.poll()
     a.resume_polling()

@@ -1,4 +1,6 @@
-"""A name with several addresses, some of which accept connections but do not answer: the others are tried."""
+"""A host name with several addresses, some of which accept connections but do not respond: the others are
+tried.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.consumer.behaviour.socket_servers import Script, serving, several
 
 @contextmanager
 def broker_on_second_address(script: Script) -> Generator[int]:
-    """Yield the port at which `script` serves 127.0.0.1, and a broker serves 127.0.0.2."""
+    """Yield a port. At 127.0.0.1 the function `script` serves it, and at 127.0.0.2 a broker."""
     with serving(script) as address:
         port = int(address.rpartition(":")[2])
         with running({"flights": 1}, listen=[f"PLAINTEXT://127.0.0.2:{port}"]):

@@ -1,4 +1,4 @@
-"""The event `Poll` has the same effect as PollBegan, Take and PollEnded, or none at all."""
+"""The engine's event `Poll`: its effect is that of PollBegan, Take and PollEnded together, or none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "auto
 
 
 def member_with_records(count: int = 40, **options: Any) -> tuple[World, Consumer]:
-    """Return a member with `count` buffered records of each of two partitions, of which it has returned one
+    """Return a member that has buffered `count` records of each of two partitions, and has returned one of
     each.
     """
     world = World({"t": 2})
@@ -47,7 +47,7 @@ def poll_event(a: Consumer, limit: int) -> None:
 
 
 def state_of(a: Consumer) -> Any:
-    """Return all state that a poll changes."""
+    """Return the whole state that a poll may change."""
     member = a.engine.group.member
     assert member is not None
     return (
@@ -90,7 +90,7 @@ def test_poll_returns_all_buffered_records() -> None:
 def callback_is_due(world: World, a: Consumer) -> None:
     b = world.consumer(**GROUP)
     b.subscribe("t")
-    a.in_callback = ("", ())  # The world does not run the callback.
+    a.in_callback = ("", ())  # The simulated application does not run the callback.
     assert world.run(5000, until=lambda: a.engine.group.has_callbacks)
 
 

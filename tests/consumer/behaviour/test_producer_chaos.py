@@ -2,7 +2,8 @@
 stored is stored once, in order.
 
 The broker checks sequence numbers, so duplicates and reordering are detected. Some schedules run by default;
-KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one rule of the engine and must be detected.
+KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one rule of the engine, and the schedules must
+detect it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MAX_MESSAGE_BYTES = 400  # The max.message.bytes of one topic. Larger batches ha
 
 @dataclass
 class Sent:
-    """A record that was accepted by send, and the times at which its delivery ended."""
+    """A record that `send` has accepted, and the times at which its delivery has ended."""
 
     delivery: Delivery
     partition: tuple[str, int]
@@ -52,7 +53,7 @@ class Sent:
 
 
 class Chaos:
-    """One schedule, derived from its seed."""
+    """A schedule of actions and faults, derived from its seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
@@ -84,7 +85,7 @@ class Chaos:
             return None
         if code in MAYBE_STORED and self.random.random() < 0.5:
             for topic, entry in self.entries(request):
-                with suppress(ConfigError):  # Brokers do not store batches that are out of order.
+                with suppress(ConfigError):  # A broker does not store a batch that is out of order.
                     self.world.append(topic, entry.index, entry.records)
         return ProduceResponse(
             responses=[
@@ -130,7 +131,7 @@ class Chaos:
         self.world.run(
             self.timeout + 100, until=lambda: all(request.delivery.done() for request in self.sent)
         )
-        self.world.run(1_000)  # Wait until the network has recovered.
+        self.world.run(1_000)  # Wait for the network to recover.
         for topic, count in self.partitions.items():
             for index in range(count):
                 value = self.next_value()
@@ -223,8 +224,8 @@ def no_memory_is_leaked(chaos: Chaos) -> None:
 
 def after_recovery_every_record_is_delivered(chaos: Chaos) -> None:
     if chaos.timeout < 900:
-        # A connection that the broker dropped silently costs one request timeout, which is the whole delivery
-        # timeout.
+        # A connection that the broker has dropped without notice costs one request timeout, which is the
+        # whole delivery timeout.
         return
     assert [afterward.delivery.exception() for afterward in chaos.afterwards] == [None] * sum(
         chaos.partitions.values()
@@ -256,7 +257,7 @@ def test_the_claims_hold_in_every_schedule() -> None:
         ends = [request.delivery.exception() is None for request in chaos.sent]
         delivered, failed = delivered + sum(ends), failed + len(ends) - sum(ends)
     assert SCHEDULES == 1 or delivered > 5 * SCHEDULES
-    assert SCHEDULES < 60 or failed > 0  # Otherwise the schedules had no faults.
+    assert SCHEDULES < 60 or failed > 0  # If this fails, the schedules had no faults.
 
 
 # ---- mutants

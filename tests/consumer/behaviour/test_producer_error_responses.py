@@ -1,4 +1,4 @@
-"""Brokers that answer a producer with any error, or any number, in any field.
+"""Brokers that answer a producer with an error code or a wrong number, in any field.
 
 Each delivery and each call ends, no broker is flooded with requests, and acknowledged records are in the log
 after recovery.
@@ -56,7 +56,7 @@ NUMBERS_OF_TRANSACTIONS = [
     "EndTxn producer_epoch",
     "TxnOffsetCommit topics.partitions.partition_index",
 ]
-# Larger numbers are left out: a throttle time of weeks is respected for weeks, as in Java.
+# Larger numbers are not tried, because a throttle time of weeks is respected for weeks, as in Java.
 WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
@@ -132,7 +132,7 @@ def check_transactions(place: str, late: bool, code: int, second: bool) -> None:
 
 
 def test_an_error_is_not_raised_by_a_send_long_after_it() -> None:
-    """The earlier send timed out before enough responses said that the topic does not exist."""
+    """The earlier `send` timed out before enough responses said that the topic does not exist."""
     world = Hostile("Metadata topics.error_code", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     producer = world.producer()
     world.bad = True

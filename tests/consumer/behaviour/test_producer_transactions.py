@@ -72,8 +72,8 @@ def test_a_transaction_that_the_broker_aborted_raises_and_ends_the_producer(
 def test_a_block_of_a_fenced_producer_raises_fenced(
     broker: Coordinator, make: Callable[..., Any], waits_for_delivery: bool
 ) -> None:
-    """A partition leader answers INVALID_PRODUCER_EPOCH for both a fenced producer and a timed-out
-    transaction. The response to the abort distinguishes them.
+    """A partition leader answers INVALID_PRODUCER_EPOCH both to a fenced producer and after a transaction
+    timeout. The response to the abort distinguishes the two.
     """
     producer = make()
     broker.refusals[ProduceRequest] = [ErrorCode.INVALID_PRODUCER_EPOCH]
@@ -123,7 +123,7 @@ def test_repeating_a_call_that_timed_out_returns_its_result(
         until(lambda: machine(producer).state is not waiting)
         call()
     with pytest.raises(IllegalState):
-        call()  # The result is returned once.
+        call()  # The result of the commit is returned once.
     if method == "begin":
         producer.abort()
     producer.begin()
@@ -239,7 +239,7 @@ def test_a_cancelled_begin_is_resumed_by_the_next_one(broker: Coordinator) -> No
 
 @pytest.mark.parametrize("steps", range(1, 25))
 def test_a_producer_works_after_a_cancellation_at_any_step(broker: Coordinator, steps: int) -> None:
-    """The task is cancelled after `steps` short sleeps, wherever it waits then."""
+    """The task is cancelled after `steps` short sleeps, at whatever point it waits."""
 
     async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS, max_block_ms=20_000) as producer:

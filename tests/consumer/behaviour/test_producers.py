@@ -28,7 +28,7 @@ from consumer.engine.network.transport import Write
 from kproto.broker.server import running
 from kproto.errors import BrokerError, ConfigError, IllegalState, NotDelivered, RequestTimedOut, UnknownTopic
 
-# Batches are sent by flush only, however slow the test is.
+# Only `flush` sends batches, even if the test is slow.
 WAITS: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
 SLOW: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 500, "delivery_timeout_ms": 800}
 
@@ -68,7 +68,9 @@ def values(broker: str, count: int, topic: str = "t") -> list[bytes]:
 
 
 def call_within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Return what `call` returns or raises in another thread; fail if it takes longer than `seconds`."""
+    """Run `call` in another thread, and return its result or its exception. Fail if it takes longer than
+    `seconds`.
+    """
     results: list[Any] = []
 
     def run() -> None:
@@ -346,7 +348,7 @@ def test_an_unknown_argument_of_send_raises_an_error_that_names_the_right_one(
     asyncio.run(main())
 
 
-# ---- signals: CPython calls a profile function where it may also run a signal handler
+# ---- signals: CPython calls a profile function at the points where it may also run a signal handler
 
 
 @contextmanager
@@ -363,13 +365,13 @@ def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_usable(broker: str) -> No
 
     def ctrl_c(frame: Any, event: str, arg: Any) -> None:
         nonlocal remaining
-        # CPython checks for signals after a call of a C function, not before it.
+        # CPython checks for signals after the call of a C function, not before it.
         remaining -= event != "c_call"
         if not remaining and event != "c_call":
             raise KeyboardInterrupt
 
     with Producer(broker, batch_size=200) as producer:
-        for moment in range(1, 100):  # Each moment is a place in a send that begins a batch.
+        for moment in range(1, 100):  # Each number stands for a point in a `send` that begins a batch.
             producer.send("t", bytes(150)).result(5)
             remaining = moment
             with suppress(KeyboardInterrupt), profiling(ctrl_c):
@@ -381,7 +383,7 @@ def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_usable(broker: str) -> No
         producer.flush(5)
 
 
-# Most records have only a value. For the others the producer keeps a key, partition or timestamp.
+# Most records have only a value. For all others the producer keeps the key, partition or timestamp.
 KINDS: list[dict[str, Any]] = [{}] * 9 + [{"partition": 0}, {"key": b"k"}, {"timestamp": 7}]
 
 
@@ -430,7 +432,7 @@ def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) ->
 
     def handler(frame: Any, event: str, arg: Any) -> None:
         nonlocal inside, remaining
-        # CPython checks for signals after a call of a C function, not before it.
+        # CPython checks for signals after the call of a C function, not before it.
         remaining -= event != "c_call"
         if not remaining and not inside and event != "c_call":
             inside = True
@@ -450,7 +452,7 @@ def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) ->
 
 
 def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> None:
-    with Producer(broker, batch_size=1) as producer:  # Each record begins a batch.
+    with Producer(broker, batch_size=1) as producer:  # Each record begins a new batch.
         first = producer.send("t", b"1")
         for wait in (producer.close, producer.flush, first.result):
             errors: list[BaseException] = []
@@ -465,7 +467,7 @@ def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> N
             with profiling(handler):
                 producer.send("t", b"2")
             assert not errors or "a signal handler interrupted" in str(errors[0])
-            assert errors or wait == first.result  # The first delivery had already ended.
+            assert errors or wait == first.result  # The first delivery has already ended.
         assert producer.send("t", b"3").result(5).offset is not None
 
 
@@ -512,7 +514,7 @@ def test_a_second_close_waits_for_callbacks_unless_it_runs_in_one(broker: str) -
         while not producer._records.closed:
             time.sleep(0.001)
         producer.close(20)
-        time.sleep(0.1)  # Give the second close time to run.
+        time.sleep(0.1)  # The second `close` gets time to run.
         on_delivered.append(True)
 
     producer.send("t", b"x").add_done_callback(callback)
@@ -630,7 +632,7 @@ def test_deliveries_to_a_silent_broker_fail_in_time_with_the_reason(server: Serv
 
 @contextmanager
 def clock_ahead(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProducer) -> Iterator[None]:
-    """Advance the clock by ten minutes, as after a freeze of the process."""
+    """Advance the clock by ten minutes, as if the process had been stopped."""
     with monkeypatch.context() as clock:
         clock.setattr(f"{type(producer._runtime).__module__}.now", lambda: now() + 600_000)
         clock.setattr(producer._records, "_clock", lambda: now() + 600_000)
@@ -640,7 +642,7 @@ def clock_ahead(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProdu
 def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is stopped after it polled its sockets. The response arrives meanwhile."""
+    """The process is stopped after it has polled its sockets, and the response arrives during the stop."""
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
         producer.send("t", b"0", partition=0).result(5)
         sockets = producer._runtime.sockets

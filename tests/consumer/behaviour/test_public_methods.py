@@ -1,4 +1,4 @@
-"""Public methods of the blocking and the asyncio clients: the same names, signatures and docstrings."""
+"""Public methods of the blocking and asyncio clients: both have the same names, signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_every_public_method_is_defined_in_its_class_which_has_few_bases(kind: t
 
 
 def test_help_shows_signatures_and_docstrings() -> None:
-    text = pydoc.plain(pydoc.render_doc(Consumer)).replace("'", "")  # Python 3.14 does not quote annotations.
+    # In Python 3.14 annotations are not quoted.
+    text = pydoc.plain(pydoc.render_doc(Consumer)).replace("'", "")
     assert "poll(self, timeout: float = 1.0, max_records: int | None = None, **unknown: Never)" in text
     assert "Return the next records, at most max_poll_records" in text
     assert Consumer.poll.__qualname__ == "Consumer.poll"
@@ -78,7 +79,7 @@ def test_a_subclass_may_override_methods(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def imported(code: str) -> list[str]:
-    """Return the modules that a new interpreter has imported after `code`."""
+    """Return the modules that a new interpreter has imported after it has run `code`."""
     text = f"{code}\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
     return done.stdout.split()
@@ -101,7 +102,7 @@ def test_a_blocking_client_does_not_import_asyncio() -> None:
     "client", ["from consumer import AsyncProducer as C", "from consumer import AsyncConsumer as C"]
 )
 def test_crc32c_is_imported_with_the_client_and_not_at_the_first_batch(client: str) -> None:
-    """The import looks up package metadata, which would stop the event loop for 40 ms."""
+    """The import of crc32c looks up package metadata, which would block the event loop for 40 ms."""
     program = "import asyncio\nasync def main(): return C('127.0.0.1:1')\nasyncio.run(main())"
     heavy = imported(f"{client}\n{program}")
     assert {"crc32c", "importlib.metadata"} <= set(heavy)

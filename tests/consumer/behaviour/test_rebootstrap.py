@@ -26,7 +26,7 @@ REQUIRED = 129
 
 
 def rebootstrap_required(brokers: int = 0) -> MetadataResponse:
-    """Return a metadata response with REBOOTSTRAP_REQUIRED."""
+    """Return a metadata response with the error REBOOTSTRAP_REQUIRED."""
     metadata = metadata_response()
     return MetadataResponse(brokers=metadata.brokers[:brokers], topics=[], error_code=REQUIRED)
 
@@ -84,7 +84,7 @@ def test_without_recovery_rebootstrap_required_is_an_ordinary_response() -> None
 
 
 def test_a_client_without_metadata_for_the_trigger_time_forgets_its_brokers() -> None:
-    """There are many silent brokers. Sending requests to one after the other would take minutes."""
+    """Many brokers do not respond. If the client tried one after the other, this would take minutes."""
     assert 20_000 <= time_until_rebootstrap(20_000) < 40_000
     assert time_until_rebootstrap(300_000) >= 300_000
 
@@ -99,7 +99,7 @@ def time_until_rebootstrap(trigger_ms: int) -> int:
     a.assign({tp("t", 0): None})
     check_reads(world, a, "x")
     view = a.engine.core.view
-    del view.brokers[1]  # The broker moved. It can be found by its address only.
+    del view.brokers[1]  # The broker has moved, and can be found only by its bootstrap address.
     for node in range(2, 31):
         world.fault("drop", node=node, ms=10_000_000)
     world.cut(a)
@@ -109,7 +109,7 @@ def time_until_rebootstrap(trigger_ms: int) -> int:
 
 
 def test_an_empty_metadata_response_changes_nothing() -> None:
-    """The broker is starting. Known brokers stay known."""
+    """A broker that is still starting sends an empty response. The known brokers are kept."""
     world = world_with_one_bootstrap_address()
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=1_000)
     a.assign({tp("t", 0): None})
@@ -144,7 +144,7 @@ def test_a_producer_rebootstraps_as_well() -> None:
 
 
 def test_after_a_freeze_received_data_is_handled_before_brokers_are_forgotten() -> None:
-    """The response to its metadata request may have arrived."""
+    """The response to the metadata request may have arrived while the process was stopped."""
     world = world_with_one_bootstrap_address()
     producer = world.producer()
     producer.deliver("t", "x", partition=0)
@@ -168,7 +168,7 @@ def test_without_recovery_the_bootstrap_addresses_are_not_used_once_brokers_are_
 
 
 def test_without_recovery_a_silent_bootstrap_broker_is_asked_again() -> None:
-    """No broker and no other address is known."""
+    """The client knows no broker and no other address."""
     stage = Stage(("home", 1), recovers=False)
     call = question(stage)
     stage.connect(1)

@@ -1,7 +1,7 @@
 """Records that the application holds do not change when the receive buffers are reused.
 
-Both runtimes read from a server by sockets. Responses are larger than `ReceiveBuffer.MIN_SIZE`, and arrive in
-pieces of any size.
+Both runtimes read from a server over sockets. Responses are larger than `ReceiveBuffer.MIN_SIZE`, and arrive
+in pieces of any size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOPICS = {"mixed": "none", "even": "none", "squeezed": "lz4"}
 
 
 def value(topic: str, partition: int, offset: int) -> bytes:
-    """Return the value of a record. In "even" all have one size, and so have the responses."""
+    """Return the value of a record. With "even" all values, and so all responses, have the same size."""
     text = b"%d/%d %s " % (partition, offset, topic.encode())
     return text.ljust(400) if topic == "even" else text * (1 + offset % 60)
 
@@ -59,7 +59,7 @@ PLAY = st.fixed_dictionaries(
 
 
 class HeldRecords:
-    """All records that a run received and did not drop."""
+    """The records that a run has received and keeps."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -88,7 +88,7 @@ def fields_of(item: Any) -> Iterator[tuple[int, int, Any, Any, Any]]:
 
 
 async def run_steps(consumer: Any, wait: Any, plan: dict[str, Any]) -> None:
-    """Run the steps on a consumer. `wait` awaits the results of an asyncio consumer's methods."""
+    """Run the steps with a consumer. `wait` awaits the results of an asyncio consumer's methods."""
     places = [TopicPartition(plan["topic"], index) for index in range(PARTITIONS)]
     consumer.assign(dict.fromkeys(places, 0))
     held = HeldRecords(plan["topic"])

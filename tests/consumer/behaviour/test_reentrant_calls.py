@@ -1,6 +1,6 @@
 """Every public method, called from a callback of the same client, returns or is rejected within a moment.
 
-The methods are found by inspecting the class. Afterwards the client continues, or is closed.
+The methods are found by inspection of the class. After each call the client continues, or is closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kproto.errors import IllegalState, KprotoError
 
 P0 = TopicPartition("t", 0)
 SENT = 20
-# Methods that deliveries use, and methods that are tested elsewhere.
+# The excluded methods: those for deliveries, and those with tests in other files.
 INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
 PRODUCING: dict[str, tuple[Any, ...]] = {
     "send": ("t", b"again"),
@@ -81,7 +81,7 @@ def test_a_delivery_callback_may_call_every_method(broker: str, method: str, tra
     producer.send("t", b"x").add_done_callback(callback)
     assert done.wait(20)
     assert all(isinstance(error, IllegalState) for error in called)
-    with suppress(IllegalState):  # The producer is closed, or between two transactions.
+    with suppress(IllegalState):  # The producer is closed, or has no open transaction.
         assert producer.send("t", b"y").result(10).topic == "t"
     producer.close(10)
     assert not producer._runtime.thread.is_alive()

@@ -98,7 +98,8 @@ def test_errors_of_many_partitions_do_not_stop_the_others() -> None:
                     partitions=[
                         ListOffsetsPartitionResponse(
                             partition_index=partition.partition_index,
-                            # Each partition has its own code; equal codes would be one error.
+                            # Each partition has another error code, because equal codes would be reported as
+                            # one error.
                             error_code=10_000 + partition.partition_index,
                         )
                         for partition in topic.partitions
@@ -121,7 +122,7 @@ def test_records_before_a_corrupt_batch_are_returned_first() -> None:
     world = world_with_records()
 
     def cut(client: Client, request: Any, version: int) -> Any:
-        """Answer fetches behind the first ten records with half a batch."""
+        """Answer fetches after the first ten records with the first half of a batch."""
         if not isinstance(request, FetchRequest) or not request.topics:
             return None
         if request.topics[0].partitions[0].fetch_offset < 10:

@@ -1,4 +1,4 @@
-"""The texts of clients and of the objects that they return, as print() and debuggers show them."""
+"""The texts of clients and of the objects that they return, as `print` and debuggers show them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_record_of_a_batch_is_one_line_with_its_offset() -> None:
 def test_a_commit_without_a_coordinator_names_each_unreachable_broker() -> None:
     with socket() as first_socket, socket() as second_socket:
         for bound in (first_socket, second_socket):
-            bound.bind(("127.0.0.1", 0))  # The port is bound but has no listener.
+            bound.bind(("127.0.0.1", 0))  # The port is bound, but nothing listens on it.
         first, second = (f"127.0.0.1:{bound.getsockname()[1]}" for bound in (first_socket, second_socket))
         with Consumer(f"{first},{second}", group_id="g") as consumer:
             partition = TopicPartition("t", 0)

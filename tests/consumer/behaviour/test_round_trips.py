@@ -30,11 +30,12 @@ def rounds_to_all_records(world: World, consumer: Consumer) -> float:
 
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_partitions_with_unknown_leaders_are_looked_up_together(brokers: int) -> None:
-    """No partition waits for its own backoff when the metadata has arrived."""
+    """When the metadata has arrived, no partition waits for a backoff of its own."""
     world = world_with_latency(brokers)
     consumer = world.consumer(auto_offset_reset="earliest")
     consumer.assign(dict.fromkeys(PARTITIONS))
-    # Connect, ApiVersions, Metadata. For other leaders connect and ApiVersions. ListOffsets, Fetch.
+    # The round trips: connect, ApiVersions, Metadata; connect and ApiVersions for the other leaders;
+    # ListOffsets; Fetch.
     assert rounds_to_all_records(world, consumer) <= (5.5 if brokers == 1 else 7)
     assert len(world.requests_of(consumer, ListOffsetsRequest)) == brokers
 
@@ -48,8 +49,9 @@ def test_a_joining_member_needs_only_the_round_trips_of_its_requests() -> None:
     world.run(10_000)
     second = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
     second.subscribe("t")
-    # Connect, ApiVersions, Metadata with FindCoordinator; connect, ApiVersions, JoinGroup twice, SyncGroup;
-    # OffsetFetch; Fetch. Half a round trip passes before the previous commit is acknowledged.
+    # The round trips: connect, ApiVersions, Metadata with FindCoordinator; connect, ApiVersions, JoinGroup
+    # twice, SyncGroup; OffsetFetch; Fetch. Half a round trip passes before the previous commit is
+    # acknowledged.
     assert rounds_to_all_records(world, second) <= 10
 
 
@@ -60,7 +62,8 @@ def test_a_producer_starts_in_as_few_round_trips(brokers: int) -> None:
     started_at = world.now
     sent = [producer.deliver("t", "x", partition=index) for index in range(3)]
     assert world.run(60_000, until=lambda: all(request.done() for request in sent))
-    # Connect, ApiVersions, Metadata with InitProducerId. For other leaders connect and ApiVersions. Produce.
+    # The round trips: connect, ApiVersions, Metadata with InitProducerId; connect and ApiVersions for the
+    # other leaders; Produce.
     assert (world.now - started_at) / (2 * ONE_WAY) <= (4 if brokers == 1 else 5.5)
 
 

@@ -1,4 +1,4 @@
-"""The blocking and asyncio runtimes: threads, event loops, sockets. Broker and clock are real."""
+"""The blocking and asyncio runtimes with real threads, event loops and sockets, a real clock and a broker."""
 
 from __future__ import annotations
 
@@ -80,14 +80,15 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
             consumer.poll(0.1)
         generation = consumer.group_metadata().generation
         earlier, deadline = len(heartbeats), time.monotonic() + 20
-        while len(heartbeats) < earlier + 10:  # Ten heartbeats without a poll.
+        while len(heartbeats) < earlier + 10:  # This is the time of ten heartbeats, without a poll.
             sum(range(1000))
             assert time.monotonic() < deadline
         consumer.poll(0.2)
         assert consumer.group_metadata().generation == generation
 
 
-# Longer than a slow machine may take between two polls, and shorter than one poll of the tests.
+# The poll interval in ms: longer than a slow machine takes between two polls, and shorter than one poll of
+# the tests.
 INTERVAL_MS = 3000
 
 
@@ -174,7 +175,7 @@ def test_commits_are_allowed_inside_an_iteration(broker: str) -> None:
 
 def test_kill_sends_neither_commit_nor_leave(broker: str) -> None:
     fill(broker, 10)
-    # The group waits that long for the killed member.
+    # The group waits for the killed member until its session timeout.
     consumer = Consumer(broker, **{**GROUP, "session_timeout_ms": 3000})
     consumer.subscribe("t")
     assert consumer.poll(10)
@@ -195,7 +196,8 @@ def test_close_without_a_broker_ends_within_its_timeout() -> None:
         consumer.subscribe("t")
         while not consumer.assignment():
             consumer.poll(0.1)
-        consumer.position(P0)  # Otherwise close reports that the initial position could not be committed.
+        # Without this, `close` would report that the initial position could not be committed.
+        consumer.position(P0)
         consumer.commit()
     started_at = time.monotonic()
     consumer.close(timeout=0.5)
@@ -305,7 +307,7 @@ def test_a_value_that_is_not_bytes_is_rejected(broker: str) -> None:
         assert producer.send("t", bytearray(b"x"), memoryview(b"k")).result(10).offset == 0
         delivery = producer.send("t", b"x")
         delivery.result(10)
-        for pending in (delivery, producer.send("t", b"x")):  # Whether it is already delivered or not.
+        for pending in (delivery, producer.send("t", b"x")):  # The record may already be delivered, or not.
             with pytest.raises(IllegalState, match="AsyncProducer"):
                 asyncio.run(_await(pending))
     with pytest.raises(IllegalState, match="closed"):
@@ -516,7 +518,9 @@ def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
 
 
 def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
-    """The consumer's thread and the application's thread both publish reports. Here they always collide."""
+    """The consumer's thread and the application's thread both publish reports. In this test they always do so
+    at the same time.
+    """
     failed: list[BaseException] = []
 
     class Meeting(deque[GroupChange]):
@@ -544,7 +548,7 @@ def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
 
 
 def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
-    """The log is empty, so only the position can end the wait."""
+    """The log is empty, so only the known position can end the wait."""
     fill(broker, 5)
     with Cluster(broker) as cluster:
         cluster.commit_offsets("g", {P0: 5})
@@ -554,11 +558,11 @@ def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
 
 
 def test_a_corrected_clock_is_read_again(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Record ages and the timestamps of reports follow the clock. by_duration starts at records that are
-    young enough.
+    """The ages of records and the timestamps of reports follow the corrected clock. by_duration starts at the
+    records that are young enough by that clock.
     """
     hour_ms, original = 3_600_000, time.time_ns
-    # The clock is an hour ahead until the test corrects it.
+    # The clock is an hour fast until the test corrects it.
     monkeypatch.setattr("time.time_ns", lambda: original() + hour_ms * 1_000_000)
     changes: list[GroupChange] = []
     with Consumer(broker, **{**GROUP, "auto_offset_reset": "by_duration:PT10M"}) as consumer:

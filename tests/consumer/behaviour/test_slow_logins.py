@@ -1,4 +1,4 @@
-"""Brokers whose logins take seconds, as with a directory service: the client waits for them."""
+"""Brokers whose logins take seconds, as with a directory service: the client waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets and streams on a real network: name lookups, file limits, peers that are not brokers, large
+"""Sockets and streams on a real network: name lookups, file limits, peers that are not brokers, and large
 responses.
 """
 
@@ -129,7 +129,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
 
     def addresses(
         host: str, port: int, *_: object, **__: object
-    ) -> Any:  # Return immediately, without a thread.
+    ) -> Any:  # This returns immediately, without a thread.
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
 
     monkeypatch.setattr(socket, "getaddrinfo", addresses)
@@ -151,7 +151,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
 
         async def main() -> int:
             turns = await turns_until_opened(int(port))
-            # The last connection: all others have been accepted before it.
+            # The last connection is reported after all others have been accepted.
             socket.create_connection((host, int(port))).close()
             async with asyncio.timeout(10):
                 while not accepted or len(ended) < len(accepted):
@@ -268,7 +268,8 @@ def test_an_address_that_timed_out_is_tried_last_the_next_time(monkeypatch: pyte
 def test_a_poll_may_be_longer_than_a_selector_allows() -> None:
     sockets = Sockets()
     sockets.wake()
-    sockets.poll(60 * 86_400)  # The renewal of a session with a token of two months is due that late.
+    # With a token that is valid for two months, the renewal of the session is due that late.
+    sockets.poll(60 * 86_400)
     sockets.close()
 
 
@@ -451,7 +452,7 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: 
         async with asyncio.timeout(5), AsyncCluster(place, request_timeout_ms=300, timeout=0.6) as cluster:
             with pytest.raises((ConnectionFailed, RequestTimedOut)) as caught:
                 await cluster.metadata()
-        async with asyncio.timeout(5):  # A cancelled task ends in a later turn of the event loop.
+        async with asyncio.timeout(5):  # A cancelled task ends in a later iteration of the event loop.
             while asyncio.all_tasks() - {asyncio.current_task()}:
                 await asyncio.sleep(0)
         return caught.value
@@ -462,7 +463,7 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: 
 
 
 def byte_by_byte_proxy(bootstrap: str) -> Script:
-    """Return a script that proxies to a broker byte by byte."""
+    """Return a function that serves a connection as a proxy of a broker, and forwards single bytes."""
     host, _, port = bootstrap.rpartition(":")
 
     def script(client: socket.socket) -> None:
@@ -518,7 +519,7 @@ def test_writes_to_a_closed_peer_report_a_broken_connection_once() -> None:
             sockets.perform(Write(1, b"x"))
             events += sockets.wait(0)
         sockets.close()
-    # The reset may arrive before the connection was seen to be open.
+    # The reset may arrive before the client has noticed that the connection is open.
     assert [type(event) for event in events if not isinstance(event, Opened)] == [Broken]
 
 
@@ -528,7 +529,7 @@ def receive_into(sock: socket.socket, into: list[bytes], size: int) -> None:
 
 
 def test_write_at_once_leaves_what_the_socket_does_not_accept() -> None:
-    data = os.urandom(30_000_000)  # More than a socket accepts in one call.
+    data = os.urandom(30_000_000)  # This is more than a socket accepts in one call.
     received_data: list[bytes] = []
     release = threading.Event()
 
@@ -543,7 +544,7 @@ def test_write_at_once_leaves_what_the_socket_does_not_accept() -> None:
         assert not sockets.write_at_once(actions)  # The connection is not open yet.
         while not sockets.wait(0.1):
             pass
-        # An unknown connection, and an action that is not a write.
+        # The connection is unknown, or the action is not a write.
         for action in (Write(2, b"abc"), Shut(1)):
             assert not sockets.write_at_once(deque([action]))
         assert sockets.write_at_once(actions)
@@ -555,7 +556,7 @@ def test_write_at_once_leaves_what_the_socket_does_not_accept() -> None:
         assert 0 < len(unwritten.data) < len(data) - 1
         sockets.perform(unwritten)
         last = Write(1, data[-1:])
-        assert not sockets.write_at_once(deque([last]))  # Not before the pending write.
+        assert not sockets.write_at_once(deque([last]))  # The action must not overtake the pending write.
         sockets.perform(last)
         release.set()
         deadline = time.monotonic() + 20
@@ -629,7 +630,7 @@ def test_a_stalled_large_response_does_not_delay_other_connections() -> None:
 
 
 def test_a_large_response_in_pieces_of_any_size_is_read() -> None:
-    """While much is missing, the reader is woken only for pieces of MIN_WAKEUP_BYTES."""
+    """While much of the response is missing, the reader is woken only for at least MIN_WAKEUP_BYTES."""
     body = os.urandom(VERY_LONG + (3 << 20))
     sizes = itertools.cycle([1, 300_000, 7, MIN_WAKEUP_BYTES, MIN_WAKEUP_BYTES - 1, 100])
 
@@ -640,7 +641,7 @@ def test_a_large_response_in_pieces_of_any_size_is_read() -> None:
                 size = min(next(sizes), len(framed) - 1000 - position)
                 sock.sendall(framed[position : position + size])
                 position += size
-            time.sleep(0.1)  # The reader has to be woken for the remaining bytes.
+            time.sleep(0.1)  # The reader has to be woken for the remaining bytes, although they are few.
             sock.sendall(framed[position:])
             receive_into(sock, [], 1)
 
@@ -780,7 +781,9 @@ def test_a_large_response_in_progress_is_reported_in_asyncio(tls: bool) -> None:
 
 
 def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
-    """Proxy to 127.0.0.2, but drop all responses to the first connection that fetches."""
+    """Serve a connection as a proxy of 127.0.0.2, but drop all responses to the first connection that
+    fetches.
+    """
 
     def script(sock: socket.socket) -> None:
         broker = socket.create_connection(("127.0.0.2", port))
@@ -805,7 +808,7 @@ def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> S
 
 @pytest.mark.thorough
 def test_a_stalled_fetch_connection_is_replaced_before_the_request_timeout() -> None:
-    """With default options, whose request timeout is 30 s, a poll of 25 s returns the record."""
+    """With the default request timeout of 30 s, a poll of 25 s returns the record."""
     stalled: list[socket.socket] = []
     ports: list[int] = []
 

@@ -1,10 +1,10 @@
 """Transactional producers in random schedules of faults: reported outcomes hold, and each transaction is
 atomic.
 
-The schedules run in virtual time against the embedded broker's coordinator. Two applications run, each under
-its own transactional id. Now and then one is killed, or replaced while it still runs. Some schedules run by
-default; KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one rule of the engine and must be
-detected.
+The schedules run in virtual time against the embedded broker's coordinator. Two applications run, each with
+its own transactional id. At random times an application is killed, or is replaced while it still runs. Some
+schedules run by default; KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one rule of the
+engine, and the schedules must detect it.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ TIMEOUT = 5_000  # transaction.timeout.ms
 
 @dataclass(eq=False)
 class Transaction:
-    """What an application does between two calls of `begin`."""
+    """The records and the outcome of an application's transaction, between two calls of `begin`."""
 
     name: str
     producer: Producer
     values: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     offset: int | None = None
     deliveries: list[Delivery] = field(default_factory=list)
-    committed: bool | None = None  # None while the outcome is unknown.
+    committed: bool | None = None  # The outcome, None while it is unknown.
 
 
 @dataclass(eq=False)
 class Application:
-    """An application with a transactional id. `producer` is its current process."""
+    """An application with a transactional id. `producer` is that of its current process."""
 
     id: str
     producer: Producer
@@ -69,7 +69,7 @@ class Application:
 
 
 class Chaos:
-    """One schedule, derived from its seed."""
+    """A schedule of actions and faults, derived from its seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(f"{seed}/transactions")
@@ -103,10 +103,10 @@ class Chaos:
             **QUICK_AGAIN,
         )
 
-    # ---- what an application does
+    # ---- actions of an application
 
     def perform_next_action(self, application: Application) -> None:
-        """Perform the next action that the state allows."""
+        """Perform an action that the state of the transaction allows."""
         if application.current_call is not None:
             if application.current_call.done:
                 self.on_call_done(application, application.current_call)
@@ -131,7 +131,7 @@ class Chaos:
         try:
             application.current_call = application.machine.call(operation)
         except KprotoError:
-            return  # The transaction has failed, or the producer was fenced, since the state was read.
+            return  # Since the state was read, the transaction has failed, or the producer was fenced.
         application.producer.tick()
 
     def on_call_done(self, application: Application, call: PendingCall) -> None:
@@ -177,7 +177,7 @@ class Chaos:
         application.producer.tick()
 
     def restart(self, application: Application) -> None:
-        """Let another process take over the transactional id. The old process may not notice this."""
+        """Start another process with the transactional id. The old process may not notice this."""
         if (
             application.machine.state is not ProducerTransactionState.FATAL_ERROR
             and self.random.random() < 0.5
@@ -192,7 +192,7 @@ class Chaos:
         )
 
     def continue_fenced_producer(self) -> None:
-        """Let a replaced process continue its transaction."""
+        """Make a replaced process continue its transaction."""
         old = self.random.choice(self.fenced)
         machine = old.engine.transactions
         assert machine is not None
@@ -232,7 +232,9 @@ class Chaos:
             )()
 
     def tamper(self, client: Any, request: Any, version: int) -> Any:
-        """Let some Produce requests arrive long after their connection ended, or in the next transaction."""
+        """Make some Produce requests arrive long after their connection has closed, or in the next
+        transaction.
+        """
         if isinstance(request, AddPartitionsToTxnRequest):
             held, self.held = self.held, []
             for arguments in held:
@@ -280,7 +282,7 @@ class Chaos:
         self.start()
         for application in self.applications:
             self.finish(application)
-        world.run(3 * TIMEOUT)  # The broker looks for expired transactions every ten seconds.
+        world.run(3 * TIMEOUT)  # The broker checks for expired transactions every ten seconds.
 
     def finish(self, application: Application) -> None:
         for _ in range(6):
@@ -310,7 +312,7 @@ class Chaos:
 
 
 def committed_records(chaos: Chaos) -> dict[tuple[str, int], list[str]]:
-    """Return the records that read_committed consumers read."""
+    """Return the records that a read_committed consumer reads."""
     reader = chaos.world.consumer(isolation_level="read_committed", auto_offset_reset="earliest")
     reader.assign({tp(*partition): 0 for partition in PARTITIONS})
     ends = {tp(*partition): chaos.world.log(tp(*partition)).end_offset for partition in PARTITIONS}
@@ -378,7 +380,7 @@ def test_each_transaction_is_atomic_in_every_schedule() -> None:
         ]
         known, unknown = known + len(ends) - ends.count(None), unknown + ends.count(None)
     assert SCHEDULES < 40 or known > SCHEDULES
-    assert SCHEDULES < 40 or unknown > 0  # Otherwise the schedules had no faults.
+    assert SCHEDULES < 40 or unknown > 0  # If this fails, the schedules had no faults.
 
 
 # ---- mutants

@@ -1,4 +1,4 @@
-"""How transactional producers end: closed, killed, interrupted, forked, abandoned.
+"""The end of transactional producers: closed, killed, interrupted, forked, or dropped.
 
 Threads, event loops, sockets and processes are real. The coordinator is scripted.
 """
@@ -92,7 +92,7 @@ def test_close_keeps_its_timeout_with_a_silent_broker(
 
 
 def test_close_reports_a_commit_in_progress(broker: Coordinator, make: Callable[..., Any]) -> None:
-    """The caller of commit stopped waiting, so only close can report the error."""
+    """The caller of `commit` has stopped waiting, so only `close` can report the error."""
     producer = make()
     producer.begin()
     producer.send("t", b"a", partition=0)
@@ -254,7 +254,7 @@ def test_a_crash_ends_a_commit(broker: Coordinator, make: Callable[..., Any]) ->
     broker.let_go(EndTxnRequest)
     thread.join(20)
     assert results == [None] or "failed" in str(results[0])  # The response may arrive before the crash.
-    # The crash is certain, but a begin before it might need no broker.
+    # Wait for the crash, because a `begin` before it might need no broker.
     until(lambda: bool(engine.records.closed))
     with pytest.raises(IllegalState, match="failed"):
         producer.begin()
@@ -324,7 +324,7 @@ def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_usable(broker: Coo
                 machine(producer).state is ProducerTransactionState.IN_TRANSACTION
                 and machine(producer).current_call.reported
             ):
-                producer.abort()  # The interrupt came between `begin` and the first line of the block.
+                producer.abort()  # The interrupt came after `begin` and before the first line of the block.
             with producer.transaction():
                 last = producer.send("t", b"b", partition=0)
             assert last.done()
@@ -337,7 +337,7 @@ def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_usable(broker: Coo
 
 
 def outcome_in_child(act: Callable[[], object]) -> str:
-    """Run `act` in a forked child and return its error as text, or "nothing"."""
+    """Run `act` in a forked child process, and return the text of its error, or "nothing"."""
     reads, writes = os.pipe()
     child = os.fork()
     if not child:
@@ -369,7 +369,7 @@ def test_a_fork_in_a_transaction_leaves_it_to_the_parent(broker: Coordinator) ->
 
 
 def exit_in_transaction(producer: Producer) -> None:
-    """End the process inside a transaction block."""
+    """Exit the process inside a transaction block."""
     block = producer.transaction()
     try:
         sys.exit(3)
@@ -442,7 +442,7 @@ def test_a_loop_that_ends_in_a_transaction_aborts_it(broker: Coordinator) -> Non
             signal.raise_signal(signal.SIGINT)
             await asyncio.sleep(60)
 
-    # A process that a shell started in the background ignores SIGINT.
+    # If a shell has started this process in the background, SIGINT is ignored until a handler is set.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -1,7 +1,7 @@
-"""Every argument of every public method of every client: a wrong value is rejected by name, and the client
-still works.
+"""Every argument of every public method of every client: an error names the argument with the invalid value,
+and the client still works.
 
-The arguments are found by inspection of the classes. The wrong value raises in each of its special methods.
+The arguments are found by inspection of the classes. The invalid value raises in each of its special methods.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def clients() -> list[type]:
     return [member for member in members if isinstance(member, type) and hasattr(member, "close")]
 
 
-# Methods that are called by other parts of a client only.
+# The methods that only other parts of a client call.
 INTERNAL = {"on_assigned", "on_removed", "remove", "mark"}
 
 
@@ -61,7 +61,7 @@ def calls(kind: type) -> list[tuple[str, str, inspect.Parameter]]:
 
 
 CALLS = [(kind, *call[:2]) for kind in clients() for call in calls(kind)]
-# Valid values of the other arguments.
+# The valid values of all arguments.
 VALID: dict[str, Any] = {
     "topic": "t",
     "topics": ["t"],
@@ -105,7 +105,7 @@ async def await_result(result: Any) -> Any:
 
 
 def arguments_with(kind: Any, method: str, wrong: str, value: Any) -> dict[str, Any]:
-    """Return the arguments of a call, of which one is wrong."""
+    """Return the arguments of a call, one of which is invalid."""
     parameters = inspect.signature(getattr(kind, method)).parameters
     valid = {**VALID, "handler": Handler()}
     match method:
@@ -130,7 +130,7 @@ def arguments_with(kind: Any, method: str, wrong: str, value: Any) -> dict[str, 
 
 
 def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[Any], Any]) -> BaseException:
-    """Call a new client and return the error of `act`. Then call `then`, and close the client."""
+    """Return the error that `act` raises with a new client. After this, call `then`, and close the client."""
 
     earlier = set(opened)
 
@@ -186,7 +186,7 @@ def failing_iterator() -> Iterator[Any]:
     raise LookupError("the application's own")
 
 
-# Created for each call, because iterators are used up.
+# Iterators are created for each call, because they can be used once.
 WRONG_INSIDE: list[Callable[[], Any]] = [
     lambda: [Hostile()],
     lambda: (Hostile(), 0),

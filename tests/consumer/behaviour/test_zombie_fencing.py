@@ -1,8 +1,8 @@
-"""Offsets of a transaction carry the member id and generation of the reader: the group rejects the offsets of
-removed members.
+"""Offsets in a transaction contain the member id and generation of the reader, so the group rejects the
+offsets of removed members.
 
-Brokers accept offsets without a member id, which producers before KIP-447 send. So a member that lost its
-partitions must not send offsets without its member id.
+Brokers accept offsets without a member id, because producers before KIP-447 send them. So a member that has
+lost its partitions must not send offsets without its member id.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def server() -> Iterator[Server]:
 
 
 def exceed_max_poll_interval(consumer: Consumer, server: Server) -> None:
-    """The test waits for longer than max_poll_interval_ms."""
+    """Do nothing, because the test waits for longer than max_poll_interval_ms."""
 
 
 def remove_member(consumer: Consumer, server: Server) -> None:
-    """Remove the member, as the broker does after the session timeout."""
+    """Remove the member from the group, as the broker does after the session timeout."""
     member = MemberIdentity(member_id=consumer.group_metadata().member_id)
     with Cluster(server.bootstrap) as cluster:
         response: LeaveGroupResponse = cluster.request(

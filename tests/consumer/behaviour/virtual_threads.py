@@ -1,7 +1,7 @@
-"""A blocking `Consumer` in virtual time.
+"""Runs a blocking `Consumer` in virtual time.
 
-The background thread runs at times of the virtual clock, always between two lines of the application. Every
-run is the same, so that Ctrl-C can be raised at each line in turn.
+The code of the background thread runs at times of the virtual clock, between two lines of the application.
+Every run is the same, so that Ctrl-C can be raised at each line in turn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLOCKS = (
 
 
 class VirtualThread(EngineClient):
-    """Replace the sockets and the background thread of the consumer."""
+    """Simulates the sockets and the background thread of the consumer."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -48,7 +48,7 @@ class VirtualThread(EngineClient):
         self.looked_at = self.woken = False
         self.happened: list[NetworkEvent] = []
 
-    # ---- for `BlockingRuntime`: its Sockets, and its Thread
+    # ---- the methods of Sockets and Thread that `BlockingRuntime` calls
 
     def start(self) -> None:
         pass
@@ -65,7 +65,7 @@ class VirtualThread(EngineClient):
         return happened
 
     def poll(self, timeout: float) -> None:
-        """Wait for events; called by the application's thread if it reads the sockets itself."""
+        """Wait for events. The application's thread calls this if it reads the sockets itself."""
         self.looked_at = True
         try:
             with untraced():
@@ -126,7 +126,7 @@ class UncontendedSocketOwner(SocketOwner):
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Suspend tracing, because this code is not part of the application."""
+    """A block without tracing, because its code is not part of the application."""
     tracer = sys.gettrace()
     sys.settrace(None)
     try:
@@ -136,7 +136,9 @@ def untraced() -> Iterator[None]:
 
 
 class VirtualBlockingRuntime(BlockingRuntime):
-    """The consumer's thread runs while the application waits. With TLS the application polls itself."""
+    """Waits in virtual time: the code of the consumer's thread runs while the application waits. With TLS the
+    application polls itself.
+    """
 
     virtual_thread: VirtualThread
 
@@ -162,26 +164,26 @@ class VirtualBlockingRuntime(BlockingRuntime):
         return future.result(0)
 
 
-# Python checks for signals where a function begins, after each call of a function that is not written in
-# Python, and where a loop repeats.
+# The instructions at which Python checks for signals: the begin of a function, the end of a call of a
+# function that is not written in Python, and the jump back of a loop.
 LOOKS = frozenset(dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"))
 
 
 class CtrlC:
     """Raise KeyboardInterrupt at the n-th point where Python checks for signals.
 
-    Only points in the client's code count, and in `application_files`, which the application runs.
+    Only points in the client's code and in `application_files` count.
     """
 
     def __init__(self, at: int, *application_files: str) -> None:
         self.remaining = at
         self.within = CLIENT, *application_files
         self.where = ""
-        self._last: dict[FrameType, int] = {}  # The instruction that ran last in each frame.
+        self._last: dict[FrameType, int] = {}  # The last instruction that ran in each frame.
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "call" and frame.f_back in self._last:
-            self._last[frame.f_back] = 0  # The called function is written in Python.
+            self._last[frame.f_back] = 0  # The called function is written in Python, and counts at its begin.
         if not frame.f_code.co_filename.startswith(self.within):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
@@ -209,7 +211,7 @@ class CtrlC:
 def virtual_consumer(
     world: World, name: str, *, uses_tls: bool = False, **options: Any
 ) -> Iterator[Consumer]:
-    """Yield a blocking consumer whose background thread runs in the world's virtual time."""
+    """Yield a blocking consumer whose background thread runs in the virtual time of the world."""
     with pytest.MonkeyPatch.context() as patch:
         for module in CLOCKS:
             patch.setattr(f"consumer.{module}.now", lambda: world.now)
@@ -232,7 +234,7 @@ def virtual_consumer(
         thread.plan()
         before = signal.signal(
             signal.SIGINT, signal.default_int_handler
-        )  # A shell's background job ignores SIGINT.
+        )  # In a background job of a shell, SIGINT is ignored until a handler is set.
         try:
             yield blocking_consumer
         finally:

@@ -1,4 +1,4 @@
-"""Signal handlers are deferred while the engine is changed, and restored afterwards."""
+"""Signal handlers are delayed while the engine changes, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def handlers() -> Iterator[dict[int, Any]]:
     RECORDED.clear()
     yield installed
     after = {number: signal.signal(number, handler) for number, handler in previous.items()}
-    assert after == installed  # The handlers are restored in every test.
+    assert after == installed  # Every test checks that the handlers are restored.
 
 
 def held(*steps: int | str | Exception) -> None:
-    """Defer signals while the steps run: a signal is raised, a word is recorded, or an error is raised."""
+    """Run the steps while signals are delayed. A step raises a signal, records a word, or raises an error."""
     with Held():
         for step in steps:
             if isinstance(step, int):

@@ -1,5 +1,5 @@
-"""Over TLS a thread that waits in poll reads the sockets itself. Otherwise the client's own thread reads
-them.
+"""Which thread reads the sockets: over TLS the thread that waits in `poll`, otherwise the client's own
+thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 class OwnThread:
-    """The client's own thread, as the socket owner sees it."""
+    """Simulates the client's own thread, for the socket owner."""
 
     def __init__(self, owner: SocketOwner) -> None:
         self.has_sockets = False
@@ -104,7 +104,7 @@ def test_a_recalled_own_thread_is_next(long_grace_period: None) -> None:
     owner.recall()
     own.check_waits()
     owner.give_back()
-    assert not owner.borrow()  # The client's thread has the sockets already, or is about to get them.
+    assert not owner.borrow()  # The client's thread already owns the sockets, or is about to get them.
     own.check_gets_sockets()
 
 
@@ -180,7 +180,7 @@ def reading(kafka: SecuredKafka, topic: str, **options: Any) -> Consumer:
 
 
 def record_polls(reader: Consumer) -> list[int]:
-    """Return a list of the threads that poll the sockets from now on."""
+    """Return a list to which each thread that polls the sockets is added."""
     thread_ids: list[int] = []
     poll = reader._runtime.sockets.poll
 
@@ -225,7 +225,8 @@ def test_ctrl_c_ends_a_waiting_poll_and_the_next_poll_reads_on(kafka: SecuredKaf
                 started_at = time.monotonic()
                 with pytest.raises(KeyboardInterrupt):
                     reader.poll(TIMEOUT_S)
-                assert time.monotonic() - started_at < 10  # No response of the broker ended the poll.
+                # The poll was not ended by a response of the broker.
+                assert time.monotonic() - started_at < 10
             with Producer(kafka.bootstrap, **security_options(kafka)) as producer:
                 producer.send("quiet", b"after").result(TIMEOUT_S)
             assert [record.value for record in reader.poll(TIMEOUT_S)] == [b"after"]

@@ -1,4 +1,4 @@
-"""Worlds, members and responses that the tests of the client engine share."""
+"""Simulated clusters, members and responses that the tests of the client engine share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AUTO = {**GROUP, "enable_auto_commit": True}
 
 
 def numbers(*ends: int) -> list[str]:
-    """Return the numbers of a range as texts."""
+    """Return the numbers of a range as strings."""
     return [str(number) for number in range(*ends)]
 
 
@@ -42,7 +42,7 @@ def caught_up_member(world: World, records: int = 10, **options: Any) -> Consume
 
 
 def lose_commits_and_member(world: World) -> None:
-    """Leave commits without a response, and answer heartbeats with UNKNOWN_MEMBER_ID."""
+    """Do not answer commits, and answer heartbeats with UNKNOWN_MEMBER_ID."""
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, OffsetCommitRequest):

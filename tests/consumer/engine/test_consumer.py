@@ -44,7 +44,7 @@ GROUP: dict[str, Any] = {
 }
 
 DAY = 24 * 3600 * 1000
-# Options for a day of virtual time in few steps: everything periodic happens rarely.
+# The options for a day of virtual time in few steps: periodic actions happen rarely.
 SLOW: dict[str, Any] = {
     "session_timeout_ms": 1_800_000,
     "heartbeat_interval_ms": 600_000,
@@ -196,7 +196,8 @@ def test_no_record_is_read_twice_over_clean_rebalances(strategy: str) -> None:
 def test_no_record_of_a_partition_is_returned_after_its_revoked_callback() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
-    revoked: dict[Any, int] = {}  # Revoked partition -> the number of records that were read until then.
+    # The number of records that were read until a partition was revoked, by partition.
+    revoked: dict[Any, int] = {}
 
     def listen(kind: str, partitions: Any) -> None:
         for partition in partitions:
@@ -228,7 +229,7 @@ def test_retained_partitions_are_read_during_a_cooperative_rebalance() -> None:
     a.subscribe("t")
     world.run(1000)
     records_before = len(a.records)
-    b.callback_ms = 2000  # The assigned callback of b delays only b.
+    b.callback_ms = 2000  # The `assigned` callback of b delays only b.
     b.subscribe("t")
     for _ in range(100):
         world.write("t", 0, "x")
@@ -279,7 +280,7 @@ def test_a_poll_that_waits_longer_than_max_poll_interval_keeps_its_partitions() 
     world.run(6900)
     world.write("t", 0, "x")
     world.run(100)
-    # The first JoinGroup is answered with the member id.
+    # The response to the first JoinGroup contains only the member id.
     assert len(world.requests_of(a, JoinGroupRequest)) == 2
     assert a.changes_of("lost") == []
     assert a.values() == ["x"]
@@ -431,8 +432,8 @@ def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
 
 @pytest.mark.rule("M203", "M209")
 def test_a_crash_before_the_first_commit_of_a_new_partition_loses_nothing() -> None:
-    """M203 (c): the consumer is killed after reading and before its first interval commit. More records are
-    written while it is away.
+    """The consumer is killed after reading and before its first interval commit (M203 c). More records are
+    written before it restarts.
     """
     world = World({"t": 1})
     options = {**GROUP, "auto_offset_reset": "latest", "auto_commit_interval_ms": 10**6}
@@ -476,7 +477,7 @@ def test_the_start_offset_is_committed_before_the_first_record_is_returned() -> 
 
 @pytest.mark.rule("I7")
 def test_an_offset_fetch_error_never_resets_the_position() -> None:
-    """I7."""
+    """The position is kept, whatever the error of OffsetFetch (I7)."""
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**GROUP)
@@ -546,7 +547,7 @@ def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
 
 
 def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
-    """As with Java's consumer, which fetches the committed offsets again with each poll."""
+    """The start is set as in Java's consumer, which fetches the committed offsets again with each poll."""
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**{**GROUP, "auto_offset_reset": "none"})
@@ -608,7 +609,7 @@ def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon
 
 @pytest.mark.rule("I8")
 def test_the_last_seek_overrides_everything_in_progress() -> None:
-    """I8: a seek at any moment of the start decides the position alone."""
+    """A seek at any moment of the start alone determines the position (I8)."""
     for moment in range(40):
         world = World({"t": 1})
         world.write("t", 0, *numbers(0, 100))
@@ -649,7 +650,7 @@ def test_a_seek_in_a_lost_partition_does_not_affect_the_next_assignment() -> Non
     assert world.run(until=lambda: len(a.records) == 10)
     world.run(until=lambda: world.committed("g", tp("t", 0)) == 10)
     stalled = world.fault("stall", a)
-    a.freeze(4000)  # Without a poll nothing checks whether the session has expired.
+    a.freeze(4000)  # Only a poll checks whether the session has expired.
     world.run(3999)
     a.seek(tp("t", 0), 2)
     world.network.heal(stalled)
@@ -706,10 +707,10 @@ def test_the_lag_of_partitions_without_new_records_is_known_at_once() -> None:
 
 
 def filled(world: World, **options: Any) -> Consumer:
-    """Return a consumer with full buffers of three partitions, ten records in each batch."""
+    """Return a consumer with full buffers of three partitions. Each batch has ten records."""
     for partition, number in itertools.product(range(3), range(20)):
         world.write("t", partition, *numbers(10 * number, 10 * number + 10))
-    a = world.consumer(max_partition_fetch_bytes=200, **options)  # One batch at a time.
+    a = world.consumer(max_partition_fetch_bytes=200, **options)  # Each fetch returns one batch.
     a.limit = 0
     a.assign({tp("t", partition): 0 for partition in range(3)})
     states = a.engine.partitions
@@ -742,7 +743,7 @@ def test_a_drained_partition_is_fetched_beside_an_open_fetch_only_if_the_broker_
     world = World({"t": 3})
     a = filled(world, fetch_min_bytes=least)
     before = len(world.requests_of(a, FetchRequest))
-    a.do(ev.Seek(tp("t", 1), 50))  # This partition is fetched immediately.
+    a.do(ev.Seek(tp("t", 1), 50))  # The consumer fetches this partition immediately.
     a.do(ev.Take(40))
     world.run(200)
     requests = world.requests_of(a, FetchRequest)[before:]
@@ -759,7 +760,7 @@ def test_a_high_watermark_that_the_leader_no_longer_has_delays_no_other_partitio
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
     assert world.run(until=lambda: len(a.records) == 20)
     state = a.engine.partitions[tp("t", 0)]
-    state.high_watermark = state.last_stable_offset = 100  # Reported by an earlier leader.
+    state.high_watermark = state.last_stable_offset = 100  # An earlier leader has reported this value.
     state.mark_dirty()
     world.run(700_000)
     a.do(ev.Seek(tp("t", 1), 0))
@@ -874,7 +875,7 @@ def test_close_without_leaving_keeps_the_membership() -> None:
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 8, 12, 20, 50, 300])
 def test_close_ends_in_time_at_every_moment_of_the_start(moment: int) -> None:
-    """I16: the broker becomes silent immediately."""
+    """The broker stops responding at any moment of the start (I16)."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -929,8 +930,8 @@ def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
 
 
 def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> None:
-    """JoinGroup and OffsetCommit travel on two connections: the group may be in a new generation before it
-    reads the commit.
+    """JoinGroup and OffsetCommit are sent on two connections. The coordinator may begin a new generation
+    before it reads the commit.
     """
     world = World({"t": 2})
     a = world.consumer(**GROUP)
@@ -949,7 +950,7 @@ def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> Non
 
 
 def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
-    """I3: the member stops delivering and rejoins immediately."""
+    """The member stops returning records and rejoins immediately (I3)."""
     world = World({"t": 2})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -995,7 +996,7 @@ def test_a_commit_without_a_coordinator_fails_after_its_timeout() -> None:
 
 @pytest.mark.rule("I9")
 def test_a_failed_commit_on_revoke_does_not_stop_the_rebalance() -> None:
-    """I9."""
+    """The member joins although the commit has failed (I9)."""
     world = World({"t": 2})
     world.write("t", 0, "x")
     world.write("t", 1, "x")
@@ -1133,8 +1134,8 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
-    """Found by the schedule of seed 198: the coordinator let the leader keep its plan, and the leader mistook
-    new metadata for the metadata of that plan.
+    """Found by the schedule with seed 198: the coordinator let the leader keep its plan, and the leader
+    mistook new metadata for the metadata of that plan.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}
@@ -1150,8 +1151,8 @@ def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assigno
 
 
 def test_a_member_that_unsubscribes_before_the_coordinator_is_found_can_subscribe_again() -> None:
-    """Found by the schedule of seed 37: the unneeded response was dropped, and the request was never
-    repeated.
+    """Found by the schedule with seed 37: the response that was not needed was dropped, and the request was
+    never repeated.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)

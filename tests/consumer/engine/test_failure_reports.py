@@ -206,7 +206,7 @@ def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoi
 
 
 class ChangingAssignments(World):
-    """Its group assigns t-0 and t-1 in turns, while `lies` is a number."""
+    """Simulates a group that assigns t-0 and t-1 in turn, while `lies` is a number."""
 
     lies: int | None = 0
 
@@ -222,8 +222,8 @@ class ChangingAssignments(World):
 
 
 def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -> None:
-    """A cooperative member revokes what it is not assigned again, and rejoins for the rest, which never ends
-    here.
+    """A cooperative member revokes the partitions that it is not assigned again, and rejoins. With these
+    assignments this never ends.
     """
     world = ChangingAssignments({"t": 2})
     world.write("t", 0, "x")
@@ -267,7 +267,7 @@ def test_alternating_reasons_are_reported_once_each() -> None:
     assert world.run(30_000, until=lambda: bool(a.changes_of("reachable")))
     world.stop_broker(1)
     world.run(10_000)
-    assert len(a.changes_of("unreachable")) > len(reasons)  # After the recovery it is reported again.
+    assert len(a.changes_of("unreachable")) > len(reasons)  # The failure is reported again after a recovery.
 
 
 def test_an_unreachable_cluster_is_reported_at_growing_intervals_and_its_recovery_once() -> None:

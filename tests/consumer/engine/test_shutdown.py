@@ -1,4 +1,4 @@
-"""Close and unsubscribe during a rebalance, in a consumer in virtual time."""
+"""`close` and `unsubscribe` during a rebalance, in a consumer that runs in virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ PARTITIONS = [tp("t", number) for number in range(4)]
 
 
 def joining(**options: Any) -> tuple[World, Consumer]:
-    """Return a member that keeps two partitions during a join of 2 s: another member is frozen.
+    """Return a member that keeps two partitions during a join of 2 s, which takes long because another member
+    is frozen.
 
     The member has read five records of each partition since its last commit.
     """

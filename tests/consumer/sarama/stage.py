@@ -39,7 +39,7 @@ def committed(server: Server, group: str = "g") -> dict[int, int]:
 
 
 class RecordingHandler:
-    """A handler that records its calls. `each` is called for each record; by default it marks the record."""
+    """A handler that records its calls. `each` is called for each record, and by default marks the record."""
 
     def __init__(self, each: Callable[[Any, Any, ConsumerRecord], object] | None = None) -> None:
         self.each = each or (lambda session, claim, record: session.mark_message(record))
@@ -54,7 +54,7 @@ class RecordingHandler:
             self.changed.notify_all()
 
     def until(self, done: Callable[[], bool], seconds: float = 10) -> None:
-        """Wait until the condition holds after a call."""
+        """Wait until a condition holds after a call of the handler."""
         with self.changed:
             assert self.changed.wait_for(done, seconds), (self.calls, len(self.records))
 

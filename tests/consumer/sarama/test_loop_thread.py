@@ -1,4 +1,4 @@
-"""LoopThread: an event loop in its own thread, its callers, and its end."""
+"""LoopThread: an event loop in its own thread, its callers, and its shutdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def loop_thread() -> Iterator[LoopThread[None]]:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[Callable[[], None]]:
-    """Return a function that interrupts this thread. (A background job of a shell ignores SIGINT.)"""
+    """Return a function that sends SIGINT to this thread. (In a background job of a shell, SIGINT is ignored
+    until a handler is set.)
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread_id = threading.get_ident()
     yield lambda: signal.pthread_kill(thread_id, signal.SIGINT)
@@ -79,7 +81,7 @@ def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
 
 
 def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that has stopped, and is not closed yet, accepts coroutines that it never runs."""
+    """A loop that has stopped but is not closed yet accepts coroutines that it never runs."""
     loop_thread: LoopThread[None] = LoopThread("ending", lambda: None)
     loop: Any = loop_thread._loop
     stopped, go_on, close = threading.Event(), threading.Event(), loop.close
@@ -93,7 +95,7 @@ def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> N
     loop.call_soon_threadsafe(loop.stop)
     assert stopped.wait(10)
     calling = BackgroundCall(lambda: loop_thread.run(asyncio.sleep(0)))
-    until(lambda: bool(loop._ready))  # The loop has accepted the call.
+    until(lambda: bool(loop._ready))  # At this point the loop has accepted the call.
     go_on.set()
     assert [type(error) for error in calling.wait()] == [IllegalState]
 
@@ -101,7 +103,9 @@ def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> N
 def test_close_after_a_close_that_ctrl_c_interrupted_returns(
     loop_thread: LoopThread[None], ctrl_c: Callable[[], None]
 ) -> None:
-    """Regression: the call found a loop that could not be closed, or waited for a loop that had stopped."""
+    """Regression: the second call found a loop that could not be closed, or waited for a loop that had
+    stopped.
+    """
     start_work(loop_thread, ctrl_c)  # Ctrl-C arrives while close() waits for the thread's end.
     with pytest.raises(KeyboardInterrupt):
         loop_thread.close(asyncio.sleep(0))
@@ -132,5 +136,5 @@ def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None
     assert began.wait(10)
     loop_thread.close(asyncio.sleep(0))
     assert first.wait() == []
-    loop_thread._stop()  # A second call may have come this far when the first one was complete.
+    loop_thread._stop()  # A second call may have reached this point when the first one was complete.
     assert loop_thread.ended

@@ -67,8 +67,8 @@ def test_reading_starts_at_oldest_newest_or_an_offset(server: Server) -> None:
 def test_partitions_may_be_consumed_one_after_the_other(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Between two partitions the client has nothing to poll, which must not be reported as an error of the
-    second.
+    """After the first partition is closed the client has no assignment, which must not be reported as an
+    error of the second partition.
     """
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:
@@ -216,7 +216,7 @@ def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
     """The interrupt neither loses the current record nor leaves a lock of the loop's thread acquired."""
     fill(server, 6)
     below = (asyncio.__path__[0], concurrent.futures.__path__[0], threading.__file__)
-    # A process that a shell started in the background ignores SIGINT.
+    # If a shell has started this process in the background, SIGINT is ignored until a handler is set.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with PartitionConsumers(server.bootstrap, **FAST) as consumers:
@@ -260,7 +260,7 @@ def test_asyncio_partition_consumers_read_and_close(server: Server) -> None:
 
 
 def test_a_cancelled_close_ends_the_client(server: Server) -> None:
-    """A timeout cancels close, for example. The next close has nothing to do."""
+    """A timeout may cancel `close`. The next `close` has nothing left to do."""
 
     async def main() -> None:
         consumers = AsyncPartitionConsumers(server.bootstrap, **FAST)
@@ -300,11 +300,11 @@ def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCap
         reported = [next(errors[0]), next(errors[1])]
         for number in (1, 0):
             fill(server, 1, partition=number)
-        # All five fetches have failed.
+        # By then all five fetches have failed.
         assert [next(iter(first)).offset, next(iter(second)).offset] == [0, 0]
     reported += [error for place in errors.values() for error in place]
     for name in ("t-0", "t-1"):
         denied = f"{name}: the principal of this client needs an ACL that allows READ on the topic"
-        # Each partition gets both errors.
+        # Both errors are reported for each partition.
         assert len([text for text in map(str, reported) if denied in text]) == 2
         assert len([line for line in caplog.messages if denied in line]) == 1

@@ -1,4 +1,4 @@
-"""Sessions and claims of sarama's ConsumerGroup on the embedded broker: what a handler may rely on."""
+"""The guarantees of sessions and claims in sarama's ConsumerGroup, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_mark_moves_back_only_by_reset(server: Server) -> None:
 
 
 def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Server) -> None:
-    """A thread may mark a partition that another member owns by now. Later commits must not fail."""
+    """A thread may mark an offset of a partition that another member has got. Later commits must not fail."""
     fill(server, 5)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
@@ -92,7 +92,7 @@ def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Se
     handler = RecordingHandler(each)
     with ConsumeLoop(server, handler) as loop:
         handler.until(lambda: len(handler.records) == 5)
-        assert loop.returns == 0  # An error that a handler raises ends the session.
+        assert loop.returns == 0  # A handler that raises an error ends the session.
     assert list(loop.group.errors()) == []
     assert committed(server)[0] == 5
 
@@ -117,7 +117,7 @@ def test_a_mark_of_an_earlier_session_is_ignored(server: Server) -> None:
 
 
 def test_a_claim_starts_at_the_offset_that_setup_reset_to(server: Server) -> None:
-    """Users of sarama seek like this."""
+    """Users of sarama seek in this way, because it has no method for it."""
     fill(server, 10)
 
     class Back(RecordingHandler):
@@ -202,7 +202,7 @@ def test_close_with_a_handler_that_does_not_end_commits_the_marks(server: Server
 
 
 def test_the_session_after_a_failed_setup_starts_at_the_committed_offset(server: Server) -> None:
-    """Regression: the claim started at offset 0, whose record may be deleted already."""
+    """Regression: the claim started at offset 0, although the record there may be deleted."""
     fill(server, 10)
     with Cluster(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 5})
@@ -220,8 +220,8 @@ def test_the_session_after_a_failed_setup_starts_at_the_committed_offset(server:
 
 
 def test_a_session_of_other_topics_claims_the_retained_partitions(server: Server) -> None:
-    """A cooperative member keeps these partitions without another callback. Regression: their records reached
-    no handler.
+    """A cooperative member keeps the retained partitions without another callback. Regression: their records
+    reached no handler.
     """
     with Cluster(server.bootstrap) as cluster:
         cluster.create_topics({"u": 1})
@@ -344,7 +344,7 @@ def test_a_slow_handler_buffers_few_records(server: Server) -> None:
 
 
 def test_claims_receive_records_while_a_commit_waits_for_the_coordinator(server: Server) -> None:
-    """A slow commit does not delay the claims, as in sarama, whose commits have their own goroutine. Offsets
+    """A slow commit does not delay the claims. In sarama, commits run in a goroutine of their own. Offsets
     that are marked during a commit are committed by the next one.
     """
     fill(server, 10)
@@ -416,8 +416,8 @@ def test_a_cancelled_consume_ends_its_session_and_the_next_one_continues(server:
 
 
 def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Server) -> None:
-    """The third cancellation left handlers running beside the handlers of the next session, without a
-    cleanup.
+    """Regression: after the third cancellation, handlers continued beside the handlers of the next session,
+    without a cleanup.
     """
     ends = asyncio.Event()
 
@@ -447,7 +447,9 @@ def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Se
 
 
 def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: Server) -> None:
-    """The assignment is known before its callback runs, and the next `consume` may begin in between."""
+    """The consumer knows the assignment before its callback runs, and the next `consume` may begin in
+    between.
+    """
     handler, second = AsyncRecordingHandler(), RecordingHandler()
 
     async def main() -> None:
@@ -492,7 +494,7 @@ def test_wrong_arguments_are_rejected(server: Server) -> None:
 
 
 class SlowFourthRecord:
-    """The fourth record of all takes longer than the session timeout, as if the process had been stopped."""
+    """A clock that jumps beyond the session timeout at the fourth record, as after a stopped process."""
 
     config: ClassVar[dict[str, Any]] = {"session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}
 
@@ -528,7 +530,7 @@ def test_a_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     stopped.check()
 
 
-@pytest.mark.thorough  # This session waits as long as the one in the test above.
+@pytest.mark.thorough  # The session waits as long as in the previous test.
 def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -548,7 +550,7 @@ def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_
 
 
 def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """An application that reads each error as it comes gets no more errors."""
+    """The error is not repeated even for an application that reads each error immediately."""
     reported: list[Exception] = []
     handler = RecordingHandler()
     loop = ConsumeLoop(server, handler, retry_backoff_max_ms=100)
@@ -557,10 +559,10 @@ def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.L
     handler.until(lambda: len(handler.claims) == 4)
     server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)
     fill(server, 1)
-    handler.until(lambda: len(handler.records) == 1)  # All five requests have failed.
+    handler.until(lambda: len(handler.records) == 1)  # By then all five requests have failed.
     loop.group.close()
     listening.join()
     denied = "the principal of this client needs an ACL that allows READ on the topic"
     errors = [str(error) for error in reported if denied in str(error)]
     lines = [line for line in caplog.messages if denied in line]
-    assert len(errors) == len(lines) == len({*errors}) > 0  # Each partition has its own error.
+    assert len(errors) == len(lines) == len({*errors}) > 0  # Each partition has an error of its own.

@@ -1,4 +1,4 @@
-"""How sessions of sarama's ConsumerGroup end: errors of handlers, close, and the last commit."""
+"""The end of sessions in sarama's ConsumerGroup: errors of handlers, close, and the last commit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def server() -> Iterator[Server]:
 
 
 def test_without_auto_commit_only_commit_commits_marks(server: Server) -> None:
-    """Document 003's second example: marks are not committed, not even at the end of the session."""
+    """Marks are not committed, not even at the end of the session. (This is the second example of
+    docs/lessons/003.)
+    """
     fill(server, 10)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
@@ -63,7 +65,7 @@ def test_without_auto_commit_close_with_a_running_handler_commits_nothing(server
 
 
 def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: Server) -> None:
-    """Marks of a failed batch are committed neither by this session nor by a later commit."""
+    """Marks of a batch that failed are committed neither by the same session nor by a later commit."""
     fill(server, 10)
 
     class Fails(RecordingHandler):
@@ -91,7 +93,9 @@ def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: 
 
 @rule("M103")
 def test_a_mark_made_in_cleanup_is_committed(server: Server) -> None:
-    """A handler of batches may flush the last one in `cleanup`. The last commit follows, as in sarama."""
+    """A handler that collects batches may flush the last batch in `cleanup`. The last commit follows, as in
+    sarama.
+    """
     fill(server, 10)
 
     class Flushes(FirstRecordHandler):
@@ -108,7 +112,7 @@ def test_a_mark_made_in_cleanup_is_committed(server: Server) -> None:
 
 @rule("M103")
 def test_a_mark_made_in_cleanup_is_committed_before_a_rebalance(server: Server) -> None:
-    """Otherwise the next owner of the partition would read the record again."""
+    """If the mark were not committed, the next owner of the partition would read the record again."""
     fill(server, 1)
 
     class Flushes(RecordingHandler):
@@ -152,8 +156,8 @@ def test_a_mark_in_setup_below_the_commit_does_not_move_it_back(server: Server) 
 
 
 def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None:
-    """Regression: each mark was reported as an error. `cleanup` knows the session's generation, and the marks
-    are dropped.
+    """Regression: each mark was reported as an error. In `cleanup` the session still has its generation, and
+    the marks are dropped.
     """
     fill(server, 10)
     with Cluster(server.bootstrap) as cluster:
@@ -209,7 +213,9 @@ def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -
 def test_an_error_after_the_loop_of_a_handler_is_reported(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The last flush of a handler may fail, for instance. Regression: its error was lost."""
+    """A handler may raise after its loop, for example if its last flush fails. Regression: the error was
+    lost.
+    """
 
     class Flushes(RecordingHandler):
         def consume_claim(self, session: Any, claim: Any) -> None:
@@ -224,7 +230,7 @@ def test_an_error_after_the_loop_of_a_handler_is_reported(
     assert (str(error), error.__notes__) == ("the last flush failed", ["consume_claim of t-2"])
     (line,) = (record for record in caplog.records if "the last flush failed" in record.getMessage())
     assert "consume_claim of t-2" in line.getMessage()
-    assert line.exc_info is not None  # The traceback shows where in the handler.
+    assert line.exc_info is not None  # The traceback shows the handler's line.
 
 
 def test_an_error_of_cleanup_is_reported_and_raised(server: Server) -> None:
@@ -237,7 +243,7 @@ def test_an_error_of_cleanup_is_reported_and_raised(server: Server) -> None:
         with pytest.raises(ValueError, match="no disk"):
             group.consume(["t"], Fails())
         fill(server, 1)
-        group.consume(["t"], FirstRecordHandler())  # The next session is not affected.
+        group.consume(["t"], FirstRecordHandler())  # The error does not affect the next session.
     assert [str(error) for error in group.errors()] == ["no disk"]
     assert committed(server)[0] == 2
 
@@ -257,7 +263,7 @@ def test_an_error_of_cleanup_in_a_rebalance_is_raised_by_consume(server: Server)
 
 
 def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continues(server: Server) -> None:
-    """The partitions belong to another member now. The application only has to call `consume` again."""
+    """The partitions now belong to another member, so the application only has to call `consume` again."""
     fill(server, 3)
 
     class Commits(RecordingHandler):
@@ -327,7 +333,7 @@ def test_close_in_a_coroutine_of_the_handler_is_rejected_at_once(server: Server)
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
             with pytest.raises(IllegalState, match="close\\(\\) in a handler"):
                 await group.close()
-            self.beside = asyncio.ensure_future(group.close())  # Another task may call it.
+            self.beside = asyncio.ensure_future(group.close())  # Another task may call `close`.
 
     async def main() -> None:
         nonlocal group
@@ -402,7 +408,7 @@ def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
 
 
 def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
-    """The counterpart of sarama's `session.Context().Done()`, for threads."""
+    """`done` of a session is the counterpart of sarama's `session.Context().Done()`, for threads."""
     sessions: list[Any] = []
 
     class Waits(RecordingHandler):
@@ -427,7 +433,7 @@ def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
 
 
 def test_a_coroutine_handler_is_rejected_by_the_threaded_group(server: Server) -> None:
-    """The coroutines would never be awaited: each session would end immediately."""
+    """Threads would never await the coroutines, and each session would end immediately."""
     with (
         ConsumerGroup(server.bootstrap, group_id="g") as group,
         pytest.raises(ConfigError, match="consume_claim is a coroutine: AsyncConsumerGroup"),

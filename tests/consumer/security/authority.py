@@ -1,4 +1,4 @@
-"""Certificates that trustme cannot make: expired, for other uses, or without intermediates."""
+"""Creates certificates that trustme cannot make: expired, for other uses, or without intermediates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Named:
 
     @property
     def own(self) -> str:
-        """Return key and certificates, as a broker or a client presents them."""
+        """Return the key and the certificates that a broker or a client presents, as PEM text."""
         return self.secret() + self.pem + self.sent
 
 
@@ -62,8 +62,8 @@ def named(
     authority: bool = False,
     sends: bool = True,
 ) -> Named:
-    """Return a certificate that is valid between two days, counted from today; self-signed, or signed `by`
-    another.
+    """Return a certificate that is valid between two days, counted from today. It is self-signed, or signed
+    `by` another.
     """
     key = KEYS[kind]()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

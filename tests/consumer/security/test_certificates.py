@@ -1,4 +1,4 @@
-"""Certificates of brokers and clients, invalid ones and unusual valid ones, over memory."""
+"""Certificates of brokers and clients: invalid ones and unusual valid ones, with TLS in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def do_handshake(
     trusts: Named | None = None,
     newest: bool = True,
 ) -> None:
-    """Do a handshake with a broker; raises TlsFailed.
+    """Perform a handshake with a broker. Raises TlsFailed.
 
     The broker requires a client certificate if it `trusts` an authority.
     """
@@ -117,7 +117,7 @@ def test_a_rejected_client_certificate_is_reported_as_the_cause(
 
 
 def revocation_list(issuer: Named, revoked: Named) -> str:
-    """Return a list (CRL) in which `issuer` revokes a certificate."""
+    """Return a certificate revocation list (CRL) in which `issuer` revokes a certificate."""
     today = datetime.datetime.now(datetime.UTC)
     entry = x509.RevokedCertificateBuilder(revoked.certificate.serial_number, today).build()
     builder = x509.CertificateRevocationListBuilder(

@@ -1,4 +1,4 @@
-"""Listeners that close the connection: each client ends as `docs/how-to/secured.md` says."""
+"""Listeners that close the connection: each client fails as `docs/how-to/secured.md` says."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_line_is_read_as_java_reads_it(options: str, expected: dict[str, str] 
         MODULE,
         f"{MODULE} required",
         f"{MODULE} needed;",
-        f"{MODULE} required username=1secret;",  # Java reads the start of a number.
+        f"{MODULE} required username=1secret;",  # Java reads the beginning of a number.
         f"{MODULE} required username=secret/secret;",  # Java reads the start of a comment.
         f"{MODULE} required username=secret!;",
         f"{MODULE} required username;",

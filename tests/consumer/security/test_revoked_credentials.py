@@ -1,4 +1,4 @@
-"""Clients whose credentials are changed later: errors name the options, and no loss is silent."""
+"""Clients whose credentials change while they run: errors name the options, and each loss is reported."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
     acknowledged = [delivery.result().offset for delivery in sent if delivery.exception() is None]
     assert set(acknowledged) <= stored.keys()
     lines = [line for line in caplog.messages if "undelivered" in line]
-    assert len(lines) == 1, lines  # One line for hundreds of batches.
+    assert len(lines) == 1, lines  # One log line is written for hundreds of batches.
 
 
 def test_clients_continue_after_the_password_is_correct_again(
@@ -91,7 +91,7 @@ def test_clients_continue_after_the_password_is_correct_again(
                 repeat(ask)
         kafka.set_password("alice", "secret")
         delivery = producer.send("t", b"after")
-        # The error of the last attempt with the old password may still be raised.
+        # The last attempt with the old password may still raise its error.
         while isinstance(delivery.exception(30), AuthenticationFailed):
             delivery = producer.send("t", b"after")
         values: list[bytes | None] = []
@@ -121,7 +121,7 @@ def test_short_lived_tokens_are_renewed_without_an_error(
         ):
             consumer.assign([T0])
             sent, read = list[Delivery](), list[bytes | None]()
-            while len(tokens) < 6:  # Two clients, three tokens each.
+            while len(tokens) < 6:  # Each of the two clients has requested three tokens.
                 sent.append(producer.send("t", b"%d" % len(sent)))
                 read += [record.value for record in consumer.poll(0.01)]
             producer.flush()

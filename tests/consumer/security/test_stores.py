@@ -1,4 +1,4 @@
-"""Certificates and keys from files and texts: which forms are read, and which option an error names."""
+"""Certificates and keys from files and texts: which formats are read, and which option an error names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORMS: dict[str, Callable[[str], str | bytes]] = {
 
 
 def write_files(folder: Path, **texts: str | bytes) -> dict[str, str]:
-    """Return options whose texts are written to files; passwords stay texts."""
+    """Return options whose texts are written to files, except for passwords."""
     options = {"security_protocol": "SSL"}
     for name, text in texts.items():
         options[name] = str(text)

@@ -1,4 +1,4 @@
-"""TLS over memory: the pipe of a client against that of a broker, with certificates made for the test."""
+"""TLS in memory: a client's `Pipe` and a broker's end, with certificates made for the test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def trusting(ca: Any = CA, **options: Any) -> Tls:
 
 
 class Server:
-    """The broker's end of a TLS connection over memory."""
+    """The broker's end of a TLS connection in memory."""
 
     def __init__(
         self, name: str = "kafka", *, asks: bool = False, newest: bool = True, **options: Any

@@ -1,4 +1,4 @@
-"""OAuth tokens from the application's function, and from an issuer with client credentials."""
+"""OAuth tokens from the application's provider, and from an issuer with client credentials."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def fails() -> str:
 
 
 def ends_the_test() -> str:
-    pytest.fail(SECRET)  # The exception of `pytest.fail` is not a subclass of Exception.
+    pytest.fail(SECRET)  # This is like the exception of `pytest.fail`, which is not a subclass of Exception.
 
 
 def is_cancelled() -> str:
@@ -132,7 +132,7 @@ async def cancels_itself() -> str:
     raise asyncio.CancelledError(SECRET)
 
 
-# Token functions that fail, and part of the error of each.
+# Token providers that fail, and a part of the error of each.
 JUNK: list[tuple[Callable[[], Any], str]] = [
     (leaves, r"failed \(SystemExit\)"),
     (fails, r"failed \(ValueError\)"),
@@ -196,7 +196,7 @@ def test_a_function_that_returns_a_coroutine_is_awaited() -> None:
 
 
 def test_a_token_response_with_a_lifetime_of_nan_is_rejected() -> None:
-    """Regression: such a token counted as valid without end."""
+    """Regression: a token whose lifetime is NaN counted as valid without end."""
     with http_server(200, '{"access_token": "x", "expires_in": NaN}') as (url, _):
         source = TokenSource(Endpoint(url, "orders", Secret(SECRET), None))
         with pytest.raises(NoToken, match="whose expires_at is NaN"):
@@ -205,7 +205,7 @@ def test_a_token_response_with_a_lifetime_of_nan_is_rejected() -> None:
 
 def test_a_token_may_expire_after_the_largest_date() -> None:
     assert TokenSource(lambda: f"e30.{LATE}.x").blocking().expires_at is None
-    # The last number is the last second of the year 9999.
+    # The last number is that of the last second of the year 9999.
     for end in (10**400, float("inf"), 253_402_300_799):
         assert TokenSource(lambda end=end: Token("x", end)).blocking().value.reveal() == "x"
 
@@ -214,7 +214,7 @@ def test_a_token_may_expire_after_the_largest_date() -> None:
 def test_a_token_is_used_for_its_lifetime_although_the_wall_clock_is_set(
     monkeypatch: pytest.MonkeyPatch, set_by: int
 ) -> None:
-    """A time server may correct the clock after the expiry of the token was computed."""
+    """The clock may be corrected after the expiry of the token was computed."""
     today, passed = 1_800_000_000.0, [0]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])
     monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today)
@@ -231,7 +231,7 @@ def test_a_token_is_used_for_its_lifetime_although_the_wall_clock_is_set(
 def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, by: str, final: bool
 ) -> None:
-    """The issuer may be unavailable for minutes: a session that is renewed meanwhile continues."""
+    """The issuer may be unavailable for minutes. A session that has to be renewed in this time continues."""
     today, passed, available = [1_800_000_000.0], [0.0], [Token(SECRET, 1_800_000_000.0 + 3600)]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])
     monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today[0])
@@ -256,7 +256,7 @@ def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     assert [record.getMessage() for record in caplog.records] == [
         "https://idp responds with HTTP 503: the last token is used, which is valid for 1 s more"
     ]
-    passed[0] += 2000  # The wall clock has been set back meanwhile.
+    passed[0] += 2000  # The wall clock has been set back since.
     with pytest.raises(NoToken, match="HTTP 503"):
         ask()
     available.append(Token("y", today[0] + 3600))
@@ -320,7 +320,8 @@ def test_one_thread_of_a_loop_calls_the_provider() -> None:
             streams.perform(GetToken(key, source))
         await asyncio.sleep(0)
         streams.perform(Shut(0))
-        # Names are resolved by the same thread pool as tokens are requested: it has free threads.
+        # The event loop's thread pool still has free threads: tokens must not occupy the threads that resolve
+        # names.
         await asyncio.wait_for(asyncio.to_thread(lambda: None), 60)
         release.set()
         while len(events) < 39:

@@ -1,4 +1,4 @@
-"""Start a new embedded broker for every test."""
+"""Fixtures that start a new embedded broker for every test."""
 
 from __future__ import annotations
 

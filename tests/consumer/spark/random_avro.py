@@ -1,4 +1,4 @@
-"""Random Avro schemas and values written by fastavro. What fastavro rejects must be rejected as well."""
+"""Random Avro schemas and values, written by fastavro. Bytes that fastavro rejects are rejected as well."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNIONS = (["int", "string"], ["null", "int", "string"], ["int", "long"], ["float
 
 
 def kind(node: avro_schema.AvroNode) -> Any:
-    """Return the Arrow type of a schema."""
+    """Return the Arrow type of an Avro schema."""
     match node.kind:
         case "union":
             if node.merged is not None:
@@ -40,7 +40,7 @@ def kind(node: avro_schema.AvroNode) -> Any:
 
 
 def schema(random: Random, names: Any, depth: int = 0) -> Any:
-    """Return a random schema. Types are nested at most four levels deep."""
+    """Return a random Avro schema. Types are nested at most four levels deep."""
     deep = ["record", "array", "map", "union", "nullable"] * 2 if depth < 3 else []
     match random.choice([*SIMPLE, "enum", "fixed", "logical", "decimal", *deep]):
         case "enum":
@@ -69,7 +69,7 @@ def schema(random: Random, names: Any, depth: int = 0) -> Any:
 
 
 def value(random: Random, schema: Any) -> tuple[Any, Any]:
-    """Return a random value of a schema: as fastavro writes it, and as it must be read."""
+    """Return a random value of a schema in two forms: for fastavro to write, and as it must be read."""
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
         picked = random.choice(schema)
@@ -122,7 +122,7 @@ def value(random: Random, schema: Any) -> tuple[Any, Any]:
 
 
 def broken(random: Random, written: bytes) -> bytes:
-    """Return the value with a flipped bit, cut off, or with more bytes."""
+    """Return a malformed copy of an encoded value: with a flipped bit, truncated, or with more bytes."""
     match random.choice(["bit", "cut", "more"]):
         case "bit" if written:
             flipped = bytearray(written)

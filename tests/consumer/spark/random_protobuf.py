@@ -1,4 +1,4 @@
-"""A message with a field of every kind and random values, compared with protobuf's own library."""
+"""A message with fields of every kind and random values, decoded as by protobuf's own library."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def base64(proto: Any) -> str:
 def files() -> Any:
     """Return the descriptors of the messages Inner and Top.
 
-    Inner has the fields a and b. Top has f1 to f32, in turn single and repeated, then messages and maps.
+    The message Inner has the fields a and b. Top has the fields f1 to f32: each scalar type single and
+    repeated, then messages and maps.
     """
     file = descriptor_pb2.FileDescriptorProto(name="f.proto", package="p", syntax="proto3")
     file.dependency.extend(WELL_KNOWN)
@@ -170,7 +171,7 @@ def shown(field: Any, value: Any) -> Any:
 
 
 def expected(message: Any) -> dict[str, Any]:
-    """Return what protobuf's own library reads, as a row."""
+    """Decode a value with protobuf's own library, and return it as a row."""
     row: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
@@ -186,7 +187,7 @@ def expected(message: Any) -> dict[str, Any]:
 
 
 def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
-    """Decode values of Top. Return the rows, and the reasons of bad ones."""
+    """Decode values of Top with the source. Return the rows, and the reasons for those that are bad."""
     target = pa.struct([(field.name, kind(field)) for field in top().fields])
     lanes = Lanes(pa.array(written, pa.binary()))
     column, bad = protobuf._column(lanes, top(), target)
@@ -199,7 +200,7 @@ def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
 
 
 def check(random: Random) -> None:
-    """Check random messages, then the same messages with one malformed."""
+    """Check random messages, then the same messages with one of them malformed."""
     messages = [fill(random, message()()) for _ in range(random.choice([1, 4, 150]))]
     written = [message_.SerializeToString() for message_ in messages]
     rows, bad = decode(written)
@@ -220,7 +221,8 @@ def check(random: Random) -> None:
     except DecodeError:
         assert at in bad
     else:
-        # upb drops a map entry with an unknown field. Java and this source keep it.
+        # Python's library (upb) drops a map entry with an unknown field. Java's library and this source keep
+        # it.
         left_out = {field.field_number for field in UnknownFieldSet(message_)} & {
             field.number for field in top().fields if is_map(field)
         }

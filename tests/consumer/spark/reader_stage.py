@@ -1,4 +1,4 @@
-"""Plan and read batches as Spark does, against the embedded broker, without a JVM."""
+"""Plans and reads batches as Spark does, against the embedded broker, without a JVM."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reader(filled: Filled, /, schema: StructType | None = None, **more: Any) -> 
 
 
 def table(filled: Filled, /, schema: StructType | None = None, **more: Any) -> pa.Table:
-    """Plan and read a batch. The reader is pickled for the executor, as in Spark."""
+    """Plan and read a batch. As in Spark, the reader is pickled for the executor."""
     planned = reader(filled, schema, **more)
     sent = pickle.loads(pickle.dumps(planned))
     batches = [b for p in planned.partitions() for b in sent.read(pickle.loads(pickle.dumps(p)))]
@@ -38,7 +38,7 @@ def table(filled: Filled, /, schema: StructType | None = None, **more: Any) -> p
 
 
 def offsets(filled: Filled, **more: Any) -> list[tuple[int, int, int]]:
-    """Return (partition, first, last) of every run of offsets that a batch reads."""
+    """Return (partition, first, last) for each range of consecutive offsets that a batch reads."""
     columns = table(filled, **more).to_pydict()
     rows = sorted(zip(columns["partition"], columns["offset"], strict=True))
     return [
@@ -56,7 +56,7 @@ def failure(filled: Filled, **more: Any) -> Exception:
 
 
 def read_offsets(planned: KprotoReader, slices: Sequence[InputPartition]) -> list[tuple[int, int]]:
-    """Return (partition, offset) of each record that an action reads by an earlier plan."""
+    """Return (partition, offset) of each record that an action reads by a plan made for an earlier action."""
     sent = pickle.loads(pickle.dumps(planned))
     batches = [batch.to_pydict() for slice_ in slices for batch in sent.read(slice_)]
     return sorted(place for b in batches for place in zip(b["partition"], b["offset"], strict=True))

@@ -14,8 +14,8 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from kproto.records import encode_batch
 from kproto.records.record import Record
 
-# The timestamp at which records begin, in ms. A real broker deletes records that are a week old by their
-# timestamp, a few minutes after they were written.
+# The timestamp of the first record in ms. It is recent, because a real broker deletes records whose timestamp
+# is a week old, a few minutes after they were written.
 HOUR = time.time_ns() // 10**9 // 3600 * 3600_000
 
 
@@ -27,26 +27,26 @@ class Filled:
         self.cluster = Cluster(bootstrap)
 
     def topic(self, name: str, *counts: int) -> None:
-        """Create a topic with one partition per count, and write that many records to each."""
+        """Create a topic with one partition for each count, and write as many records to it."""
         self.cluster.create_topics({name: len(counts)})
         for partition, count in enumerate(counts):
             self.put(name, partition, count)
 
     def put(self, name: str, partition: int, count: int, *, at: int = HOUR) -> None:
-        """Write `count` records whose timestamps are one ms apart, starting with `at`."""
+        """Write `count` records whose timestamps are one ms apart, and start with `at`."""
         if count:
             records = [Record(i, at + i, None, b"%d" % i) for i in range(count)]
             self.cluster.produce(TopicPartition(name, partition), encode_batch(records))
 
     def delete_before(self, partition: TopicPartition, offset: int) -> None:
-        """Delete the start of a log, as retention does."""
+        """Delete the first records of a log, as retention does."""
         entry = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
         topics = [DeleteRecordsTopic(name=partition.topic, partitions=[entry])]
         node = ("leader", partition.topic, partition.partition)
         self.cluster.request(DeleteRecordsRequest(topics=topics, timeout_ms=1000), node)
 
     def options(self, **more: str | int) -> dict[str, str]:
-        """Return options that read the topic "t", and `more`. `_` in a name stands for a dot."""
+        """Return options that read the topic "t", with the options `more`. `_` in a name stands for a dot."""
         options: dict[str, str] = {name.replace("_", "."): str(value) for name, value in more.items()}
         if not {"subscribe", "subscribePattern", "assign"} & options.keys():
             options["subscribe"] = "t"
@@ -54,7 +54,7 @@ class Filled:
 
 
 def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return runs of consecutive numbers as (first, last), to compare many offsets briefly."""
+    """Return ranges of consecutive numbers as (first, last), to compare many offsets briefly."""
     result: list[tuple[int, int]] = []
     for number in numbers:
         if result and result[-1][1] == number - 1:

@@ -1,4 +1,4 @@
-"""One run of a streaming query, called in the same order as Spark does."""
+"""Runs a streaming query: the methods of the reader are called in the same order as in Spark."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ class Run:
         self.at: Offset = self.reader.initialOffset() if start is None else start
 
     def poll(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> Offset | None:
-        """Request the next end after enough seconds to see new topics. Return None if nothing changed."""
+        """Request the next end, after enough seconds to detect new topics. Return None if nothing has
+        changed.
+        """
         self.now += later
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
         return None if json.dumps(end) == json.dumps(self.at) else json.loads(json.dumps(end))
 
     def batch(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> dict[str, list[int]] | None:
-        """Plan and read the next batch. Return the offsets per partition, or None without a batch."""
+        """Plan and read the next batch. Return the offsets of each partition, or None without a batch."""
         end = self.poll(limit, later=later)
         if end is None:
             return None
@@ -42,7 +44,7 @@ class Run:
         return rows
 
     def rows(self, start: Offset, end: Offset) -> dict[str, list[int]]:
-        """Return the offsets that a batch reads of each partition."""
+        """Return the offsets that a batch reads in each partition."""
         offsets: dict[str, list[int]] = {}
         for partition in self.reader.partitions(start, end):
             for batch in pickle.loads(pickle.dumps(self.reader)).read(partition):

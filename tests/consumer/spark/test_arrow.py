@@ -1,4 +1,4 @@
-"""Which parts of a fetch response are decoded, and where reading continues."""
+"""Which parts of a fetch response are decoded, and the offset at which reading continues."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_an_incomplete_batch_does_not_advance_the_offset() -> None:
 
 
 def sizes(*encoded: bytes) -> list[int]:
-    """Return the number of batches in each piece. Together the pieces must equal the input."""
+    """Return the number of batches in each piece. Check that the pieces together equal the input."""
     pieces = [piece for piece, _ in split_compressed(b"".join(encoded))]
     assert b"".join(pieces) == b"".join(encoded)
     return [len(list(batches(piece))) for piece in pieces]
 
 
 def test_compressed_batches_are_decompressed_in_pieces() -> None:
-    """The memory for decompressed data must not grow with the fetch."""
+    """The memory for decompressed data must not grow with the size of the fetch."""
     many = [Record(n, 0, None, b"the same again" * 9) for n in range(ROWS // 4)]
     large = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES // 3))]
     huge = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES * 2))]
@@ -74,11 +74,11 @@ def test_an_error_in_a_batch_names_partition_offsets_and_remedy() -> None:
         list(builder.batches(bytes(broken), (), 40))
 
 
-# Transactions ------------------------------------------------------------------------------------------
+# ---- transactions
 
 
 def transactional(records: list[Record], producer_id: int, **more: Any) -> bytes:
-    """Encode records of a transaction."""
+    """Encode a batch of records of a transaction."""
     return encode_batch(
         records, base_offset=records[0].offset, producer_id=producer_id, is_transactional=True, **more
     )

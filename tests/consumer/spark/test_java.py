@@ -1,4 +1,4 @@
-"""Which Java starts Spark, on machines with a suitable one, an old one or none."""
+"""The choice of the Java that runs Spark, on machines with a suitable one, an old one or none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ MODULE = "--add-modules=jdk.incubator.vector"
 
 
 def fake(folder: Path, version: str) -> Path:
-    """Write a `java` that prints its version for ``-version``, and otherwise its arguments, one per line."""
+    """Write a script `java` that prints a version for ``-version``, and otherwise its arguments, one in each
+    line.
+    """
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     says = f"""openjdk version "{version}" 2026-01-01"""

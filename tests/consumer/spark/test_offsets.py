@@ -42,7 +42,7 @@ def view(ends: dict[TopicPartition, int], **ids: str) -> View:
     return View(ends, ids or {"a": "id-a"})
 
 
-# JSON -------------------------------------------------------------------------------------------------------
+# ---- JSON
 
 
 @given(positions, positions, positions)
@@ -70,7 +70,7 @@ def test_partitions_are_in_order_of_number_not_of_text() -> None:
 
 
 def test_other_readers_of_the_json_see_only_kafkas_form() -> None:
-    """Tools that read a query's progress expect topic -> partition -> offset."""
+    """Tools that read a query's progress expect JSON that maps topics to partitions and offsets."""
     offsets = Offsets({A0: 9, B0: 3}, {"a": "id-a", "b": "id-b"}, {A0: 2})
     pairs = {
         (topic, int(partition)): int(offset)
@@ -86,7 +86,7 @@ def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
 
 
 def test_a_new_query_differs_from_one_without_partitions() -> None:
-    """For a query without partitions Spark's own source writes ``{}``."""
+    """Spark's own source writes ``{}`` for a query without partitions."""
     assert Offsets.from_json(Offsets().to_json()) == Offsets()
     assert Offsets().new
     begun = Offsets(begun=True)
@@ -111,7 +111,7 @@ def test_invalid_checkpoint_offsets_raise_with_a_remedy(broken: object) -> None:
         Offsets.from_json(broken)
 
 
-# Changes on the cluster --------------------------------------------------------------------------------
+# ---- changes in the cluster
 
 
 def test_logs_that_only_grew_have_no_changes() -> None:
@@ -176,7 +176,7 @@ def test_without_topic_ids_only_offsets_are_compared() -> None:
     assert changes.losses == ()
 
 
-# The end of the next batch -------------------------------------------------------------------------------
+# ---- the end of the next batch
 
 
 def test_without_new_records_the_end_is_the_start_itself() -> None:
@@ -305,7 +305,7 @@ def test_a_start_that_lacks_a_partition_of_the_end_is_rejected() -> None:
         ranges(Offsets(), Offsets({A0: 5}))
 
 
-# Sharing a limit ----------------------------------------------------------------------------------
+# ---- sharing a limit
 
 
 @given(backlogs, st.integers(1, 50_000))
@@ -320,7 +320,8 @@ def test_shares_add_up_to_the_limit_and_none_exceeds_its_backlog(
 @pytest.mark.parametrize(
     ("limit", "sizes", "shared"),
     [
-        (10, (101, 11, 1), (8, 1, 1)),  # From the test "maxOffsetsPerTrigger" of KafkaMicroBatchSourceSuite.
+        # The numbers are those of the test "maxOffsetsPerTrigger" in KafkaMicroBatchSourceSuite.
+        (10, (101, 11, 1), (8, 1, 1)),
         (10, (93, 10), (9, 1)),
         (5, (7, 3), (3, 1)),  # 3.5 and 1.5 are rounded down, as in Spark 4.2.
         (2, (9, 9, 9), (1, 1, 1)),
@@ -349,7 +350,7 @@ def test_a_share_differs_from_the_exact_proportion_by_less_than_one(
         assert all(abs(n - exact[p]) < 1 for p, n in share(limit, backlog).items())
 
 
-# minOffsetsPerTrigger and maxTriggerDelay --------------------------------------------------------
+# ---- minOffsetsPerTrigger and maxTriggerDelay
 
 
 def test_the_first_batch_of_a_run_does_not_wait() -> None:
@@ -369,7 +370,7 @@ def test_without_min_offsets_no_batch_waits() -> None:
     assert not should_wait(0, None, 0, 1_000)
 
 
-# Splitting ranges ---------------------------------------------------------------------------------
+# ---- splitting ranges
 
 pieces = st.lists(
     st.builds(Range, st.just("a"), st.integers(0, 9), st.just(3), st.integers(3, 500)), max_size=6
@@ -410,7 +411,7 @@ def test_without_limits_ranges_are_not_split() -> None:
     assert split(whole) == whole
 
 
-# Starts outside of their logs --------------------------------------------------------------------
+# ---- starts outside of their logs
 
 
 def test_a_start_at_either_edge_of_its_log_is_inside() -> None:
@@ -424,7 +425,7 @@ def test_a_start_outside_of_its_log_is_a_loss_and_moved_to_the_edge(start: int, 
     assert clamp_starts("startingOffsets", {A0: start}, {A0: 3}, {A0: 9}) == ({A0: moved}, [loss])
 
 
-# Batches ------------------------------------------------------------------------------------------
+# ---- batches
 
 
 def test_a_batch_reads_from_its_start_to_its_end() -> None:
@@ -449,7 +450,7 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """Only an explicit offset requires that its records exist."""
+    """Records at an explicit offset must exist; a start or end that was looked up may have moved."""
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])
     assert batch_ranges({A0: 10}, {A0: 9}, {A0: 0}, {A0: 9}, {}) == ([], [])

@@ -1,4 +1,4 @@
-"""Parsing of the options of format("kproto"), and the errors for wrong ones."""
+"""Parsing of the options of format("kproto"), and the errors for invalid options."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_options_added_by_spark_are_accepted() -> None:
     assert options(checkpointLocation="/somewhere", path="x", queryName="q").choice == Topics(("flights",))
 
 
-# Topics ---------------------------------------------------------------------------------------------
+# ---- topics
 
 
 def test_blanks_around_the_commas_of_subscribe_are_trimmed() -> None:
@@ -136,7 +136,7 @@ def test_reading_without_any_topic_is_rejected() -> None:
         parse({"kafka.bootstrap.servers": "a:1"}).for_batch()
 
 
-# Bounds -------------------------------------------------------------------------------------------
+# ---- bounds
 
 
 def test_without_a_starting_option_the_start_is_none() -> None:
@@ -217,7 +217,7 @@ def test_endings_are_read_like_starts() -> None:
     assert options(endingTimestamp="60").ending == GlobalTimestamp(60)
 
 
-# Batches, streams and sinks ------------------------------------------------------------------------
+# ---- batches, streams and sinks
 
 
 @pytest.mark.parametrize("offsets", ['{"flights": {"0": -1}}', '{"flights": "latest"}', "latest"])
@@ -332,7 +332,7 @@ def test_progress_tracking_options_are_accepted_and_have_no_effect(name: str) ->
 
 
 def test_a_table_is_rejected_on_creation_and_on_read() -> None:
-    """Spark creates a table with its provider among the options, and reads it without any options."""
+    """Spark creates a table with the provider as an option, and reads the table without any options."""
     assert "CREATE TEMPORARY VIEW" in error_of(provider="kproto")
     with pytest.raises(
         ConfigError, match=r"no options were passed\. Spark does not keep the options of a table"
@@ -340,7 +340,7 @@ def test_a_table_is_rejected_on_creation_and_on_read() -> None:
         parse({})
 
 
-# Values ---------------------------------------------------------------------------------------------
+# ---- values
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_the_defaults_equal_those_of_sparks_own_source() -> None:
     assert parsed.commit_group_id is None
 
 
-# kafka.* ----------------------------------------------------------------------------------------------
+# ---- kafka.*
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_client_options_are_read_to_their_types() -> None:
     assert client == {"fetch.max.bytes": 1000, "check.crcs": False, "acks": "all"}
 
 
-# Options of other formats and clients ---------------------------------------------------------------
+# ---- options of other formats and clients
 
 
 @pytest.mark.parametrize("name", ["bootstrap.servers", "group.id", "max.request.size"])

@@ -1,4 +1,6 @@
-"""Lag and log lines computed from a progress. tests/conformance compares them with Spark's own."""
+"""The lag and the log lines that are computed from a query's progress. tests/conformance compares them with
+Spark's own.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def progress(
     speed: float = 20.0,
     name: Any = "etl",
 ) -> dict[str, Any]:
-    """Return a progress as Spark's `lastProgress`, with one source."""
+    """Return a progress with one source, in the form of Spark's `lastProgress`."""
     source = {
         "startOffset": start,
         "endOffset": end,

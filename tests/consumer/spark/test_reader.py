@@ -1,4 +1,4 @@
-"""What a batch reads: the reader is called as Spark does, against the embedded broker, without a JVM."""
+"""The records that a batch reads: the reader is called as in Spark, with the embedded broker and no JVM."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kproto.records.record import Record
 from tests.consumer.spark.reader_stage import T0, failure, offsets, read_offsets, reader, table
 from tests.consumer.spark.stage import HOUR, Filled
 
-# Columns -----------------------------------------------------------------------------------------------
+# ---- columns
 
 
 def test_every_column_equals_the_produced_record(filled: Filled) -> None:
@@ -102,7 +102,7 @@ def test_an_unknown_column_or_another_type_is_rejected(
     ],
 )
 def test_an_unusable_schema_is_rejected(filled: Filled, schema: StructType, why: str) -> None:
-    """Arrow cannot represent rows without columns: they would silently disappear."""
+    """Arrow cannot represent rows without columns: the rows would silently disappear."""
     with pytest.raises(ConfigError, match=why):
         checked(schema, parse(filled.options(includeHeaders="true")))
 
@@ -113,7 +113,7 @@ def test_columns_present_in_every_record_may_be_not_null(filled: Filled) -> None
     assert table(filled, schema).to_pydict() == {"offset": [0, 1], "topic": ["t", "t"]}
 
 
-# Bounds -----------------------------------------------------------------------------------------------
+# ---- bounds
 
 
 def test_without_bounds_all_records_are_read(filled: Filled) -> None:
@@ -183,7 +183,7 @@ def test_a_start_after_the_end_of_the_log_is_data_loss_or_reads_nothing(filled: 
 def test_records_deleted_since_the_plan_are_skipped_with_a_warning(
     filled: Filled, pieces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One batch contains both deleted and remaining records."""
+    """One record batch contains both deleted and remaining records."""
     filled.topic("t", 30)
     planned = reader(filled, failOnDataLoss="false", minPartitions=pieces, startingOffsets='{"t": {"0": 0}}')
     slices = planned.partitions()
@@ -204,9 +204,9 @@ def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, pieces: int) -> None:
-    """Spark reuses the plan for a second action or for a stream's next batch.
+    """Spark reuses the plan of a batch for a second action, or for the next micro-batch of a stream.
 
-    Spark's own source looks up the ends when the rows are read.
+    Spark's own source determines the ends of the logs when the rows are read.
     """
     filled.topic("t", 4, 0)
     planned = reader(filled, minPartitions=pieces)
@@ -276,7 +276,7 @@ def test_a_timestamp_outside_of_sparks_range_raises_with_a_remedy(filled: Filled
     assert table(filled, StructType().add("value", "binary"))["value"].to_pylist() == [b"a", b"b"]
 
 
-# Slices -----------------------------------------------------------------------------------------------
+# ---- slices
 
 
 def test_slices_cover_each_offset_once(filled: Filled) -> None:
@@ -328,7 +328,7 @@ def test_compressed_records_are_read(filled: Filled, codec: str) -> None:
     assert table(filled)["value"].to_pylist() == [b"x" * 100] * 500
 
 
-# Waiting -----------------------------------------------------------------------------------------------
+# ---- waiting
 
 
 def test_an_offset_that_is_never_written_times_out(filled: Filled) -> None:
@@ -369,12 +369,12 @@ def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -
         before = calls()
         for _ in range(5):
             filled.cluster.fetch(at)
-        assert calls() <= before + 1  # The last call may still be referenced.
+        assert calls() <= before + 1  # The arguments of the last call may still be referenced.
     finally:
         gc.enable()
 
 
-# In a worker process of Spark ------------------------------------------------------------------------
+# ---- in a worker process of Spark
 
 
 @pytest.fixture

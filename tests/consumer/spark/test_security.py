@@ -30,14 +30,14 @@ JAAS = f'{MODULE} required username="alice" password="{PASSWORD}";'
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Create certificates for the broker and its clients."""
+    """Certificates for the broker and its clients."""
     pytest.importorskip("trustme")
     return certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
 def bootstrap(files: Certificates) -> Iterator[str]:
-    """Start a broker that requires TLS and SCRAM. Yield its address."""
+    """Start a broker that requires TLS and SCRAM, and yield its address."""
     with running(
         {"t": 1}, listen=["SASL_SSL://127.0.0.1:0"], users={"alice": PASSWORD}, tls=files.context()
     ) as server:
@@ -45,7 +45,7 @@ def bootstrap(files: Certificates) -> Iterator[str]:
 
 
 def given(bootstrap: str, files: Certificates, **more: str) -> dict[str, str]:
-    """Return options as for Spark's own source. `_` in a name stands for a dot."""
+    """Return options in the form of Spark's own source. `_` in a name stands for a dot."""
     return {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": "t",

@@ -35,7 +35,7 @@ def spark(python: str, path: str | None) -> Any:
 def test_a_workers_python_without_kproto_causes_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Simulate an installed kproto, next to the other packages of this Python."""
+    """Make kproto appear to be installed, next to the other packages of this Python."""
     bare = tmp_path / "bare"
     bare.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
     bare.chmod(0o755)
@@ -46,7 +46,7 @@ def test_a_workers_python_without_kproto_causes_a_warning(
 
 @pytest.mark.parametrize("refusal", ["DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
 def test_registering_the_source_again_is_not_an_error(refusal: str) -> None:
-    """Spark 4.0 finds the source by `pyspark_kproto`, and registering it again raises."""
+    """Spark 4.0 finds the source through `pyspark_kproto`, and raises an error if it is registered again."""
 
     def refuse(source: object) -> None:
         raise AnalysisException(f"[{refusal}] 'kproto'")
@@ -80,7 +80,9 @@ def test_an_existing_session_warns_about_differing_settings() -> None:
 def test_a_worker_whose_connection_closed_ends_silently(
     daemon: str, imported: str, is_printed: bool, tmp_path: Path
 ) -> None:
-    """The worker is forked by the daemon and closed as Spark does. Spark's own daemon prints a traceback."""
+    """The daemon forks the worker, and the connection is closed, as in Spark. Spark's own daemon would print
+    a traceback.
+    """
     (tmp_path / "pyspark_work.py").write_text(
         f"import {imported}\n\n\ndef main(door, rows):\n    door.read()\n    rows.write(b'rows')\n"
     )

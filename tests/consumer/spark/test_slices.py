@@ -1,4 +1,4 @@
-"""Which action a batch was planned for, according to the properties of Spark's tasks."""
+"""The action for which a batch was planned, according to the properties of Spark's tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.consumer.spark.stage import Filled
 
 @pytest.fixture
 def action() -> Iterator[Callable[..., None]]:
-    """Make this process run a task, as Spark's worker does. Yield a function that sets its action."""
+    """Make this process run a task as Spark's worker does. Yield a function that sets the task's action."""
     before, TaskContext._taskContext = TaskContext._taskContext, None
     context: Any = TaskContext._getOrCreate()
 

@@ -1,4 +1,4 @@
-"""What a stream reads next: the reader is called as Spark does, against the embedded broker. No JVM."""
+"""The records that a stream reads next: the reader is called as in Spark, with the embedded broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.consumer.spark.stream_stage import Offset, Run
 T1 = TopicPartition("t", 1)
 
 
-# Where a query begins -------------------------------------------------------------------------------
+# ---- where a query begins
 
 
 def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) -> None:
@@ -37,7 +37,7 @@ def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) 
 
 @pytest.mark.parametrize("begins", ["earliest", '{"t": {"0": 0}}'])
 def test_the_start_of_a_query_is_kept_even_if_nothing_was_read(filled: Filled, begins: str) -> None:
-    """As in Spark's own source, options that change before the first record have no effect."""
+    """Options that change before the first record have no effect, as in Spark's own source."""
     filled.topic("t", 0)
     first = Run(filled, startingOffsets=begins)
     assert first.batch() == {}
@@ -181,7 +181,8 @@ def test_a_query_waits_a_moment_for_a_new_topic(filled: Filled) -> None:
     creation = threading.Timer(PAUSE_S * 1.5, filled.topic, ["t", 1])
     creation.start()
     try:
-        Run(filled, startingOffsets="earliest").poll()  # It raises UnknownTopic if it does not wait.
+        # This raises UnknownTopic if the reader does not wait.
+        Run(filled, startingOffsets="earliest").poll()
     finally:
         creation.join()
 
@@ -229,7 +230,7 @@ def test_a_pattern_may_match_anywhere_in_a_name_as_in_sparks_own_source(
     assert run.batch() == {f"{name}-0": [0] for name in read}
 
 
-# New topics and partitions ---------------------------------------------------------------------------
+# ---- new topics and partitions
 
 
 def test_partitions_added_later_are_read_from_their_start(filled: Filled) -> None:
@@ -274,7 +275,9 @@ def test_after_all_topics_were_deleted_new_ones_are_read_from_their_start(
 
 
 def trimmed(filled: Filled, fail: str) -> Run:
-    """Return a query that finds a new partition. The first two of its five records were deleted."""
+    """Return a query that detects a new partition. The first two of the partition's five records were
+    deleted.
+    """
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest", failOnDataLoss=fail)
     run.batch()
@@ -313,7 +316,7 @@ def test_a_resumed_query_reads_records_added_between_its_runs(filled: Filled) ->
     assert Run(filled, first.at, subscribePattern="t.*").batch() == {"t-0": [1], "t2-0": [0, 1]}
 
 
-# Limits ----------------------------------------------------------------------------------------------
+# ---- limits
 
 
 def test_the_limit_is_shared_in_proportion(filled: Filled) -> None:
@@ -397,7 +400,9 @@ def test_ranges_are_split_as_the_options_say(filled: Filled) -> None:
 
 
 def test_records_and_partitions_added_before_a_call_are_included(filled: Filled) -> None:
-    """``processAllAvailable()`` relies on this."""
+    """``processAllAvailable()`` relies on records and partitions that were added before a call being
+    included.
+    """
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
@@ -441,7 +446,7 @@ def test_the_latest_ends_are_reported(filled: Filled) -> None:
     assert run.reader.reportLatestOffset() == {"t": {"0": 9, "1": 2}}
 
 
-# trigger(availableNow=True) ------------------------------------------------------------------------
+# ---- trigger(availableNow=True)
 
 
 def test_available_now_leaves_later_records_to_the_next_run(filled: Filled) -> None:
@@ -461,7 +466,9 @@ def test_available_now_leaves_later_records_to_the_next_run(filled: Filled) -> N
 
 @pytest.mark.rule("I20")
 def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
-    """This holds for any records written in between, to any partition, and for any limit."""
+    """The claim holds for any records that are written between the batches, to any partition, and for any
+    limit.
+    """
     filled.topic("t", 3, 2)
     run = Run(filled, startingOffsets="earliest")
     random = Random(1)

@@ -1,4 +1,4 @@
-"""Decoded keys and values: what each format reads, and how malformed values are treated."""
+"""Decoded keys and values: the rows of each format, and the treatment of malformed values."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_keys_are_decoded_like_values() -> None:
     assert [row["key"] for row in rows] == ["JFK", None]
 
 
-# ---- Avro: fastavro writes what is read here
+# ---- Avro: values written by fastavro
 
 OLD = {
     "type": "record",
@@ -350,7 +350,7 @@ def test_each_writer_schema_is_requested_once_from_the_registry() -> None:
 
 @pytest.mark.parametrize("reads", ["reader", "streamReader"])
 def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
-    """A new version of a schema may lack a field. It must not fail the running query."""
+    """A new version of a schema may lack a field. The new version must not make the running query fail."""
     pytest.importorskip("fastavro")
     latest, new = "/subjects/t-value/versions/latest", {"schema": json.dumps(NEW)}
     answers = {latest: new, "/schemas/ids/2": new}
@@ -364,7 +364,7 @@ def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
         answers[latest] = {"schema": json.dumps({**NEW, "fields": fields})}
         planned = pickle.loads(pickle.dumps(getattr(sent, reads)(schema(kind, options))))
         written = [wired(2, encoded) for encoded in avro(NEW, {"id": 5, "dest": "SFO", "seats": 2})]
-        for _ in range(2):  # Two tasks of the query.
+        for _ in range(2):  # These are two tasks of the query.
             rows = decoded(written, kind, options, formats=planned.options.formats)
     assert values(rows) == [{"dest": "SFO", "id": 5, "seats": 2}]
     assert requests.count(latest) == 1
@@ -445,7 +445,7 @@ def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
 
 
 def test_missing_parts_of_a_map_entry_have_their_default() -> None:
-    """A missing message is empty, as in protobuf's own library, and not null."""
+    """A missing message is empty and not null, as in protobuf's own library."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 
@@ -464,10 +464,10 @@ def test_missing_parts_of_a_map_entry_have_their_default() -> None:
 
 
 def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None:
-    """A map entry with unknown fields is kept, as by Java's library.
+    """A map entry with unknown fields is kept, as in Java's library.
 
-    Python's own library (upb) drops it from the map. The behaviour of Java was checked with its
-    DynamicMessage.
+    Python's own library (upb) drops the entry from the map. The behaviour of Java's library was checked with
+    its DynamicMessage.
     """
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
@@ -478,7 +478,7 @@ def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None
 
 
 def test_a_number_of_ten_bytes_keeps_its_lowest_64_bits() -> None:
-    """Protobuf's own library and Java's do the same."""
+    """Protobuf's own library for Python and that for Java return the same number."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 

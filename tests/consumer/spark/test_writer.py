@@ -1,4 +1,6 @@
-"""How rows become records: the writer is called as Spark does, against the embedded broker, without a JVM."""
+"""How rows are written as records: the writer is called as in Spark, against the embedded broker, without a
+JVM.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,18 @@ PLAIN = StructType([StructField("value", StringType())])
 
 
 def plain() -> StructType:
-    """Return a new schema, because `add` changes the schema on which it is called."""
+    """Return a new schema object, because `add` changes the schema on which it is called."""
     return StructType().add("value", "string")
 
 
 def sink(filled: Filled, **more: str) -> dict[str, str]:
-    """Return options that write. `_` in a name stands for a dot."""
+    """Return options of a sink. `_` in a name stands for a dot."""
     options = {name.replace("_", "."): value for name, value in more.items()}
     return {"kafka.bootstrap.servers": filled.bootstrap, **options}
 
 
 def write(filled: Filled, schema: StructType, values: list[dict[str, Any]], **more: str) -> None:
-    """Write the rows of one task. The writer is pickled for the executor, as in Spark."""
+    """Write the rows of one task. As in Spark, the writer is pickled for the executor."""
     writer = pickle.loads(pickle.dumps(KprotoWriter(schema, parse(sink(filled, **more)), False)))
     arrow = to_arrow_schema(schema, timezone="UTC")
     writer.write(iter([pa.RecordBatch.from_pylist(values, arrow)]))
@@ -245,19 +247,19 @@ def test_a_stream_writes_in_every_output_mode(filled: Filled) -> None:
     assert len(records(filled, "t")) == 1
 
 
-# Exactly once ----------------------------------------------------------------------------------------
+# ---- exactly once
 
 
 @pytest.fixture
 def context() -> Iterator[Any]:
-    """Create a task as Spark's worker does."""
+    """Create a task context as Spark's worker does."""
     before, TaskContext._taskContext = TaskContext._taskContext, None
     yield TaskContext._getOrCreate()
     TaskContext._taskContext = before
 
 
 def stream_write(filled: Filled, rows: int = 1, **more: str) -> None:
-    """Run a task that writes this many rows. Each row is a separate batch."""
+    """Run a task that writes this number of rows. Each row is a separate batch."""
     writer = KprotoStreamWriter(PLAIN, parse(sink(filled, topic="t", **more)), False)
     batch = pa.RecordBatch.from_pylist([{"value": "a"}], to_arrow_schema(PLAIN, timezone="UTC"))
     writer.write(iter([batch] * rows))
@@ -276,7 +278,7 @@ def test_a_repeated_task_writes_its_rows_only_once(filled: Filled, context: Any)
 def test_a_repeated_task_with_other_rows_causes_a_warning(
     filled: Filled, context: Any, rows: int, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A query was killed within a batch, and continues with another minPartitions."""
+    """The query was killed within a batch, and continues with another value of minPartitions."""
     filled.topic("t", 0)
     context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
     for count in (3, rows):
@@ -333,7 +335,7 @@ def test_reading_rejects_transactional_id_prefix() -> None:
         options.for_batch()
 
 
-# Rejected before anything is written ------------------------------------------------------------
+# ---- rejected before anything is written
 
 
 def test_overwriting_is_rejected() -> None:

@@ -1,4 +1,4 @@
-"""Encode values as on the wire, and decode them with the source, without a JVM."""
+"""Encodes values as on the wire, and decodes them with the source, without a JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
 
 def schema(kind: Any, options: dict[str, str], column: str = "value") -> StructType:
-    """Return the schema that Spark passes: the column `column` of this type, offset and _error."""
+    """Return the schema that Spark passes: the column `column` of this type, `offset` and `_error`."""
     fields = StructType().add(column, kind).add("offset", COLUMNS["offset"])
     error = [field for field in full_schema(parse({**SERVERS, **options})).fields if field.name == "_error"]
     return StructType([*fields.fields, *error])
@@ -38,7 +38,7 @@ def decoded(
     column: str = "value",
     formats: Sequence[ColumnFormat] = (),
 ) -> list[dict[str, Any]]:
-    """Return the rows of a batch of these values or keys. `formats` replaces the formats of the options."""
+    """Return the rows of a batch with these values or keys. `formats` replaces the formats in the options."""
     rows = [Record(n, 0, value if column == "key" else b"", value) for n, value in enumerate(values)]
     parsed = parse({**SERVERS, **options})
     builder = Builder(
@@ -63,13 +63,13 @@ def avro(schema: Any, *values: Any) -> list[bytes]:
 
 
 def wired(number: int, value: bytes) -> bytes:
-    """Add the header of Confluent's wire format."""
+    """Return the value with the header of Confluent's wire format."""
     return b"\0" + number.to_bytes(4, "big") + value
 
 
 @contextmanager
 def registry(answers: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Run a registry with these answers by path. Yield its address and the requests that it received."""
+    """Run a registry that answers each path as given. Yield its address and the requests that it received."""
     requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Run a plan of the admin client with prepared responses."""
+"""Runs a plan of the admin client with prepared responses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def known() -> ClusterView:
 
 
 def play(plan: Plan[Any], *responses: Message | Exception) -> tuple[Any, list[str]]:
-    """Return the plan's result and its log: the requests it sent and the reasons it paused for.
+    """Run a plan, and return its result and its log: the requests that it sent, and the reasons for its
+    pauses.
 
     The result is "resting" if the plan pauses when no response remains.
     """

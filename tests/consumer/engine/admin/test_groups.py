@@ -110,7 +110,7 @@ def test_asyncio_has_the_same_methods(server: Server) -> None:
     asyncio.run(story())
 
 
-# ---- plans, answered by hand
+# ---- plans with prepared responses
 
 
 def brokers(*nodes: int) -> MetadataResponse:

@@ -64,7 +64,7 @@ def test_an_offset_fetch_response_without_a_partition_is_retried() -> None:
 def test_the_coordinator_is_looked_up_again_only_after_not_coordinator(
     code: ErrorCode, found_again: list[Message]
 ) -> None:
-    """As in Java, the request is sent again while the coordinator is still loading."""
+    """The request is sent again while the coordinator is still loading, as in Java."""
     plan = offset_plans.committed_offsets(known(), "g", [P0], clock)
     response = OffsetFetchResponse(
         groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)]
@@ -195,7 +195,7 @@ def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request()
 
 
 def test_a_cached_authorization_error_is_checked_again() -> None:
-    """The permission may have been granted in the meantime, so the next call sends the request again."""
+    """The permission may have been granted since the error, so the next call sends the request again."""
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert play(cluster_plans.leader_of(view, P0, clock), CLUSTER) == (1, ["Metadata"])
@@ -222,7 +222,7 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
     ],
 )
 def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
-    """After a timeout the topic may or may not be deleted, so the error is raised."""
+    """After a timeout it is unknown whether the topic is deleted, so the error is raised."""
     plan = topic_plans.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, delete_response(code)) == (
         None,
@@ -250,7 +250,7 @@ def list_offsets_response(*offsets: int, topic: str = "t") -> ListOffsetsRespons
 def test_a_list_offsets_response_without_the_offset_is_retried(
     answer: ListOffsetsResponse, place: str
 ) -> None:
-    """Regression: the lag of such a group seemed to be zero."""
+    """Regression: the lag of a group seemed to be zero after a response without its offset."""
     plan = record_plans.list_offsets(
         known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000
     )

@@ -1,4 +1,4 @@
-"""The runner of plans, without a network: backoff, deadlines, errors, close."""
+"""The runner of plans, without a network: backoff, deadlines, errors, and close."""
 
 from __future__ import annotations
 

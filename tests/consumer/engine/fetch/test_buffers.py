@@ -133,7 +133,7 @@ def test_columns_return_records_before_a_corrupt_batch_and_then_the_error() -> N
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_unreadable_marker_is_raised_after_the_records_before_it(columns: bool) -> None:
-    """Regression: the marker counted as a commit, so that the producer's next records were skipped."""
+    """Regression: an unreadable marker counted as a commit, and the producer's next records were skipped."""
     transactional: dict[str, Any] = {"producer_id": 7, "is_transactional": True}
     data = (
         batch(0, 1)
@@ -173,7 +173,7 @@ def read_offsets(fetch: CompletedFetch, columns: bool, limit: int) -> list[int]:
 def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
     how: str, count: int, limit: int, columns: bool
 ) -> None:
-    """Regression: the records were returned twice, and the position moved back."""
+    """Regression: the records of the batch were returned twice, and the position moved back."""
     if columns:
         pytest.importorskip("pyarrow")
     first, second = {
@@ -197,7 +197,7 @@ def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
 
 
 def test_a_batch_out_of_order_before_the_position_is_raised_at_once() -> None:
-    """Otherwise the fetch would return no record, and would be repeated without end."""
+    """If the batch were skipped, the fetch would return no record, and would be repeated without end."""
     with pytest.raises(RecordError, match="begins with 2 comes after 4"):
         chunk(span(0, 5) + span(2, 30), 10)
 
@@ -214,7 +214,7 @@ def test_old_messages_out_of_order_are_raised() -> None:
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("count", [10, 1500])
 def test_records_after_the_last_offset_of_their_batch_are_not_returned(count: int, columns: bool) -> None:
-    """Otherwise the next fetch would start after that offset, and return the records again."""
+    """The next fetch starts after the last offset of the batch, and would return records beyond it again."""
     if columns:
         pytest.importorskip("pyarrow")
     torn = bytearray(span(5, 5 + count))
@@ -307,11 +307,11 @@ def test_columns_return_records_before_the_largest_offset() -> None:
     assert fetch.position == 2
 
 
-# ---- views into one response
+# ---- views of one response
 
 
 def response_views(*fields: bytes) -> list[memoryview]:
-    """Return views into one buffer, as the records of a fetch response are."""
+    """Return views of one buffer, like the records of a fetch response."""
     body, views, at = bytearray(b"head".join(fields)), [], 0
     for field in fields:
         views.append(memoryview(body)[at : at + len(field)])

@@ -1,5 +1,5 @@
-"""Reading from followers (KIP-392): when the client follows the leader's preferred replica, and when it
-returns.
+"""Reading from followers (KIP-392): when the client reads from the leader's preferred replica, and when it
+returns to the leader.
 
 The engine runs in virtual time against the embedded broker. Each broker can serve fetches of the other's
 partitions.
@@ -29,8 +29,8 @@ LEADER, FOLLOWER = 1, 2
 
 
 class FollowerWorld:
-    """A world whose leader of `t-0` sends clients with a rack to `follower`. The follower answers fetches
-    with the error `refuses`.
+    """A world in which the leader of `t-0` directs clients with a rack to `follower`. The follower answers
+    fetches with the error `refuses`.
     """
 
     def __init__(self, refuses: ErrorCode = ErrorCode.NONE, *, follower: int = FOLLOWER) -> None:
@@ -90,8 +90,8 @@ def test_a_consumer_with_a_rack_reads_from_the_follower() -> None:
 
 @pytest.mark.parametrize("fault", ["refuse", "stall", "drop"])
 def test_an_unreachable_follower_does_not_stop_reading(fault: str) -> None:
-    """A firewall between client and follower, which no broker sees: the leader keeps sending the client
-    there.
+    """A firewall separates the client from the follower. The brokers do not notice it, and the leader keeps
+    directing the client to the follower.
     """
     near = FollowerWorld()
     near.world.fault(fault, None, FOLLOWER)
@@ -151,8 +151,8 @@ def test_the_leader_serves_a_client_whose_preferred_replica_is_unknown() -> None
 
 @pytest.mark.rule("M179")
 def test_the_leader_is_asked_again_after_metadata_max_age_ms() -> None:
-    """The client returns even without new records: a follower that fell behind would otherwise delay reading
-    for twice as long.
+    """The client returns to the leader even without new records, because a follower that has fallen behind
+    would otherwise delay reading for twice as long.
     """
     near = FollowerWorld()
     a = near.start_reader(metadata_max_age_ms=20_000)

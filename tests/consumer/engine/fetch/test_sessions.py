@@ -20,7 +20,7 @@ def new_target(offset: int = 0, topic_id: UUID = A) -> FetchTarget:
 def next_request(
     session: FetchSessionHandler, targets: dict[int, FetchTarget], version: int = VERSION
 ) -> FetchRequest:
-    """Return the next fetch request for these targets."""
+    """Return the session's next fetch request for these targets."""
     for partition in [partition for partition in session.targets if partition.partition not in targets]:
         session.forget(partition)
     for index, target in targets.items():

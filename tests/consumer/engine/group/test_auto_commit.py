@@ -1,4 +1,4 @@
-"""The timer of automatic commits, in a consumer in virtual time."""
+"""The timer of automatic commits, in a consumer that runs in virtual time."""
 
 from __future__ import annotations
 

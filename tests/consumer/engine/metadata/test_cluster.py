@@ -1,4 +1,4 @@
-"""ClusterView: which metadata responses it accepts, and clients that use it."""
+"""ClusterView: which metadata responses it accepts, and how clients use it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def view(*answers: MetadataResponse, version: int = 13, everything: bool = False
 
 @pytest.mark.rule("M198")
 def test_the_newest_leader_epoch_wins() -> None:
-    """M198: brokers answer from metadata of different age."""
+    """Brokers answer from metadata of different ages: a response may be older than the last one (M198)."""
     assert (
         view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=4)).leader(tp("t", 0))
         == 1
@@ -133,7 +133,7 @@ def test_a_request_for_no_topic_lists_none_and_for_all_topics_lists_all() -> Non
     assert topics(None, 0) == []
 
 
-# ---- brokers that return with another address
+# ---- brokers that restart with another address
 
 
 def test_addresses_in_other_responses_are_accepted() -> None:
@@ -147,12 +147,14 @@ def test_addresses_in_other_responses_are_accepted() -> None:
 
 
 def make_address_stale(world: World, node: int, client: Any) -> None:
-    """Replace the known address of a broker by a wrong one."""
+    """Replace the address of a broker in the client's metadata by a wrong one."""
     client.engine.core.view.brokers[node] = BrokerAddress(node, "where it was", 1)
 
 
 def test_a_coordinator_with_a_new_address_is_found() -> None:
-    """FindCoordinator contains the address; metadata is refreshed only after five minutes."""
+    """The response to FindCoordinator contains the new address, while metadata is refreshed only after five
+    minutes.
+    """
     world = World({"t": 1}, brokers=2)
     a = world.consumer(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
     a.subscribe("t")
@@ -167,7 +169,7 @@ def test_a_coordinator_with_a_new_address_is_found() -> None:
 
 @pytest.mark.rule("I1")
 def test_a_leader_with_a_new_address_is_found_by_the_old_leaders_response() -> None:
-    """KIP-951: the old leader's error contains the new leader and its address."""
+    """The old leader's error response contains the new leader and its address (KIP-951)."""
     world = World({"t": 1}, brokers=2)
     a = world.consumer(auto_offset_reset="earliest")
     a.assign({tp("t", 0): None})

@@ -1,4 +1,4 @@
-"""A network client that authenticates at a broker with the user alice."""
+"""A network client that authenticates to a broker as the user alice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ SERVERS: dict[str, Callable[[], Any]] = {
 
 
 class LoginStage:
-    """A network client and a broker with the user alice; with `raw`, one older than SaslAuthenticate."""
+    """A network client and a broker with the user alice. With `raw` the broker is older than
+    SaslAuthenticate.
+    """
 
     def __init__(self, *, raw: bool = False, session_ms: int = 0, sasl: bool = True, **options: Any) -> None:
         defaults = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "alice", "sasl_password": "right"}
@@ -60,16 +62,18 @@ class LoginStage:
         self.server: Any = None
         self.bare = False
         self.silent = False
-        self.too_soon = False  # Answer a renewal as KafkaChannel does within a second of the last one.
+        # Whether to answer a renewal as KafkaChannel does within a second after the previous one.
+        self.too_soon = False
         self.answers_no: tuple[str, ...] = ()
-        self.says: bytes | None = None  # Bytes that the broker sends instead of its half of the exchange.
+        # The bytes that the broker sends instead of its part of the SASL exchange.
+        self.says: bytes | None = None
         self.offers = list(SERVERS)
         self.cut = False  # Break the connection at the first request after the login.
         self.repeats = ""  # The error message for rejected credentials.
         self.hosts: dict[int, str] = {}  # Connection key -> host.
         self.refusing: set[str] = set()  # Hosts that reject all credentials.
         self.host = ""
-        self.answers = 1 << 30  # The number of responses until the connection breaks.
+        self.answers = 1 << 30  # The number of responses after which the connection breaks.
         self.seen: list[str] = []
 
     @staticmethod

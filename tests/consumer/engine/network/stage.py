@@ -20,8 +20,8 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
 class Stage:
-    """A network client under test. `ask`, `question` and `fetch` send requests; the client's actions are kept
-    in `opened`, `shut` and `requests`.
+    """A network client under test. `ask`, `question` and `fetch` send requests; `opened`, `shut` and
+    `requests` keep the client's actions.
     """
 
     def __init__(self, *bootstrap: tuple[str, int], **options: Any) -> None:
@@ -60,7 +60,7 @@ class Stage:
         self.take()
 
     def connect(self, key: int) -> None:
-        """Open the socket, and answer its ApiVersions request."""
+        """Open a connection's socket, and answer its ApiVersions request."""
         self.happened(Opened(key))
         _, correlation, version, _ = self.requests.pop()
         keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (0, 1, 8, 10, 11, 12)]
@@ -87,7 +87,7 @@ def question(stage: Stage, **where: Any) -> Call:
 
 
 def joining(stage: Stage, **where: Any) -> Call:
-    """Send a request that may take minutes: its response comes when all members have joined."""
+    """Send a JoinGroup, whose response may take minutes, because it waits for all members."""
     request = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
     )

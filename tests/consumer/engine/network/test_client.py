@@ -93,7 +93,7 @@ def test_impossible_versions_break_the_connection(ranges: Any) -> None:
     assert isinstance(call.error, ConnectionFailed)
     assert "impossible versions" in str(call.error) or "lists no API" in str(call.error)
     second_call = stage.ask()
-    stage.tick(2_000)  # The address is in backoff.
+    stage.tick(2_000)  # The client does not connect, because the address is in backoff.
     stage.connect(stage.opened[-1].key)
     stage.answer()
     assert second_call.error is None
@@ -104,8 +104,8 @@ def test_impossible_versions_break_the_connection(ranges: Any) -> None:
 def test_an_unsupported_version_error_with_impossible_versions_breaks_the_connection(
     low: int, high: int
 ) -> None:
-    """After such an error the client repeats ApiVersions in a version that the broker lists (KIP-511), here
-    -1.
+    """After UNSUPPORTED_VERSION the client repeats ApiVersions in a version that the broker lists (KIP-511),
+    which is -1 in this response.
     """
     stage = Stage(("a", 1))
     call = stage.ask()
@@ -127,7 +127,7 @@ def test_an_unsupported_version_error_with_impossible_versions_breaks_the_connec
 
 
 def test_brokers_that_have_all_moved_are_found_through_the_bootstrap_addresses() -> None:
-    """KIP-899."""
+    """The client returns to the bootstrap addresses (KIP-899)."""
     stage = Stage(("home", 1)).knows(BrokerAddress(1, "old", 9), BrokerAddress(2, "old", 8))
     call = stage.ask()
     while stage.opened[-1].host != "home":
@@ -294,7 +294,7 @@ def test_a_call_waits_if_there_is_no_other_address() -> None:
 
 
 def test_a_lookup_whose_connection_breaks_is_sent_to_another_address() -> None:
-    """A lookup changes nothing, whether or not the broker received it."""
+    """A lookup may be repeated, because it changes nothing even if the broker has received it."""
     stage = Stage(("a", 1), ("b", 2))
     call = question(stage)
     stage.connect(stage.opened[0].key)

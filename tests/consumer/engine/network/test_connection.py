@@ -1,4 +1,4 @@
-"""One connection: versions, correlation ids, timeouts, and errors."""
+"""A single connection: API versions, correlation ids, timeouts, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def call(
 
 
 def sent(data: bytes) -> list[tuple[int, int, Message]]:
-    """Return (correlation id, version, request) of each written request."""
+    """Return the correlation id, the version and the request of each written request."""
     requests = []
     for body in Frames().feed(data):
         envelope = decode_request(body)
@@ -58,7 +58,7 @@ def test_the_first_request_is_api_versions_in_the_highest_version() -> None:
 
 
 def test_api_versions_is_repeated_in_a_version_that_the_broker_knows() -> None:
-    """KIP-511: the error response has version 0 and lists the supported versions."""
+    """The error response has version 0 and lists the supported versions (KIP-511)."""
     new_connection = connection()
     [(correlation, _, _)] = sent(new_connection.opened())
     refusal = versions((18, 0, 2))

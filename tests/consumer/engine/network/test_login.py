@@ -134,7 +134,7 @@ def test_requests_in_flight_are_answered_before_a_renewal_and_new_ones_after_it(
         if isinstance(action, Write)
         for body in Frames().feed(action.data)
     ]
-    for body in bodies:  # The requests that the broker reads when it wakes up.
+    for body in bodies:  # These are the requests that the broker reads when it wakes up.
         stage.serve(1, body)
         stage.run()
     assert before.response is not None
@@ -267,7 +267,7 @@ def test_a_slow_token_provider_is_not_reported_as_a_silent_broker() -> None:
     stage = LoginStage(sasl_mechanism="OAUTHBEARER")
     call = stage.ask()
     stage.tick(3_000)
-    assert not call.done  # A token provider may be slower than a broker.
+    assert not call.done  # The limit is longer for a token provider, which may be slower than a broker.
     stage.tick(10_000)
     assert "the token provider has returned nothing within 10000 ms" in str(call.error)
 

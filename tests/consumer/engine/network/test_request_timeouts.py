@@ -1,4 +1,6 @@
-"""Request timeouts: which silence breaks a connection, and which requests may take long."""
+"""Request timeouts: after which time without a response a connection is closed, and which requests may take
+longer.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def test_the_timeout_of_a_slow_broker_doubles() -> None:
 
 
 def test_a_fast_response_does_not_reset_the_timeout_of_another_api() -> None:
-    """ListOffsets of a tiered topic takes seconds, while fetches are fast."""
+    """ListOffsets for a tiered topic takes seconds, while fetches are fast."""
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     stage.ask(node=1, lane=GROUP)
     stage.connect(stage.opened[0].key)
@@ -73,11 +75,11 @@ def test_a_pending_produce_request_triggers_liveness_checks() -> None:
     while not call.done:
         stage.tick(stage.network.next_deadline() or 0)
     assert checks[:3] == [5_000, 7_000, 9_000]
-    assert stage.now == 30_000  # The broker may be healthy.
+    assert stage.now == 30_000  # The connection stays open, because the broker may be healthy.
 
 
 def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
-    """The same holds for a bootstrap address, to which calls for any broker may still be sent."""
+    """Requests to a bootstrap address fail as well, although calls for any broker may still be sent to it."""
     stage = Stage(("a", 1)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.network.metadata_changed(0)
     call = send_produce_request(stage)
@@ -92,7 +94,7 @@ def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
 
 
 def test_a_batch_at_a_frozen_leader_is_sent_to_the_next_leader() -> None:
-    """Otherwise the call would wait for the request timeout of 30 s."""
+    """If the batch waited for the frozen leader, the call would take the request timeout of 30 s."""
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)
     producer = world.producer()
@@ -181,7 +183,9 @@ def test_a_commit_times_out_after_10_seconds() -> None:
 
 
 def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> None:
-    """Kafka fences a frozen broker after broker.session.timeout.ms. A request of Java's would wait 30 s."""
+    """Kafka fences a frozen broker after broker.session.timeout.ms. In Java's client a request would wait 30
+    s.
+    """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
     options: dict[str, Any] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1_000}
@@ -245,8 +249,9 @@ def test_a_coordinator_that_cannot_write_commits_is_looked_up_again() -> None:
 def test_a_group_resumes_at_once_when_its_coordinator_returns_after_the_session_timeout(
     strategy: str,
 ) -> None:
-    """All members lost their partitions by their own clocks. The restarted coordinator still knows them and
-    restarts their sessions. If they joined as new members, all would wait until the old ones expire.
+    """According to their own clocks, all members have lost their partitions. The restarted coordinator still
+    knows the members and restarts their sessions. If they joined as new members, all would wait until the old
+    ones expire.
     """
     world = World({"t": 4}, brokers=1)
     options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": strategy}

@@ -1,5 +1,5 @@
-"""Throttling (KIP-219): no request is sent to a broker for its throttle time, nothing fails, and it is
-reported.
+"""Throttling (KIP-219): no request is sent to a broker during its throttle time, no request fails, and the
+throttling is reported.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def test_throttling_is_reported_again_after_a_minute_without_it() -> None:
 
 
 class ReportsByIntervalOnly(ThrottleReports):
-    """Mutant: only the interval decides."""
+    """A mutant that decides by the interval only, without the duration of the throttling."""
 
     def _outlasts(self, now: int) -> bool:
         return False
@@ -297,7 +297,8 @@ def test_a_throttle_time_above_the_request_timeout_fails_no_fetch() -> None:
     earlier = len(world.requests)
     world.run(190_000)
     assert a.values() == []
-    assert requests_since(world, MetadataRequest, earlier) == []  # A failed fetch would request metadata.
+    # A failed fetch would cause a metadata request.
+    assert requests_since(world, MetadataRequest, earlier) == []
     assert world.run(20_000, until=lambda: a.values() == ["x"])
     assert a.changes_of("refused") == []
 

@@ -1,4 +1,4 @@
-"""Seeks and assignments with a wrong offset are rejected and change nothing (M141)."""
+"""Seeks and assignments with an invalid offset are rejected and change nothing (M141)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeks before the assignment, and seeks of partitions of other members."""
+"""Seeks before the assignment, and seeks in partitions of other members."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_seek_of_another_members_partition_is_rejected(event: Any) -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_seek_before_the_assignment_sets_the_start_offset(strategy: str) -> None:
-    """With cooperative-sticky the second generation brings the partition."""
+    """With cooperative-sticky the partition is assigned in the second generation."""
     world = filled_world()
     a = owner(world, partition_assignment_strategy=strategy)
     world.run(2_000)
@@ -87,7 +87,9 @@ def test_a_seek_of_a_partition_assigned_to_another_member_is_reported() -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
-    """The other member reads its partition to the end and dies. Its committed offset counts."""
+    """The other member reads its partition to the end and is killed. The offset that it has committed
+    applies, not the earlier seek.
+    """
     world = filled_world()
     a = owner(world, partition_assignment_strategy=strategy)
     b = world.consumer(**GROUP, partition_assignment_strategy=strategy)
@@ -106,7 +108,7 @@ def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
 
 
 def test_a_seek_expires_after_the_second_generation() -> None:
-    """A cooperative rebalance has two generations."""
+    """A cooperative rebalance has two generations, so the seek is kept until the second one."""
     world = World({"t": 3})
     world.write("t", 2, *(str(number) for number in range(10)))
     world.write("t", 1, *(str(number) for number in range(10)))

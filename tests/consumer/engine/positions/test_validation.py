@@ -1,4 +1,4 @@
-"""Positions are validated against the leader epochs of the log (KIP-320), on a log that is truncated."""
+"""Validation of positions by the log's leader epochs (KIP-320), on a log that is truncated."""
 
 from __future__ import annotations
 

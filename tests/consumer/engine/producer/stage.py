@@ -1,4 +1,4 @@
-"""Helpers of the tests of the producer engine."""
+"""Helpers for the tests of the producer engine."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def values_of(world: World, topic: str, partition: int) -> list[str]:
 
 
 def numbers(*ends: int) -> list[str]:
-    """Return the numbers of a range as texts."""
+    """Return the numbers of a range as strings."""
     return [str(number) for number in range(*ends)]

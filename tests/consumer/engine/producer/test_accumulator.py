@@ -1,4 +1,4 @@
-"""RecordAccumulator: how records are kept until their batch is encoded, and the encoded batch."""
+"""RecordAccumulator: how records are stored until their batch is encoded, and the encoded batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from consumer.options import producer_options
 from kproto.records.list_encoder import unnumbered
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-# Timestamps are distinct int objects, as if the clock was read for each record.
+# The timestamps are distinct int objects, as if the clock was read for each record.
 MOMENTS = [10**12 + ms for ms in (0, 0, 0, 1, 2, 500, 3)]
 
 ROWS = st.tuples(
@@ -63,7 +63,7 @@ def test_a_batch_holds_its_records_however_they_were_kept(rows: list[Row]) -> No
 
 @pytest.mark.parametrize("last", [(), (("h", b"x"),)])
 def test_values_with_few_timestamps_are_kept_without_rows(last: Any) -> None:
-    """The last record may have a header, which switches the batch to rows."""
+    """The last record may have a header, for which the batch stores its records as rows from then on."""
     records = accumulator()
     rows: list[Row] = [(MOMENTS[0], None, b"%d" % number, ()) for number in range(1000)]
     rows += [(MOMENTS[-1], None, b"1000", last)]
@@ -129,7 +129,7 @@ def test_finalizers_may_send_during_a_send(seed: int) -> None:
 
 
 class InterruptedTimestamps(list[tuple[int, int]]):
-    """A list of timestamp runs that sends other records just before one run is appended."""
+    """A list of timestamp runs that sends more records just before a run is appended."""
 
     def __init__(self, before: list[tuple[int, int]], send: Any) -> None:
         super().__init__(before)

@@ -40,7 +40,7 @@ def error_response(request: ProduceRequest, code: int) -> ProduceResponse:
 
 
 def numbers_of(world: World, producer: Client) -> list[tuple[int, int, int]]:
-    """Return partition, epoch and first sequence number of each batch in the Produce requests."""
+    """Return the partition, epoch and first sequence number of each batch in the Produce requests."""
     return [
         (entry.index, batch.producer_epoch, batch.base_sequence)
         for request in world.requests_of(producer, ProduceRequest)
@@ -130,7 +130,7 @@ def test_the_first_batch_of_a_partition_is_sent_alone(code: int) -> None:
     "code", [6, 7, *(pytest.param(code, marks=pytest.mark.thorough) for code in (3, 5, 13, 19, 20))]
 )
 def test_order_is_kept_through_retries_with_five_requests_in_flight(code: int) -> None:
-    """Every third Produce fails. All batches in flight are then retried in order."""
+    """Every third Produce fails, after which all batches in flight are retried in order."""
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
     turn = [0]
@@ -170,7 +170,7 @@ def test_broken_connections_cause_no_loss_reordering_or_duplicates() -> None:
 
 
 def test_a_lost_response_causes_no_duplicate() -> None:
-    """The broker recognizes the sequence number (KIP-98)."""
+    """The broker recognizes the sequence number of the retried batch (KIP-98)."""
     world = World({"t": 1})
     a = world.producer(linger_ms=0)
     batch = a.must_send("t", "once")
@@ -529,7 +529,7 @@ def test_a_huge_partition_index_allocates_no_memory() -> None:
 
 
 def test_metadata_of_a_missing_partition_is_requested_with_backoff() -> None:
-    """The topic was re-created with one partition. Records of the other partition wait for a leader."""
+    """The topic was re-created with fewer partitions. Records for a missing partition wait for a leader."""
     world = World({"t": 2})
     a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=20_000)
     warm = a.must_send("t", "warm", partition=1)
@@ -654,7 +654,9 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
 
 @pytest.mark.parametrize("later", [60_000, 63_000, 66_000, 69_000])
 def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
-    """The topic was deleted and re-created. A send ignores the backoff, and refreshes the metadata."""
+    """The topic was deleted and re-created. A later `send` does not wait for the backoff, and refreshes the
+    metadata.
+    """
     world = World({"t": 1})
     producer = world.producer()
     producer.deliver("t", "0")
@@ -719,9 +721,9 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """Store the record "1" and answer NOT_ENOUGH_REPLICAS_AFTER_APPEND, `times` times. Batches of several
-    records are answered with `too_large`. Returns the values of each Produce request, appended as it
-    arrives.
+    """Send the record "1". The broker stores it and answers NOT_ENOUGH_REPLICAS_AFTER_APPEND, `times` times.
+    Batches of several records are answered with `too_large`. Returns the values of each Produce request,
+    appended as it arrives.
     """
     produced: list[list[str]] = []
 
@@ -755,8 +757,8 @@ def test_a_retried_batch_keeps_its_sequence_number_when_a_later_batch_is_split(c
 
 
 def test_no_new_batch_is_sent_behind_a_retried_one() -> None:
-    """The broker remembers the last five batches of a producer. Behind five newer ones it would store a retry
-    twice.
+    """The broker remembers the last five batches of a producer. If five newer batches were sent before a
+    retry, the broker would store the retried batch twice.
     """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0, batch_size=1)

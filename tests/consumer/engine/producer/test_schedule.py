@@ -20,11 +20,11 @@ from tests.consumer.engine.producer.stage import numbers, values_of
 from tests.consumer.stage import Producer, World
 
 PARTITIONS = 6
-TIMES = 4  # Connections are opened only the first time.
+TIMES = 4  # Connections are opened only in the first round.
 
 
 def batches_of(world: World) -> list[tuple[int, int, str]]:
-    """Return connection, partition and first record of each batch, in the order in which the broker read
+    """Return the connection, partition and first record of each batch, in the order in which the broker read
     them.
     """
     batches_read: list[tuple[int, int, str]] = []
@@ -113,8 +113,8 @@ def test_one_connection_suffices_again_after_all_responses() -> None:
 
 
 def test_with_acks_0_there_is_one_connection() -> None:
-    """Without responses, the client does not know when the first connection has no batch of a partition in
-    flight.
+    """Without responses, the client does not know when a connection has no batch of a partition in flight any
+    more, and another may be used.
     """
     world = World({"t": PARTITIONS}, latency=(1, 9))
     producer = warmed_up_producer(world, acks=0, max_in_flight_requests_per_connection=1)
@@ -185,7 +185,9 @@ def test_a_broker_that_rejects_further_connections_is_written_to_over_one(kind: 
 
 
 def test_connections_are_throttled_independently() -> None:
-    """Brokers throttle each connection (KIP-219). Its batches wait; the other connections continue."""
+    """Brokers throttle each connection (KIP-219). The batches of a throttled connection wait, while other
+    connections continue.
+    """
     world = World({"t": PARTITIONS}, latency=(5, 5))
     producer = warmed_up_producer(world, max_in_flight_requests_per_connection=1)
     send_many(producer)

@@ -37,7 +37,7 @@ from tests.consumer.stage import World, tp
 
 
 class TransactionWorld(Script):
-    """A world with a transactional producer whose requests are answered by the script."""
+    """A world with a transactional producer whose requests are answered by a script."""
 
     def __init__(self, *, second: bool = False, **options: Any) -> None:
         super().__init__(second=second)
@@ -62,11 +62,11 @@ class TransactionWorld(Script):
         assert self.machine.state is ProducerTransactionState.IN_TRANSACTION
 
     def run_until(self, request_: type) -> None:
-        """Run the world until the coordinator received such a request."""
+        """Run the world until the coordinator has received a request of this type."""
         assert self.world.run(until=lambda: any(isinstance(request, request_) for request in self.asked))
 
     def numbers(self) -> list[tuple[int, int, bool]]:
-        """Return epoch, first sequence number and transactional flag of each sent batch."""
+        """Return the epoch, first sequence number and transactional flag of each sent batch."""
         return [
             (batch.producer_epoch, batch.base_sequence, batch.is_transactional)
             for request in self.asked
@@ -147,7 +147,7 @@ def test_sends_outside_of_a_transaction_raise() -> None:
 
 @pytest.mark.parametrize("code", [-1, 55])
 def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: int) -> None:
-    """As in Java, OPERATION_NOT_ATTEMPTED (55) is an error as well, even if the response names no other
+    """OPERATION_NOT_ATTEMPTED (55) is an error as well, as in Java, even if the response names no other
     partition.
     """
     play = TransactionWorld()
@@ -200,7 +200,7 @@ def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
     "request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, ProduceRequest, EndTxnRequest]
 )
 def test_a_lost_authorization_asks_for_a_new_producer(request_: type) -> None:
-    """As in Java, an ACL that is added later does not help this producer, whose error is final."""
+    """The error is final for this producer even if an ACL is added later, as in Java."""
     play = TransactionWorld()
     play.refusals[request_] = [53]
     error: KprotoError | None = play.call("begin")
@@ -381,7 +381,7 @@ def test_offsets_of_a_deleted_topic_fail_the_transaction_but_not_the_producer() 
     ],
 )
 def test_offsets_expire_after_delivery_timeout_ms(request_: type, second: bool) -> None:
-    """Otherwise the transaction could be neither committed nor aborted."""
+    """If offsets waited longer, the transaction could be neither committed nor aborted."""
     play = TransactionWorld(second=second, request_timeout_ms=500, delivery_timeout_ms=2000)
     play.begin()
     play.refusals[request_] = [14] * 1000

@@ -1,4 +1,4 @@
-"""Each process of Spark imports only what it needs, because a query waits for it."""
+"""Each process of Spark imports only the modules that it needs, because a query waits for the imports."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ def test_spark_finds_the_source_on_the_path() -> None:
 
 @pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
 def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
-    """The error is raised by the first call, and not before.
+    """The stream reader raises the error in its first call, and not before.
 
-    Spark 4.0 and 4.1 would replace an earlier error by their own. In these versions, a new query requests the
-    latest offset first, and a resumed query the initial offset.
+    Spark 4.0 and 4.1 would replace an error that is raised before this call by an error of their own. In
+    these versions, a new query requests the latest offset first, and a resumed query the initial offset.
     """
     program = (
         "import sys\n"
@@ -127,7 +127,7 @@ def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, 
 
 
 def test_a_wrong_option_raises_without_our_stack_frames() -> None:
-    """Spark shows the complete traceback above the error."""
+    """kproto's stack frames are removed, because Spark shows the complete traceback above the error."""
     with pytest.raises(ConfigError, match="startingOffsets='soon'") as raised:
         KprotoDataSource({"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "soon"})
     assert [Path(entry.path).name for entry in raised.traceback] == [Path(__file__).name, "source.py"]

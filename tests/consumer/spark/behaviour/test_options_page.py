@@ -10,12 +10,12 @@ from kproto.errors import ConfigError
 from tests.consumer.spark.stage import OptionRow, option_rows
 
 VERDICTS = {"same", "better", "no effect", "ours", "refused"}
-# Option -> the options without which it is rejected.
+# The options without which an option is rejected.
 NEEDED = {"schema.registry.basic.auth.user.info": {"schema.registry.url": "http://localhost:8081"}}
 
 
 def error_of(row: OptionRow) -> str:
-    """Return the code's error for the option with the page's example, or an empty text."""
+    """Parse an option with the page's example, and return the error, or an empty text."""
     required = {"kafka.bootstrap.servers": "localhost:9092", **NEEDED.get(row.option, {})}
     try:
         parse({**required, row.option: row.example})
@@ -25,7 +25,7 @@ def error_of(row: OptionRow) -> str:
 
 
 def known_options() -> set[str]:
-    """Return the options that the code knows, except those for security, which have another page."""
+    """Return the options that the code accepts, except those for security, which have another page."""
     kafka = {*options._CLIENT, *options._REFUSED, *options._WITHOUT_EFFECT, "bootstrap.servers"}
     security = ("security.", "ssl.", "sasl.")
     return set(options._NAMES.values()) | {f"kafka.{name}" for name in kafka if not name.startswith(security)}

@@ -1,4 +1,4 @@
-"""Data loss in batches: bounds outside of their logs, and logs that change during the read."""
+"""Data loss in batches: starts and ends outside of their logs, and logs that change during the read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_end_before_the_start_of_the_log_is_data_loss_or_reads_nothing(
     assert message in str(failure(filled, endingOffsets=end))
     assert offsets(filled, endingOffsets=end, failOnDataLoss="false") == [(1, 0, 3)]
     assert caplog.messages == [f"failOnDataLoss=false: {message}"]
-    # No record of t-0 is requested.
+    # The batch requests no record of t-0.
     assert offsets(filled, endingOffsets='{"t": {"0": 0, "1": 4}}') == [(1, 0, 3)]
 
 
@@ -55,7 +55,7 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
     filled.topic("t", 9)
 
     def meanwhile(name: str, act: Callable[[], None]) -> None:
-        """Change the log once, after the response to this request."""
+        """Change the log once, after the response to a request of this type."""
         request, acts = getattr(OffsetReader, name), [act]
 
         def request_and_act(*arguments: Any, **more: Any) -> Any:
@@ -77,7 +77,9 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str) -> None:
-    """A new leader may return a wrong error. The remaining records of the slice must not be skipped."""
+    """A new leader may return OFFSET_OUT_OF_RANGE wrongly. The remaining records of the slice must not be
+    skipped.
+    """
     with running(topics={}) as server:
         filled = Filled(server.bootstrap)
         with filled.cluster:

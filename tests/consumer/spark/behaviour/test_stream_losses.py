@@ -24,19 +24,19 @@ from tests.consumer.spark.stream_stage import Offset, Run
 T0 = TopicPartition("t", 0)
 
 
-# Deleted and re-created topics -----------------------------------------------------------------------------
+# ---- deleted and re-created topics
 
 
 def re_create_topic(filled: Filled, *counts: int) -> None:
-    """Delete the topic t and create it again with these numbers of records."""
+    """Delete the topic t, and create it again with these numbers of records in its partitions."""
     filled.cluster.delete_topics(["t"])
     filled.topic("t", *counts)
 
 
 def run_after_deletion(filled: Filled) -> Run:
-    """Return a query of t and u that allows loss, and has read one batch.
+    """Return a query of the topics t and u that allows data loss and has read one batch.
 
-    Since then, t was deleted, and u has one more record.
+    After the batch, t was deleted, and one more record was written to u.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
@@ -130,9 +130,9 @@ def test_a_deleted_topic_is_data_loss(filled: Filled) -> None:
 def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     filled: Filled, fail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unauthorized topic must not be read from its start again.
+    """A topic that the query may no longer describe must not be read from its start again.
 
-    Brokers omit unauthorized topics from a response with all topics.
+    In a response with all topics, brokers omit those that the client may not describe.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
@@ -142,7 +142,7 @@ def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     ask = cluster.metadata
 
     def denied(topics: Any = None, timeout: float | None = None) -> Any:
-        """Return the metadata as brokers do if the ACLs allow only u."""
+        """Return a metadata response like that of a broker whose ACLs allow only u."""
         view = ask(topics, timeout)
         if topics is None:
             view.topics.pop("t", None)
@@ -162,7 +162,7 @@ def test_other_topics_are_still_read_after_a_deletion_when_loss_is_allowed(fille
     assert run_after_deletion(filled).batch() == {"u-0": [1]}
 
 
-# Logs whose first records were deleted ---------------------------------------------------------------------
+# ---- logs whose first records were deleted
 
 
 def test_records_deleted_between_two_runs_are_skipped(filled: Filled) -> None:
@@ -176,7 +176,7 @@ def test_records_deleted_between_two_runs_are_skipped(filled: Filled) -> None:
     assert resumed.batch() == {"t-0": list(range(20, 30))}
 
 
-# Truncated logs ---------------------------------------------------------------------------------------------
+# ---- truncated logs
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def _put(cluster: Cluster, count: int) -> None:
 
 
 def _read(server: Server, more: int) -> tuple[Filled, Offset]:
-    """Read all ten records, truncate the log at 4, and write `more` records."""
+    """Read all ten records, truncate the log at offset 4, and write `more` records."""
     filled = Filled(server.bootstrap)
     run = Run(filled, startingOffsets="earliest")
     assert run.batch() == {"t-0": list(range(10))}

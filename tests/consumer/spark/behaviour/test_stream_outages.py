@@ -1,4 +1,4 @@
-"""Streams whose cluster is unreachable: for a moment, permanently, or from the start."""
+"""Streams whose cluster is unreachable: for a moment, permanently, or from their start."""
 
 from __future__ import annotations
 
