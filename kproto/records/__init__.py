@@ -1,6 +1,7 @@
 """Record batches, the payload of Produce and Fetch, as rows.
 
-The module `kproto.records.columns` reads record batches as columns.
+`kproto.records.columns` reads them as columns instead. It is a separate import, because it needs numpy and
+pyarrow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The memory into which batches are decompressed.
+"""Arenas: the memory into which record batches are decompressed.
 
 Arenas come from a pool and return to it, so threads may decode at the same time.
 """
@@ -18,15 +18,16 @@ from .compression import CODECS, decompress_into, size_hint
 from .record import begins_records
 from .windows import SLACK
 
-_KEPT = 64 << 20  # Bytes; a larger arena is not put back into the pool.
+_KEPT = 64 << 20  # The largest arena, in bytes, that is put back into the pool.
 _SHELF_SIZE = 2  # The most arenas in the pool.
 
 _shelf: list[NDArray[np.uint8]] = []
 
 
 class Arena:
-    """One block of memory that holds all batches. It is reused, because allocating takes longer than
-    decoding.
+    """One block of memory that holds all decompressed batches of a call.
+
+    Arenas are reused, because allocating memory takes longer than decoding.
     """
 
     __slots__ = ("_view", "bytes", "used")
@@ -54,7 +55,7 @@ class Arena:
             _shelf.append(self.bytes)
 
     def fill(self, sources: list[Data], table: Table, max_decompressed: int | None, most: int) -> None:
-        """Decompress the records of all batches into the arena and set their places in the table."""
+        """Decompress the records of all batches into the arena; set AT and STOP of the table accordingly."""
         self._reserve(int(((table[STOP] - table[AT]) << (table[CODEC] != 0) * 2).sum()))
         opened = [memoryview(source) for source in sources]
         batches: list[tuple[int, int, int, int]] = table[[PART, AT, STOP, CODEC]].T.tolist()
@@ -70,7 +71,7 @@ class Arena:
             stop.append(self.used)
             if self.used > most:
                 raise IllegalState(
-                    f'f"{self.used} bytes of records are too many for one call: pass fewer record sets"'
+                    f"{self.used} bytes of records are too many for one call: pass fewer record sets"
                 )
         table[AT] = at
         table[STOP] = stop
@@ -93,5 +94,6 @@ class Arena:
             self._reserve(max(4 * len(out), 64 << 10))
 
 
-def _view(array: Any) -> memoryview:  # numpy's types do not say that an array is a buffer.
+# A separate function, because numpy's types do not say that an array is a buffer.
+def _view(array: Any) -> memoryview:
     return memoryview(array)

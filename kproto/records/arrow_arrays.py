@@ -1,4 +1,4 @@
-"""Make Arrow's arrays of bytes from places in a buffer, as copies or as views."""
+"""Make Arrow arrays of bytes from places in a buffer, by copying the bytes or as views of them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 
 from .windows import Bools
 
-# Untyped: pyarrow's type stubs do not go beyond Any.
+# Untyped, because pyarrow's type stubs contain nothing but Any.
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
-_INLINE = 12  # Arrow stores values of up to 12 bytes in the view itself.
+_INLINE = 12  # The largest value, in bytes, that Arrow stores in the view itself.
 
 
 def gather(
     data: NDArray[np.uint8], places: NDArray[np.int32], wanted: NDArray[np.int32], null: Bools | None = None
 ) -> Any:
-    """Copy the bytes between each `wanted` place and the next into a BinaryArray.
+    """Copy values from `data` into a BinaryArray. A value lies between a `wanted` place and the next place.
 
-    Arrow copies the bytes once: all places, which must be ascending, become the offsets of one array whose
-    elements include the gaps between values. `null` says which wanted elements are null; their places are
-    empty.
+    Arrow copies the bytes once: all places, which must be ascending, become the offsets of an array that
+    contains the values and the gaps between them. `null` says which of the wanted values are null. The places
+    of null values are empty.
     """
     size = len(wanted)
     nulls = 0 if null is None else int(np.count_nonzero(null))
@@ -48,10 +48,10 @@ def views(
     """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
     The bytes stay in `data`. Values of up to 12 bytes are stored in the view itself, so 12 bytes must be
-    readable from each start. `null` is as in `gather`.
+    readable from each start. `null` says which values are null.
     """
     size = len(start)
-    # Columns: length, first four bytes (used in comparisons only), buffer number, place.
+    # The columns of Arrow's view: length, first four bytes (used in comparisons only), buffer number, place.
     view = np.zeros((size, 4), np.int32)
     view[:, 0] = stop - start
     view[:, 3] = start

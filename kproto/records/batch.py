@@ -2,16 +2,16 @@
 
 * The CRC is checked before any other field is used. The record count and every length are checked against the
   bytes of the batch.
-* Errors are `RecordError`: `version` is the magic, `field` the wrong field and `offset` its position in the
-  records field. In compressed records the position counts from the start of the decompressed bytes, and the
-  text says so.
-* A batch keeps its first and last offset even if compaction removed records, or all of them. So the next
+* Errors are `RecordError`: `version` is the magic, `field` the malformed field and `offset` its position in
+  the records field. In compressed records the position counts from the start of the decompressed bytes, and
+  the message says so.
+* A batch keeps its first and last offset even if compaction removed some or all of its records. So the next
   position of a reader is `Batch.last_offset` + 1, not the offset of the last record + 1.
 * With LogAppendTime every record has the batch's `max_timestamp`. Offsets and timestamps wrap at 64 bits, as
   in Java.
 
 See Kafka's `DefaultRecordBatch` and KIP-98. `reader` finds the batches of a records field and `builder` makes
-new ones. Single records are in `record`, magic 0 and 1 in `legacy`.
+new ones. `record` reads and writes single records, and `legacy` message sets of magic 0 and 1.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ def check_data(data: object) -> None:
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size  # 61
 CRC_AT = 17
-# The CRC covers everything from here on, so brokers can set the offset and the leader epoch in front.
+# The CRC covers the bytes from this position on. A broker can therefore set the offset and the leader epoch,
+# which lie before it, without a new CRC.
 CRC_FROM = 21
-OVERHEAD = 12  # The size of the base offset and of the size field, which the size does not count.
+# The bytes of the base offset and the size field, which the value of the size field does not include.
+OVERHEAD = 12
 
 CODEC_BITS = 0x07
 APPEND_TIME = 0x08
@@ -53,10 +55,11 @@ INT64_MAX = (1 << 63) - 1
 
 
 class Batch:
-    """One batch of a records field: header fields as attributes, records on demand.
+    """One batch of a records field. The header fields are attributes; the records are decoded on demand.
 
-    Made by `reader.batches`. Next: `records`, which may raise `RecordError`. The next position is
-    `last_offset` + 1. The producer fields are -1 if there is no producer id.
+    `reader.batches` creates batches. Call `records`, which may raise `RecordError`, to decode the records.
+    The next position of a reader is `last_offset` + 1. The producer fields are -1 if the batch has no
+    producer id.
     """
 
     __slots__ = (
@@ -88,9 +91,10 @@ class Batch:
     partition_leader_epoch: int
     magic: int
     codec: int
-    # CreateTime, LogAppendTime, or NoTimestampType for magic 0.
+    # "CreateTime", "LogAppendTime", or for magic 0 "NoTimestampType".
     timestamp_type: str
-    # The base of the records' timestamp deltas, in ms. With a delete horizon it is the delete horizon.
+    # The timestamp in ms to which the records' timestamp deltas are added. If the batch has a delete horizon,
+    # the field holds the delete horizon.
     base_timestamp: int
     max_timestamp: int
     producer_id: int
@@ -98,7 +102,8 @@ class Batch:
     base_sequence: int
     is_transactional: bool
     is_control: bool
-    # The time in ms after which tombstones of this batch may be deleted; None before the first compaction.
+    # The time in ms after which compaction may delete tombstones of this batch. None before the first
+    # compaction.
     delete_horizon_ms: int | None
     count: int
     # The bytes of the whole batch, with the offset and size fields.
@@ -122,7 +127,10 @@ class Batch:
 
     @property
     def crc_ok(self) -> bool:
-        """Whether the CRC in the header matches the bytes; for batches that were read without this check."""
+        """Whether the CRC in the header is that of the bytes.
+
+        Of use if the batch was read with `check_crc=False`.
+        """
         if self.magic < 2:
             return zlib.crc32(self.data[16:]) == int.from_bytes(self.data[12:16], "big")
         return crc32c(self.data[CRC_FROM:]) == int.from_bytes(self.data[CRC_AT:CRC_FROM], "big")
@@ -133,7 +141,7 @@ class Batch:
         return memoryview(self.buffer)[self.start : self.end]
 
     def records(self, max_decompressed: int | None = None) -> list[Record]:
-        """Decode all records of the batch, also of a control batch.
+        """Decode all records of the batch. Control batches are decoded as well.
 
         `max_decompressed` replaces the limit of decompressed bytes (see `kproto.records.compression`). Raises
         `RecordError` or `MissingExtra`.
@@ -203,7 +211,7 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
         at, stop = 0, len(data)
     elif not isinstance(data, bytes):
         data, before, at, stop = bytes(memoryview(data)[at:stop]), at, 0, stop - at
-    if batch.count > (stop - at) // 7:  # The smallest record has a length and six more bytes.
+    if batch.count > (stop - at) // 7:  # The smallest record has 7 bytes: its length, and six more.
         raise RecordError(
             "RecordBatch", 2, "count", batch.start + 57, f"{batch.count} records in {stop - at} bytes"
         )

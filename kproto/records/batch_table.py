@@ -1,9 +1,9 @@
-"""Select the batches of fetched records fields, one by one or as a table.
+"""Select the batches of fetched records fields that a reader wants, one by one or as a table.
 
-* The selected batches are those that `rows` reads: no aborted transactions, no control batches unless
-  requested, no batches that end below the start offset.
-* numpy reads the headers of many batches together. Batches that are malformed or not of magic 2 are read one
-  by one, which also finds the place of the error.
+* The selected batches are those that `rows` reads. Batches of aborted transactions, control batches unless
+  requested, and batches that end below the start offset are left out.
+* numpy reads the headers of many batches together. If a batch is malformed or not of magic 2, the batches are
+  read one by one, which also finds the place of the error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 # The row numbers of a table that has one column per batch.
 (
-    AT,  # Where the records start in the source, later in the arena.
+    # The position of the batch's records in the source. `Arena.fill` replaces it by the position in the
+    # arena.
+    AT,
     STOP,
     COUNT,
     BASE_OFFSET,
@@ -34,9 +36,9 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
     MAX_TIMESTAMP,
     CODEC,
     KIND,
-    APPENDED,  # 1 if all records have the batch's max timestamp.
+    APPENDED,  # 1 if all records have the batch's max timestamp (LogAppendTime), otherwise 0.
     PART,
-    LEAST,  # The lowest offset to return.
+    LEAST,  # The lowest offset of the batch to return.
     WIDTH,
 ) = range(13)
 
@@ -45,7 +47,8 @@ Table = NDArray[np.int64]
 ALL = -(1 << 63)
 
 _NO_BATCHES = np.empty((WIDTH, 0), np.int64)
-_MANY_BATCHES = 64 << 10  # Bytes from which on numpy reads the headers.
+# The size in bytes of all parts from which on numpy reads the headers, because it is faster.
+_MANY_BATCHES = 64 << 10
 _HEADER = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -69,7 +72,7 @@ _SIZE = struct.Struct(">i").unpack_from
 
 @dataclass(slots=True)
 class FetchedPart:
-    """The records field of one partition, and what to read of it; arguments are the same as of `rows`."""
+    """The records field of one partition, and the arguments of `rows` that select what to read of it."""
 
     data: Data
     aborted: Sequence[tuple[int, int]] = ()
@@ -79,7 +82,7 @@ class FetchedPart:
 def wanted_batches(
     part: FetchedPart, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Iterator[Batch]:
-    """Iterate over the batches of a part whose records are to be returned."""
+    """Iterate over the batches of a part that contain records to return."""
     transactions = AbortedTransactions(part.aborted)
     for batch in batches(part.data, check_crc=check_crc, max_decompressed=max_decompressed):
         if not (
@@ -93,7 +96,7 @@ def wanted_batches(
 def build_table(
     parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Table | None:
-    """Build the table of the batches of all parts; None if a part contains a message set."""
+    """Build the table of the batches of all parts, or return None if a part contains a message set."""
     plain = [index for index, part in enumerate(parts) if not part.aborted]
     headers = None
     if sum(len(parts[index].data) for index in plain) > _MANY_BATCHES:
@@ -120,9 +123,9 @@ def build_table(
 def _list(
     part: FetchedPart, index: int, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Table | None:
-    """Build the table of the batches of a part one by one; None if one is a message set."""
+    """Build the table of a part by reading batch after batch, or return None if it contains a message set."""
     if bytes(part.data[16:17]) in (b"\0", b"\1"):
-        return None  # Return before the wrapper is decompressed.
+        return None  # Return early, because the first step of the loop would decompress a wrapper.
     listed: list[tuple[int, ...]] = []
     for batch in wanted_batches(part, check_crc, control, max_decompressed):
         kind = TIMESTAMP_TYPES[batch.timestamp_type]
@@ -148,7 +151,7 @@ def _list(
 
 
 def _headers(parts: Sequence[FetchedPart], chosen: list[int], check_crc: bool, control: bool) -> Table | None:
-    """Build the table of many batches by numpy; None if one is malformed or not of magic 2."""
+    """Build the table of many batches by numpy, or return None if a batch is malformed or not of magic 2."""
     places: list[int] = []
     heads: list[memoryview] = []
     crcs: list[int] = []

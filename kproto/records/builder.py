@@ -1,4 +1,4 @@
-"""Build record batches of magic 2: from all records, record by record, or for a log.
+"""Build record batches of magic 2, and change the header fields of batches.
 
 See Kafka's `MemoryRecordsBuilder` and `LogValidator`. `column_encoder` builds batches from columns.
 """
@@ -47,7 +47,7 @@ _NUMBERED = struct.Struct(">qhi")
 _NUMBERS_AT = 43
 _HEADER_ROOM = bytes(HEADER_SIZE)
 _INT32_MAX = (1 << 31) - 1
-_ANY = 1 << 62  # Larger than any batch.
+_ANY = 1 << 62  # The value of `max_bytes` for no limit: it is larger than any batch.
 # The header fields that callers set, in order, with their bits.
 _NUMBERS = {
     "baseOffset": 64,
@@ -83,10 +83,10 @@ def encode_batch(
 ) -> bytes:
     """Encode one batch of magic 2 with these records, and keep their offsets and gaps.
 
-    `base_offset` defaults to the offset of the first record, `last_offset` to that of the last. Both may lie
-    beyond the records, as in a compacted log; a batch without records needs both. `base_timestamp` defaults
-    to the first record's, `max_timestamp` to the highest; with LogAppendTime readers see only
-    `max_timestamp`.
+    `base_offset` defaults to the offset of the first record, `last_offset` to that of the last. The range may
+    be larger than that of the records, as in a compacted log. A batch without records needs both.
+    `base_timestamp` defaults to the first record's timestamp, and `max_timestamp` to the highest one. With
+    LogAppendTime readers see only `max_timestamp`.
 
     Raises `EncodeError` for values that do not fit, `ConfigError` for an unknown codec and `MissingExtra`
     without the codec's package.
@@ -160,7 +160,10 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
     def numbered(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
     ) -> bytes:
-        """Return the batch with these numbers (-1 for none). The first call copies no records."""
+        """Return the batch with these producer numbers; -1 stands for none.
+
+        The first call does not copy the records.
+        """
         return add_header(
             self._laid_out,
             base_offset=0,
@@ -180,8 +183,8 @@ class BatchBuilder:
     """Collects records for one batch of magic 2 with base offset 0, as a producer sends it.
 
     Call `append`, then `build`; `clear` starts the next batch. `max_bytes` limits the size before
-    compression, as Kafka's batch.size. A record that does not fit raises `BatchFull`, except the first, which
-    may have any size.
+    compression, as Kafka's batch.size. A record that does not fit raises `BatchFull`, except the first
+    record, which may have any size.
     """
 
     __slots__ = (
@@ -241,9 +244,10 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp
         varints, deltas, length_of = self._varints, self._deltas, length_of_bytes
         pieces: Sequence[bytes]
-        try:  # The code of `record_parts` in line: this is the innermost loop of a producer.
+        # A copy of the code of `record_parts`, without a call: this is the innermost loop of a producer.
+        try:
             delta = timestamp - self._base_timestamp
-            if delta < 0:  # A negative index would be valid.
+            if delta < 0:  # Check for negative numbers, because a list accepts a negative index.
                 raise IndexError
             offset = varints[count]
             if headers:
@@ -271,7 +275,8 @@ class BatchBuilder:
             length = varints[size]
             size += len(length)
             pieces = (length, body)
-        except _UNCOMMON:  # Not bytes, a number beyond the tables, or a header key that is not cached.
+        # A value is not of type bytes, a number is not in the tables, or a header key is not cached.
+        except _UNCOMMON:
             pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))
         size += self._size
@@ -291,7 +296,7 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> list[bytes]:
-        """Encode any record; `append` encodes the common ones itself."""
+        """Encode a record that `append` cannot encode by its tables."""
         try:
             parts = record_parts(self._count, timestamp - self._base_timestamp, key, value, headers)
             if type(value) is bytes and len(value) >= TABLE_SIZE:  # A large value is not copied here.
@@ -318,7 +323,9 @@ class BatchBuilder:
         )
 
     def unnumbered(self) -> UnnumberedBatch:
-        """Return the batch for a sender that sets the producer's numbers when it sends it."""
+        """Return the batch without producer id, epoch and sequence. The sender sets them when it sends the
+        batch.
+        """
         return UnnumberedBatch(
             self._count,
             lay_out(self._parts, self._level, self._codec),
@@ -331,11 +338,11 @@ class BatchBuilder:
 def assign_offsets(
     data: Data, base_offset: int, leader_epoch: int, *, log_append_time: int | None = None
 ) -> bytes:
-    """Convert the batches of a produce request to those of a log, from `base_offset` on.
+    """Convert the batches of a produce request to batches of a log. Their offsets start at `base_offset`.
 
-    Records are not touched. The CRC changes only with `log_append_time` (ms; for topics whose
-    message.timestamp.type is LogAppendTime). The next offset is the last batch's `last_offset` + 1. See
-    Java's `LogValidator`.
+    The records are not changed. The CRC changes only with `log_append_time`, a time in ms for topics whose
+    message.timestamp.type is LogAppendTime. The next offset of the log is the last batch's `last_offset` + 1.
+    See Java's `LogValidator`.
 
     Raises `RecordError` if a batch is malformed, truncated, empty, not of magic 2 or has gaps, and
     `EncodeError` for numbers that do not fit.
@@ -375,9 +382,9 @@ def renumber(
 ) -> bytes:
     """Return the batch with another producer id, epoch and base sequence, and its new CRC.
 
-    The result is transactional if the batch was, or if `is_transactional` is set. A producer numbers a batch
-    when it sends it, and again after the broker lost its state. Raises `RecordError` unless `data` is one
-    whole batch of magic 2, and `EncodeError` for numbers that do not fit.
+    The result is transactional if the batch was, or if `is_transactional` is set. A producer sets these
+    numbers when it sends a batch, and sets new ones if the broker has lost its state. Raises `RecordError`
+    unless `data` is one whole batch of magic 2, and `EncodeError` for numbers that do not fit.
     """
     if len(data) < HEADER_SIZE or data[16] != 2:
         raise RecordError("RecordBatch", 2, "size", 0, "it is not one whole batch of magic 2")
@@ -390,7 +397,7 @@ def renumber(
         raise
     head, body = bytearray(data[CRC_FROM:_NUMBERS_AT]), memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
     if is_transactional:
-        head[1] |= TRANSACTIONAL  # The low byte of the attributes.
+        head[1] |= TRANSACTIONAL  # The transactional bit is in the low byte of the attributes.
     # BytesIO lets the CRC be written in place without a copy, as in `lay_out`.
     batch = BytesIO(_join((data[:CRC_FROM], head, numbers, body)))
     with batch.getbuffer() as view:
@@ -407,12 +414,12 @@ def _check(name: str, value: object) -> None:
 
 
 def lay_out(records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int) -> BytesIO:
-    """Reserve space for the header in front of the records, which are compressed as `attributes` say."""
-    # No records are compressed as well: Java decompresses before it checks the count.
+    """Compress the records as `attributes` say, and put space for the header in front of them."""
+    # The records are compressed even if there are none, because Java decompresses before it checks the count.
     if attributes & CODEC_BITS:
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]
-    # There is no other reference to the joined bytes, so BytesIO writes the header into them without a copy.
+    # BytesIO writes the header into the joined bytes without a copy, because nothing else refers to them.
     return BytesIO(_join((_HEADER_ROOM, *records)))
 
 
@@ -430,7 +437,7 @@ def add_header(
     base_sequence: int,
     count: int,
 ) -> bytes:
-    """Write the header and the CRC into a batch of `lay_out`; return the batch."""
+    """Write the header and the CRC into the result of `lay_out`; return the batch."""
     if last_delta < 0:
         raise EncodeError("RecordBatch", 2, "lastOffsetDelta", "the last offset is below the first")
     try:

@@ -1,15 +1,16 @@
-"""Find the records of many batches and decode their fields by numpy.
+"""Find the records of many batches and decode the fields of the records by numpy.
 
-* All batches lie, decompressed, in one arena of bytes, which is read through `windows`.
-* Only the chain of record lengths is sequential. Long runs of records of one size are found by their ends,
-  and accepted if each record in them has that length.
-* Otherwise batches advance in lockstep, one record of each per step. Long batches are first split at guessed
-  record starts: a place where a record could begin, followed by another record with the next offset. A guess
-  is accepted only if the chain in front of it ends exactly there; otherwise the batch is read record by
-  record.
+* The decompressed batches lie in one arena, which is read through `windows`.
+* Only the search for record starts is sequential, because each length says where the next record starts. Long
+  sequences ("runs") of records of one size are found by their ends, and accepted if each record in them has
+  that length.
+* If runs are short, all batches are read in parallel: each step of numpy reads the length of one record of
+  each batch. Long batches are first cut at guessed record starts. Such a guess is a place where a record
+  could begin and is followed by a record with the next offset. A guess is accepted only if the records before
+  it end exactly there; otherwise the batch is read record by record.
 * Rows are processed in slices that fit into a cache.
-* Values are never guessed. If anything is irregular (a length that does not fit, a varint beyond 8 bytes),
-  the result is None, and the caller reads row by row, which also finds the place of the error.
+* Values are never guessed. If a record is irregular (a length that does not fit, a varint of more than 8
+  bytes), the result is None. The caller then reads row by row, which also finds the place of the error.
 """
 
 from __future__ import annotations
@@ -22,23 +23,29 @@ from numpy.typing import NDArray
 
 from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 
-_SLICE = 16384  # Rows per slice: its int64 arrays stay in the second-level cache.
-_FEW_LANES = 40  # With fewer batches a step of numpy takes longer than reading record by record.
-_LANES = 256  # A step of numpy takes 7 µs for few lanes, and little more for this many.
-_SHORTEST_RUN = 4  # Records of one size in a row; if most runs are shorter, runs take longer than steps.
-_WORTH_A_STEP = 500  # Records found in one step, below which the step takes longer than it saves.
-_PATIENCE = 4  # Steps with too few records, after which the other method is used.
-_WORTH_GUESSES = 2000  # With fewer records, guessing takes longer than reading record by record.
+_SLICE = 16384  # The number of rows per slice, so that its int64 arrays stay in the second-level cache.
+# The least number of batches to read in parallel. With fewer, reading record by record is faster.
+_FEW_LANES = 40
+# The number of pieces to read in parallel. A step of numpy takes 7 µs for few pieces, and little more for
+# this number.
+_LANES = 256
+# The least length of a useful run. If most runs are shorter, reading batches in parallel is faster.
+_SHORTEST_RUN = 4
+_WORTH_A_STEP = 500  # The number of records that one search for runs has to find to be worth its time.
+# The number of searches for runs that may find too few records. Then batches are read in parallel.
+_PATIENCE = 4
+# The least number of records for which record starts are guessed. With fewer, guessing takes too long.
+_WORTH_GUESSES = 2000
 _SHORTEST_PIECE = 32
-_ONE_BYTE, _TWO_BYTES = 63, 8191  # The largest numbers whose varints have one byte and two bytes.
-_MOST_CANDIDATES = 64  # The most candidates for one start.
-_WIDEST = 8192  # Bytes of a record, above which starts are not guessed.
+_ONE_BYTE, _TWO_BYTES = 63, 8191  # The largest numbers whose varints have one byte, and two bytes.
+_MOST_CANDIDATES = 64  # The most candidates for one record start that are checked.
+_WIDEST = 8192  # The largest mean size of a record, in bytes, for which record starts are guessed.
 _ONE = np.array(1)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchArrays:
-    """The batches to read: one entry per batch, in the order of the arena."""
+    """The batches to read. Each array has one entry per batch, in the order of the arena."""
 
     at: Int64s
     stop: Int64s
@@ -51,11 +58,11 @@ class BatchArrays:
 
 @dataclass(frozen=True, slots=True)
 class FieldArrays:
-    """The fields of all records, as places in the arena. Nulls have empty places."""
+    """The fields of all records. Keys and values are places in the arena; the places of nulls are empty."""
 
     offset: Int64s
     timestamp: Int64s
-    # Start and end of each key, alternately.
+    # The start and the end of each key, alternately. `value` has the same form.
     key: NDArray[np.int32]
     value: NDArray[np.int32]
     # The end of each record; its headers lie between the value and this place.
@@ -66,7 +73,7 @@ class FieldArrays:
 
 
 def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
-    """Read the fields of all records of these batches; None if a record is irregular.
+    """Read the fields of all records of these batches. Returns None if a record is irregular.
 
     Raises IndexError if a length leads out of the arena, or a window does not fit into it.
     """
@@ -82,7 +89,10 @@ def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
 
 
 def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """Find the starts of all records; None if a record is irregular."""
+    """Find the starts of all records by reading batches in parallel.
+
+    Returns None if a record is irregular.
+    """
     first = np.cumsum(batches.count) - batches.count
     starts = np.empty(int(batches.count.sum()), np.int64)
     at, stop, count, place, owner = _cut(windows, batches, first)
@@ -120,10 +130,13 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
 
 
 def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """Find the starts of records in long runs of one size; None if runs are short or the guess is wrong.
+    """Find the starts of all records by runs: sequences of records of one size.
 
-    A run is accepted if its first length also stands where the last record would be. `_slice` checks the
-    lengths in between.
+    Returns None if runs are short, or if the estimated lengths of runs do not lead to the ends of the
+    batches.
+
+    The length of a run is estimated: the run's last record has the length of its first record. `_slice`
+    checks the records in between.
     """
     count, stop = batches.count, batches.stop
     owner, position, remaining, patience = np.arange(len(count)), batches.at, count, _PATIENCE
@@ -148,7 +161,7 @@ def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
     owner, size, run = (np.concatenate(column) for column in zip(*runs, strict=True))
     order = np.argsort(owner, kind="stable")
     steps = np.repeat(size[order], run[order])
-    # The first record of a batch is as far from the previous record as its batch is from the end of the last.
+    # The step from the last record of a batch to the next batch includes the gap between the two batches.
     steps[np.cumsum(count)[:-1] - 1] += batches.at[1:] - stop[:-1]
     steps[1:] = steps[:-1]
     steps[0] = batches.at[0]
@@ -156,9 +169,9 @@ def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
 
 
 def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number: Int64s) -> Int64s | None:
-    """Estimate how many records of one size are at each place, at most `most`.
+    """Estimate how many records of one size follow each other from each position on, at most `most`.
 
-    `number` is the index of the first record in its batch. Returns None if most runs are short.
+    `number` is the index of the run's first record in its batch. Returns None if most runs are short.
     """
     pairs, before = windows.pairs, position - size
     wanted = pairs[position]
@@ -172,8 +185,8 @@ def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number:
     run, beyond = look(_SHORTEST_RUN)
     if 2 * np.count_nonzero(run < np.minimum(most, _SHORTEST_RUN)) > len(run):
         return None
-    # Lengths usually change where the offset delta takes one byte more. Otherwise the end is found by
-    # bisection.
+    # Lengths usually change where the offset delta takes one more byte, so these places are checked first.
+    # Bisection finds the other ends of runs.
     wider = np.where(number <= _ONE_BYTE, _ONE_BYTE + 1, _TWO_BYTES + 1) - number
     run, beyond = look(wider)
     run, beyond = look(wider + 1)
@@ -183,7 +196,7 @@ def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number:
 
 
 def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int], int]:
-    """Find the starts of `count` records and their end, which is -1 if they leave the arena."""
+    """Return the starts of `count` records from `at` on, and their end, or -1 if they leave the arena."""
     places: list[int] = []
     add = places.append
     for _ in range(count):
@@ -213,7 +226,11 @@ def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int],
 def _cut(
     windows: Windows, batches: BatchArrays, first: Int64s
 ) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """Split long batches; return start, end, count, index of the first record and batch of each piece."""
+    """Cut long batches into pieces at guessed record starts.
+
+    Returns for each piece: start, end, number of records, index of the first record among all records, and
+    batch.
+    """
     at, stop, count = batches.at, batches.stop, batches.count
     every = np.arange(len(at))
     total = int(count.sum())
@@ -223,7 +240,7 @@ def _cut(
     if total < _WORTH_GUESSES or not long.any():
         return at.copy(), stop, count, first.copy(), every
     place, number, owner = _guess(windows, batches, np.flatnonzero(long), mean, piece)
-    # Every batch starts with a piece; the guessed pieces follow.
+    # The first piece of each batch starts with the batch; the other pieces start at guessed record starts.
     owner = np.concatenate((every, owner))
     place = np.concatenate((at, place))
     number = np.concatenate((np.zeros(len(at), np.int64), number))
@@ -238,7 +255,10 @@ def _cut(
 def _guess(
     windows: Windows, batches: BatchArrays, long: NDArray[np.intp], mean: Int64s, piece: int
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Guess record starts in long batches; return the starts, their record numbers and batches."""
+    """Guess record starts in long batches.
+
+    Returns for each start: its position, the number of the record in its batch, and the batch.
+    """
     _, sizes = tables()
     data = windows.bytes
     at, wide = batches.at[long], np.maximum(mean[long], 8)
@@ -252,7 +272,8 @@ def _guess(
     begin = np.repeat(at, many) + begin * np.repeat(apart, many)
     end = begin + np.repeat(width, many)
     looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
-    # The attributes are a zero byte after the length, and the length does not end in a zero byte.
+    # A record start is recognized by its attributes: a zero byte after the length, whose last byte is not
+    # zero.
     zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
     upto = np.cumsum(end - begin + 1)
     which = np.searchsorted(upto, zero, side="right")
@@ -278,7 +299,7 @@ def _guess(
         return _NO_GUESS
     which, pick = np.unique(which, return_index=True)
     place, number, owner = place[pick], number[pick], owner[which]
-    # Guesses that are not ascending are wrong. Reading the records verifies the others.
+    # Record numbers must be ascending, so other guesses are dropped. Reading the records verifies the rest.
     rising = np.append(True, (number[1:] > number[:-1]) | (owner[1:] != owner[:-1]))
     return place[rising], number[rising], owner[rising]
 
@@ -288,14 +309,14 @@ _NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NO_PLACES, _NO_PLACES, _NO_PLACES)
 
 
 def _begins(windows: Windows, place: Int64s) -> Bools:
-    """Return whether the attributes byte follows the length of a record at each place."""
+    """Return whether a record could start at each place: a zero attributes byte follows the length."""
     table, _ = tables()
     begins: Bools = windows.bytes[place + (table[windows.twos(place)] & 3)] == 0
     return begins
 
 
 def _number(windows: Windows, place: Int64s) -> Int64s:
-    """Read the offset delta of the record at each place; -1 if its varint is too long."""
+    """Read the offset delta of the record at each place. The result is -1 if the varint is too long."""
     eights, (table, _) = windows.eights, tables()
     window = eights[place + (table[windows.twos(place)] & 3) + 1]
     _, width = short_varints(window)
@@ -335,7 +356,7 @@ def _fields(windows: Windows, starts: Int64s, batches: BatchArrays) -> FieldArra
 def _slice(
     windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fields: FieldArrays, far: bool
 ) -> bool:
-    """Decode the rows from `low` to `high` into `fields`; False if a row is irregular.
+    """Decode the rows from `low` to `high` into `fields`. Returns False if a row is irregular.
 
     `far` means that offset deltas may take three bytes.
     """
@@ -347,13 +368,14 @@ def _slice(
     size += start
     if not np.array_equal(size, end):
         return False
-    used = shortest + 1  # One byte for the attributes.
+    used = shortest + 1  # Add one byte for the attributes.
     window >>= used << 3
     timestamp, width = short_varints(window)
     np.minimum(shortest, width, out=shortest)
     used += width
     room = 8
-    if far or int(width.max()) > 2:  # Otherwise everything up to the key's length is in one window.
+    # Load a second window, unless all bytes up to the key's length are in the first one.
+    if far or int(width.max()) > 2:
         window = eights[start + used]
         room = 16
     else:
@@ -413,7 +435,7 @@ def _slice(
 
 
 def _without_nulls(size: Int64s, null: Bools) -> bool:
-    """Turn sizes of -1 into nulls of size 0; False if a size is below -1."""
+    """Set `null` where a size is -1, and set these sizes to 0. Returns False if a size is below -1."""
     lowest = int(size.min())
     if lowest < 0:
         np.less(size, 0, out=null)
@@ -422,7 +444,7 @@ def _without_nulls(size: Int64s, null: Bools) -> bool:
 
 
 def _fits(value: Int64s, width: Int64s) -> bool:
-    """Return whether these values fit 32-bit varints of at most 5 bytes."""
+    """Return whether all varints are valid: at most 5 bytes wide, with a value of 32 bits."""
     return bool(
         ((width > 0) & (width <= 5)).all() and (value >= -(1 << 31)).all() and (value < 1 << 31).all()
     )

@@ -1,11 +1,11 @@
 """Encode columns to record batches by numpy and Arrow, without an object per record.
 
-* The bytes are those that `BatchBuilder` makes of the same rows, but batches may end at other rows: a batch
-  ends where the *largest possible* sizes of its varints would fill it.
-* Everything in front of a record's value is computed as a matrix of bytes with a mask. Arrow then joins the
-  pieces of all records, and batches are slices of the result with a header in front.
-* Values of one length, without keys and headers and in order of time, already form a matrix: numpy copies it
-  into the batch, in a third of the time.
+* `BatchBuilder` encodes the same rows to the same bytes, but its batches may end at other rows. Here a batch
+  ends where it would be full if all its varints had their *largest possible* sizes.
+* The bytes before the values are computed for all records together, as a matrix of bytes with a mask. Arrow
+  then joins the pieces of all records. A batch is a slice of the result with a header in front.
+* Values of one length, without keys and headers and with ascending timestamps, already form a matrix. numpy
+  copies this matrix into the batch, in a third of the time.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -37,7 +37,7 @@ from .record import Headers, encode_headers, zigzag
 
 Int64s = NDArray[np.int64]
 
-_MOST = 1 << 30  # The bytes that Arrow joins in one call; its offsets have 32 bits.
+_MOST = 1 << 30  # The most bytes that Arrow joins in one call, because its offsets have 32 bits.
 # From each of these numbers on, a varint takes one more byte.
 _LIMITS = [1 << (7 * size) for size in range(1, 10)]
 
@@ -60,11 +60,11 @@ def encode_columns(
 
     `timestamp` is an array of int64 (ms). `key` and `value` are Arrow arrays of binary or string, lists of
     bytes and None, or None for nulls only. `headers` has one tuple per row, as `Record.headers`. A batch has
-    at most `max_bytes` before compression, or one row. With a producer id, sequence numbers continue from
-    `base_sequence`.
+    at most `max_bytes` bytes before compression, or one row. With a producer id, sequence numbers continue
+    from `base_sequence`.
 
-    Raises `EncodeError` for columns of different lengths or wrong values, `ConfigError`, and `MissingExtra`
-    for the codec.
+    Raises `EncodeError` for columns of different lengths and for values of other types, `ConfigError` for an
+    unknown codec, and `MissingExtra` without its package.
     """
     encoded: list[bytes] = []
     for batch in unnumbered(
@@ -89,7 +89,7 @@ def unnumbered(
     level: int | None = None,
     max_bytes: int = 16384,
 ) -> Iterator[UnnumberedBatch]:
-    """Iterate over the batches of `encode_columns` without the producer's numbers."""
+    """Iterate over the batches that `encode_columns` returns, but without producer id, epoch and sequence."""
     codec = codec_number(compression)
     if max_bytes < 1:
         raise ConfigError("max_bytes", max_bytes, "it must be at least 1")
@@ -139,11 +139,16 @@ def _binary(column: Any, rows: int, name: str) -> Any:
 
 
 def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) -> tuple[list[int], list[int]]:
-    """Return the first row of each batch and the number of rows, and the most bytes before each."""
+    """Cut the rows into batches of at most `max_bytes`.
+
+    Returns the first row of each batch, then the number of rows; and an upper bound of the bytes before each
+    of these rows.
+    """
     rows = len(moments)
     most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
     most_bytes += 1 if tails is None else _sizes(tails)
-    # The attributes, three varints as wide as the widest of their columns, and the length.
+    # An upper bound of a record's overhead: its length, its attributes, and three varints of the largest
+    # widths.
     spread = int(moments.max()) - int(moments.min())
     most_bytes += 1 + _widest(spread) + _widest(rows) + 2 * _widest(int(most_bytes.max()))
     most_bytes += _widest(int(most_bytes.max()))
@@ -162,7 +167,7 @@ def _encoded(
 ) -> Iterator[memoryview]:
     """Encode the records of each batch."""
     start = 0
-    while start < len(firsts) - 1:  # As many batches at a time as Arrow can join.
+    while start < len(firsts) - 1:  # Encode as many batches at a time as Arrow can join.
         stop = max(bisect_right(ends, ends[start] + _MOST) - 1, start + 1)
         low, high = firsts[start], firsts[stop]
         records, places = _encode(
@@ -178,16 +183,16 @@ def _encoded(
 
 
 def _widest(number: int) -> int:
-    """Return the most bytes that the varint of a number up to `number` takes."""
+    """Return the width in bytes of the varint of `number`, which is the widest of all numbers up to it."""
     return (2 * number).bit_length() // 7 + 1
 
 
 def _encode(
     moments: Int64s, keys: Any, values: Any, tails: Any, firsts: Int64s
 ) -> tuple[memoryview, list[int]]:
-    """Encode the records of some batches together; return the bytes and where batches start.
+    """Encode the records of several batches together; return the bytes and the start of each batch in them.
 
-    `firsts` has the first row of each batch and the number of rows.
+    `firsts` has the first row of each batch, then the number of rows.
     """
     count = np.diff(firsts)
     offset = np.arange(len(moments)) - np.repeat(firsts[:-1], count)
@@ -204,7 +209,8 @@ def _encode(
     nothing = np.zeros(len(moments), np.int64)
     front = [(length, _width(length)), (nothing, np.ones(len(moments), np.int8))]
     front += list(zip((moment, place, key_zigzag), widths[:3], strict=True))
-    if keys.null_count == len(keys):  # Records with fewer pieces are joined faster.
+    # Without keys, the bytes before the value are one piece. Records with fewer pieces are joined faster.
+    if keys.null_count == len(keys):
         before_value = [_varints([*front, (value_zigzag, widths[3])])]
     else:
         before_value = [_varints(front), keys, _varints([(value_zigzag, widths[3])])]
@@ -222,7 +228,7 @@ def _encode(
 
 
 def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
-    """Return the values as a matrix if they have one length, no keys, and ascending times."""
+    """Return the values as a matrix. None unless they have one length, no keys and ascending timestamps."""
     sizes = _sizes(values)
     length = int(sizes[0])
     if keys.null_count < len(keys) or length < 1 or int(sizes.min()) < length or int(sizes.max()) > length:
@@ -235,7 +241,7 @@ def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
 
 
 def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
-    """Build a batch of these values: rows whose varints have equal widths are a matrix."""
+    """Build a batch of the values in `cells`, in blocks of rows whose varints have equal widths."""
     rows, length = cells.shape
     front, behind = b"\0", zigzag(-1) + zigzag(length)
     varying: list[Int64s] = [np.arange(rows, dtype=np.int64) << 1]
@@ -253,7 +259,7 @@ def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
         head = zigzag(len(head) + length + 1) + head
         groups.append((first, end, field_widths, head))
         size += (len(head) + length + 1) * (end - first)
-    # There is no other reference to these bytes, so BytesIO lets them be written in place.
+    # BytesIO makes these bytes writable without a copy, because nothing else refers to them.
     batch = BytesIO(bytes(size))
     at = HEADER_SIZE
     with batch.getbuffer() as view:
@@ -274,7 +280,7 @@ def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
 
 
 def _sizes(column: Any) -> Int64s:
-    """Return the length of each value, -1 for nulls."""
+    """Return the length of each value in bytes, and -1 for nulls."""
     buffers = column.buffers()
     if column.null_count == len(column):
         return np.full(len(column), -1, np.int64)
@@ -304,7 +310,10 @@ def _width(zigzags: Int64s) -> NDArray[np.int8]:
 
 
 def _varints(fields: list[tuple[Int64s, NDArray[np.int8]]]) -> Any:
-    """Return a BinaryArray of several varints per row, passed as pairs (zigzags, widths)."""
+    """Return a BinaryArray that has several varints in each row.
+
+    `fields` are pairs (zigzag numbers, widths).
+    """
     rows = len(fields[0][0])
     most = [int(width.max()) for _, width in fields]
     cells = np.empty((rows, sum(most)), np.uint8)

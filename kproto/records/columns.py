@@ -1,14 +1,15 @@
-"""Decode records to columns: all records of a fetch together, without an object per record.
+"""Decode all records of a fetch together to columns, without an object per record.
 
 * `columns` returns the same records as `kproto.records.rows`, in the same order and with the same errors.
-  Records that `column_decoder` cannot read are read row by row. Headers differ: they are parsed only when
-  read.
-* One call decodes the records of many partitions (`columns_of`). The first record takes 0.2 ms and each
-  further one 0.2 µs, so decode all partitions of a fetch together.
+  Records that `column_decoder` cannot read are read row by row. Only headers differ: they are parsed when the
+  caller reads them.
+* One call decodes the records of many partitions (`columns_of`). A call takes 0.2 ms and 0.2 µs per record,
+  so decode all partitions of a fetch together.
 * The arrays own their bytes and do not refer to the fetched data. The arena into which batches are
   decompressed comes from a pool, so threads may decode at the same time.
-* Converting to rows needs no copy of the values: with `columns(lent=True)` the values are views into the
-  arena, until `Columns.release` puts it back into the pool. Large values become rows 1.2 times as fast.
+* Converting columns to rows needs no copy of the values. With `columns(lent=True)` the values are views into
+  the arena, until `Columns.release` puts the arena back into the pool. Rows with large values are then made
+  1.2 times as fast.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -28,7 +29,7 @@ try:
     import numpy as np
     from numpy.typing import NDArray
 
-    # Untyped: pyarrow's type stubs do not go beyond Any.
+    # Untyped, because pyarrow's type stubs contain nothing but Any.
     pa: Any = import_module("pyarrow")
 except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
@@ -63,18 +64,17 @@ from .record import Headers, Record
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
-# Objects are made in chunks of this size, while their data is in the cache. With fewer records, reading row
-# by row is faster. From this size of a value in bytes, values are copied by way of views. Arrow's binary
-# arrays have offsets of 32 bits.
+# The number of objects that are made at a time, so that their data stays in the cache.
 _CHUNK = 1024
-_FEW = 150  # With fewer records, reading row by row is faster.
-_LARGE = 200  # Bytes of a value, from which on values are copied by way of views.
-MOST = (1 << 31) - (1 << 20)  # Arrow's binary arrays have offsets of 32 bits.
+_FEW = 150  # The least number of records to decode by numpy. With fewer, reading row by row is faster.
+_LARGE = 200  # The mean size of a value, in bytes, from which on values are copied by way of views.
+# The most bytes of decompressed records per call, because Arrow's binary arrays have offsets of 32 bits.
+MOST = (1 << 31) - (1 << 20)
 
 
 @dataclass(slots=True, repr=False)
 class Columns:
-    """Records as columns of equal length. Next: `part` for one partition, `rows` for objects.
+    """Records as columns of equal length. `part` returns the rows of one partition, `rows` returns objects.
 
     `key` and `value` are `pyarrow.BinaryArray`. `timestamp` is in ms since 1970. `timestamp_type` has Kafka's
     numbers (`TIMESTAMP_TYPES`).
@@ -89,7 +89,7 @@ class Columns:
     counts: list[int]
     _tails: HeaderColumns | None = field(
         default=None, repr=False
-    )  # None if no row has headers, or if they are in `_headers`.
+    )  # The undecoded headers; None if no row has headers, or if they are decoded in `_headers`.
     _first: int = 0  # The index of the first row in `_tails`.
     _headers: list[Headers] | None = field(default=None, repr=False)
     _arena: Arena | None = field(default=None, repr=False)  # The arena that `value` refers to.
@@ -106,12 +106,15 @@ class Columns:
 
     @property
     def has_headers(self) -> bool:
-        """Whether any row may have headers."""
+        """Whether a row may have headers. False is certain."""
         return self._tails is not None or any(self._headers or ())
 
     @property
     def headers(self) -> list[Headers]:
-        """The headers of every row, as in `Record`. They are parsed here; raises `RecordError`."""
+        """The headers of every row, as in `Record`.
+
+        Parses them; raises `RecordError` if they are malformed.
+        """
         if self._headers is None:
             self._headers = self.headers_between(0, len(self))
         return self._headers
@@ -137,7 +140,7 @@ class Columns:
         return pa.array([[{"key": k, "value": v} for k, v in row] for row in self.headers], HEADERS)
 
     def part(self, index: int) -> Columns:
-        """Return the rows of one part."""
+        """Return the rows of the part with this index: the records of one partition."""
         start = sum(self.counts[:index])
         return self.slice(start, start + self.counts[index])
 
@@ -160,8 +163,8 @@ class Columns:
     def to_arrow(self) -> Any:
         """Convert to a `pyarrow.Table`: offset, timestamp, timestamp_type, key, value, headers.
 
-        `timestamp` is in ms since 1970, UTC, and null if the record has none (-1). Only this column is
-        copied. Headers are parsed, so this may raise `RecordError`. Lent columns remain lent.
+        `timestamp` is in ms since 1970, UTC, and null if the record has no timestamp (-1). Only this column
+        is copied. Headers are parsed, so `RecordError` may be raised. Lent columns remain lent.
         """
         return pa.table(
             {
@@ -189,7 +192,7 @@ class Columns:
         return f"<Columns: {len(self)} records{ends}>"
 
     def release(self) -> None:
-        """Put the memory of lent columns back into the pool.
+        """Return the memory of lent columns to the pool.
 
         `value` is None afterwards, and the values of slices are invalid.
         """
@@ -199,11 +202,14 @@ class Columns:
             self._arena = None
 
     def rows(self) -> list[Record]:
-        """Convert to objects. Raises `RecordError` for malformed headers."""
+        """Convert the rows to `Record` objects. Raises `RecordError` for malformed headers."""
         return [record for records in self.row_lists(_CHUNK) for record in records]
 
     def row_lists(self, size: int = 500) -> Iterator[list[Record]]:
-        """Convert to lists of at most `size` objects. Raises `RecordError` for malformed headers."""
+        """Convert the rows to lists of at most `size` `Record` objects.
+
+        Raises `RecordError` for malformed headers.
+        """
         if size < 1:
             raise ConfigError("size", size, "it must be at least 1")
         tailed = self.has_headers
@@ -232,10 +238,10 @@ def columns(
     lent: bool = False,
     most: int = MOST,
 ) -> Columns:
-    """Decode the records of a records field to columns; arguments and errors as in `rows`.
+    """Decode the records of a records field to columns. Arguments and errors are those of `rows`.
 
-    With `lent`, `value` may be a `pyarrow.BinaryViewArray` that refers to `data` or to the memory pool. Then
-    call `Columns.release` as soon as the columns have been used.
+    With `lent`, `value` may be a `pyarrow.BinaryViewArray` that refers to `data` or to memory of the pool. In
+    this case call `Columns.release` as soon as the columns have been used.
     """
     check_data(data)
     part = FetchedPart(data, aborted, from_offset)
@@ -266,14 +272,14 @@ def columns_of(
         columns = _read_columns(parts, [part.data for part in parts], table, max_decompressed, lent, most)
         if columns is not None:
             return columns
-    # The row reader finds the first error, and reads message sets.
+    # Reading row by row finds the first error, and reads message sets as well.
     return _read_rows(parts, check_crc, control, max_decompressed)
 
 
 def _read_rows(
     parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Columns:
-    """Decode row by row: for few records and for irregular ones."""
+    """Decode row by row. This is for few records, and for records that numpy cannot decode."""
     records_read: list[Record] = []
     kinds: list[int] = []
     counts: list[int] = []
@@ -310,12 +316,14 @@ def _read_columns(
     lent: bool,
     most: int,
 ) -> Columns | None:
-    """Decode by numpy and Arrow; None if records are irregular."""
+    """Decode all parts by numpy and Arrow. Returns None if records are irregular."""
     if len(parts) == 1 and not table[CODEC].any():
         try:
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
-            pass  # The last record is too close to the end for windows of 8 bytes.
+            # The last record is too close to the end of the data for windows of 8 bytes; the records are
+            # copied below.
+            pass
     if len(parts) > 1 and not table[CODEC].any() and (columns := _in_place(parts, sources, table, lent)):
         return columns
     arena = Arena()
@@ -323,15 +331,16 @@ def _read_columns(
         arena.fill(sources, table, max_decompressed, most)
         columns = _decode(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
-        # The chain of lengths led out of the arena. The rows are read next, and need the memory.
+        # A length leads out of the arena. The caller then reads row by row, which needs the memory.
         columns = None
-    if columns is not None and not lent:  # Otherwise the rows are read next, which needs the memory.
+    # Without columns, the caller reads row by row, which needs the memory.
+    if columns is not None and not lent:
         arena.release()
     return columns
 
 
 def _in_place(parts: Sequence[FetchedPart], sources: list[Data], table: Table, lent: bool) -> Columns | None:
-    """Decode parts that are views into one buffer, as in a fetch response; None for others."""
+    """Decode parts that are views into one buffer, as in a fetch response. Returns None for other parts."""
     whole: object = None
     views: list[memoryview] = []
     for source in sources:
@@ -409,7 +418,7 @@ def _decode(
 
 
 def _tails(fields: column_decoder.FieldArrays) -> NDArray[np.int32]:
-    """Return the places of the headers: from the end of the value to the end of the record."""
+    """Return the places of the headers, from the end of the value to the end of the record."""
     places = np.empty_like(fields.value)
     places[::2] = fields.value[1::2]
     places[1::2] = fields.end
@@ -417,16 +426,16 @@ def _tails(fields: column_decoder.FieldArrays) -> NDArray[np.int32]:
 
 
 def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """Copy the keys, values or headers of the chosen rows; None means all rows."""
+    """Copy the keys, values or headers of the chosen rows, or of all rows if `chosen` is None."""
     if chosen is None:
         return gather(data, places, np.arange(0, len(places), 2, dtype=np.int32), null)
     return gather(data, places, (2 * chosen).astype(np.int32), None if null is None else null[chosen])
 
 
 def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """Copy as `_gather_chosen` does, but large values by way of views.
+    """Copy as `_gather_chosen` does, but copy large values by way of views.
 
-    With views, Arrow adds up the sizes first, which is 1.3 times as fast for large values.
+    From views, Arrow computes the total size before it copies, which is 1.3 times as fast for large values.
     """
     if int((places[1::2] - places[::2]).sum()) < _LARGE * len(null):
         return _gather_chosen(data, places, null, chosen)
@@ -434,7 +443,7 @@ def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, 
 
 
 def _view_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """Return views into `data` of the chosen rows."""
+    """Return the keys, values or headers of the chosen rows as views into `data`."""
     start, stop = places[::2], places[1::2]
     if chosen is not None:
         start, stop, null = start[chosen], stop[chosen], None if null is None else null[chosen]

@@ -1,16 +1,17 @@
 """The five codecs of record batches, with limits on what they may allocate.
 
-* Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd (`codecs`). gzip is zlib; the others
-  need the extra ``compression`` (cramjam). isal and zstandard make reading faster if installed.
-* Memory is allocated only as the input justifies it. The output buffer grows step by step, and sizes that the
-  input merely *claims* are not trusted. Any output may grow to its `allowance`: 16 MiB, or 16 times its
-  compressed size if that is more.
-* Beyond the allowance the output continues, up to `MOST`, only if it starts as records do. Java's consumer
-  has no limit, and repetitive logs compress to a thousandth. ``max_decompressed`` (bytes) replaces both
-  limits.
-* So data that is not records is an error after less than 100 ms and 50 MB (measured: 5 to 80 ms), and 10 MB
-  of zeros in a record are read.
-* Malformed or oversized input raises `CodecError`; the readers turn it into a `RecordError` with its place.
+* Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd (`codecs`). gzip works without further
+  packages; the other codecs need the extra ``compression`` (cramjam). isal and zstandard make decompression
+  faster if they are installed.
+* The output buffer grows step by step. A decompressed size that the input *claims* is used only if the size
+  of the input makes it possible. Any output may grow to its `allowance`: 16 MiB, or 16 times its compressed
+  size if that is more.
+* Beyond the allowance, decompression continues up to `MOST` only if the output starts as records do. Java's
+  consumer has no limit, and repetitive logs compress to a thousandth. ``max_decompressed`` (bytes) replaces
+  both limits.
+* So data without records is rejected within 100 ms and 50 MB (measured: 5 to 80 ms), but a record of 10 MB of
+  zeros is read.
+* Malformed or oversized input raises `CodecError`. The readers convert it to a `RecordError` with its place.
 
 See Kafka's `Compression`.
 """
@@ -27,26 +28,30 @@ from .codecs import CodecError, Full, gzip, lz4, snappy, zstd
 # The names of the codecs, as in Kafka's ``compression.type``. The index is the number in batches.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-# The levels of Java's `CompressionType`, and 0 if the package has it. snappy has no levels and ignores any.
+# The levels that each codec allows: those of Java's `CompressionType`, and 0 if the package has this level.
+# snappy has no levels and ignores the argument.
 _LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range(-(1 << 17), 23))
 
-# Bytes to which any batch may decompress: sixteen times Kafka's default of max.message.bytes.
+# The size in bytes to which any batch may decompress: sixteen times Kafka's default of max.message.bytes.
 ALWAYS_ALLOWED = 16 << 20
 
-# Beyond `ALWAYS_ALLOWED`, a batch may grow to this multiple of its compressed size.
+# A batch may also grow to this multiple of its compressed size, if that is more than `ALWAYS_ALLOWED`.
 ALLOWED_RATIO = 16
 
-# Bytes to which a batch that starts like records may decompress: a thousand times Kafka's default of
-# max.message.bytes. gzip and zstd reach this ratio on the most repetitive logs.
+# The size in bytes to which a batch that starts like records may decompress: a thousand times Kafka's default
+# of max.message.bytes. gzip and zstd reach a ratio of 1000 on the most repetitive logs.
 MOST = 1 << 30
 
 # The number of first bytes that `begins` receives.
 LOOK = 64 << 10
 
-# A check whether bytes start as the expected content does. It gets at most the first `LOOK` bytes.
+# A function that checks whether decompressed bytes start like records or messages. It receives at most the
+# first `LOOK` bytes.
 Begins = Callable[[memoryview], bool]
 
-_FIRST_STEP = 64 << 10  # The first guess at an unknown size: four times Kafka's batch.size.
+# The first size in bytes of the output buffer if the size is unknown: four times Kafka's default of
+# batch.size.
+_FIRST_STEP = 64 << 10
 
 _uint32 = struct.Struct("<I").unpack_from
 
@@ -60,7 +65,7 @@ def codec_number(name: str) -> int:
 
 
 def allowance(compressed: int, max_decompressed: int | None = None) -> int:
-    """Return how many bytes `compressed` bytes may grow to, whatever they contain."""
+    """Return the size to which `compressed` bytes may decompress, whatever they contain."""
     if max_decompressed is not None:
         return max_decompressed
     return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)
@@ -90,8 +95,8 @@ def decompress(
 ) -> bytes:
     """Decompress `data`. Raises `CodecError` or `MissingExtra`.
 
-    `old_lz4` accepts the wrong header checksum of Kafka's lz4 in magic 0. Without `begins` the output is
-    limited to its `allowance`.
+    `old_lz4` accepts the header checksum of Kafka's lz4 in magic 0, which lz4 readers reject. Without
+    `begins` the output is limited to its `allowance`.
     """
     if codec == 0:
         return bytes(data)
@@ -102,7 +107,7 @@ def decompress(
     if codec == 1:
         return _gunzip(data, limit, most, begins)
     size = size_hint(codec, source)
-    if codec == 2:  # Only snappy's size is exact, and justified by the input.
+    if codec == 2:  # snappy's size is exact, and was checked against the size of the input.
         limit = _snappy_allowed(source, size, limit, most, begins)
     size = min(size, limit)
     while True:
@@ -115,7 +120,7 @@ def decompress(
                 if limit == most or begins is None or not begins(view[:LOOK]):
                     raise _too_large(limit) from None
                 limit = most
-            # Memory that is not written to is not allocated.
+            # The system allocates the buffer's memory only where it is written to.
             size = min(max(size * 4, ALWAYS_ALLOWED), limit)
         else:
             return bytes(view[:written])
@@ -128,7 +133,7 @@ def decompress_into(
     max_decompressed: int | None = None,
     begins: Begins | None = None,
 ) -> int | None:
-    """Decompress to the start of `out`; return the number of bytes, None if `out` is too small.
+    """Decompress to the start of `out`; return the number of bytes, or None if `out` is too small.
 
     This function is for readers that keep one arena for many batches. Arguments and errors are those of
     `decompress`.
@@ -155,7 +160,7 @@ def decompress_into(
 
 
 def size_hint(codec: int, data: memoryview) -> int:
-    """Estimate the decompressed size, never far above what the input justifies."""
+    """Estimate the decompressed size. A claimed size is ignored if the input is too small for it."""
     size = len(data)
     if codec == 2:
         return sum(snappy.size_of(block) for block in snappy.blocks_of(data))
@@ -165,7 +170,7 @@ def size_hint(codec: int, data: memoryview) -> int:
             return header[1]
     if codec == 1 and size > 18:
         claimed = _uint32(data, size - 4)[0]
-        if claimed <= 1032 * size:  # deflate cannot compress more than 1032 times.
+        if claimed <= 1032 * size:  # deflate cannot reach a larger ratio than 1032.
             return int(claimed)
     return max(_FIRST_STEP, 4 * size)
 
@@ -188,7 +193,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int, most: int, begins:
 
 
 def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
-    """Return the limit for snappy: the exact size, if it is allowed and the first bytes are valid."""
+    """Return the limit for snappy: `limit`, or the exact size if that is larger and allowed."""
     if size <= limit:
         return limit
     first = next(block for block in snappy.blocks_of(data) if snappy.size_of(block))
@@ -205,7 +210,7 @@ _COMPRESSORS: dict[int, Callable[[bytes | bytearray | memoryview, int | None], b
 }
 
 
-# Each function fills the start of `out` and returns the number of bytes, or raises `Full`.
+# Maps a codec to its function `decompress_into(data, out)`.
 _READERS: dict[int, Callable[[memoryview, memoryview], int]] = {
     1: gzip.decompress_into,
     2: snappy.decompress_into,

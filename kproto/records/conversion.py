@@ -1,18 +1,18 @@
-"""Convert record sets between magics, as brokers did for clients older than their log.
+"""Convert record sets between magics, as brokers before Kafka 4.0 do for old clients.
 
-* Offsets, gaps between them, timestamps, LogAppendTime and codecs are kept. A batch that has the requested
-  magic is passed on unchanged.
+* Offsets, gaps between them, timestamps, LogAppendTime and codecs are kept. A batch that already has the
+  requested magic is returned unchanged.
 * Down-conversion from magic 2 drops what the old formats lack: headers, control batches, leader epochs,
   producer ids, epochs and sequences, delete horizons, and batches that compaction emptied. Magic 0 has no
-  timestamps either. zstd exists in magic 2 only: brokers answer such a fetch with
-  UNSUPPORTED_COMPRESSION_TYPE (KIP-110); here it raises `EncodeError`.
+  timestamps either. zstd exists in magic 2 only, so down-conversion of a zstd batch raises `EncodeError`.
+  Brokers answer such a fetch with UNSUPPORTED_COMPRESSION_TYPE (KIP-110).
 * An uncompressed batch becomes one message per record; a compressed batch becomes a wrapper (KIP-31).
 * In up-conversion, records of magic 0 get the timestamp -1 with CreateTime. Consecutive uncompressed messages
   become one batch of magic 2 if they have the same timestamp type (with LogAppendTime: the same time) and
   take at most `MAX_BATCH_BYTES`. A wrapper becomes one batch.
 
-Kafka 3.9 was the last version to convert: `RecordsUtil.downConvert` for fetches, `LogValidator` for old
-producers. `LogValidator` also assigns offsets; here call `assign_offsets` afterwards.
+Kafka 3.9 is the last version that converts: `RecordsUtil.downConvert` for fetches, `LogValidator` for old
+producers. `LogValidator` also assigns offsets. `convert` does not: call `assign_offsets` afterwards.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def convert(
 ) -> bytes:
     """Convert the records of a records field to batches or messages of `magic` (0, 1 or 2).
 
-    Without `up`, batches below `magic` are passed on unchanged, as in a fetch response: readers of a format
-    also read older ones. `from_offset` is the start of a fetch: single messages below it are dropped,
+    Without `up`, batches of a lower magic are returned unchanged, as in a fetch response: readers of a format
+    also read older formats. `from_offset` is the start of a fetch. Single messages below it are dropped;
     wrappers and batches are kept whole. A truncated last batch is dropped.
 
     Raises `RecordError` for malformed batches and for offsets that are not ascending, `EncodeError` for zstd
@@ -81,14 +81,17 @@ def convert(
 
 
 class _Run(msgspec.Struct):
-    """Records that become one batch or one message set; the first batch decides its type."""
+    """Consecutive records that become one batch or one message set.
+
+    The first batch decides the timestamp type.
+    """
 
     first: Batch
     records: list[Record]
     size: int
 
     def accepts(self, batch: Batch, magic: int) -> bool:
-        """Return whether the next batch can be added to this run."""
+        """Return whether the records of the next batch can be added."""
         first = self.first
         return (
             magic == 2

@@ -1,7 +1,8 @@
 """Explain why a record cannot be encoded.
 
-The encoders check nothing beforehand. They raise `UNWRITABLE` for wrong values; then `explain_unwritable`
-finds the wrong value and names its place, such as ``records[3].headers[0].value``.
+The encoders do not check values beforehand. For a value of another type or range they raise one of
+`UNWRITABLE`. Then `explain_unwritable` finds the value and names its place, such as
+``records[3].headers[0].value``.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Any
 from ..errors import EncodeError
 from .record import Record, wrap
 
-# Everything that the encoders raise for wrong values; `explain_unwritable` then finds the value.
+# The exceptions that encoders raise for values that cannot be encoded. `explain_unwritable` finds the value.
 UNWRITABLE = (TypeError, ValueError, AttributeError)
 
 
 def explain_unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:
-    """Return the error for the first wrong record; `first` is the index of `records[0]`."""
-    # Imported here, because only this error needs the codecs of messages.
+    """Return the error for the first record that cannot be encoded. `first` is the index of `records[0]`."""
+    # The import is local, because only this error needs the codecs of messages.
     from ..wire.interpreter import short_repr
 
     for number, record in enumerate(records, first):
@@ -29,7 +30,7 @@ def explain_unwritable(message: str, magic: int, records: Sequence[Record], firs
 
 
 def _wrong(record: object) -> Iterator[tuple[str, object, str]]:
-    """Iterate over the wrong fields of a record: path, value, and what is expected."""
+    """Iterate over the fields of a record that cannot be encoded: path, value, and what is expected."""
     if not isinstance(record, Record):
         yield "", record, "a Record"
         return

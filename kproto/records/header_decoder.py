@@ -1,10 +1,11 @@
 """Decode the headers of many records together.
 
-* The headers of a record follow its value: their number, then each header's key and value. The sections of
-  all rows are decoded together when they are first read; slices of columns share the result.
-* One step of numpy reads the first headers of all records, the next step all second headers, and so on. There
-  are few different keys, so each is decoded once.
-* Irregular headers, and more headers per record than steps pay for, are read record by record, which also
+* The headers section of a record follows the record's value: the number of headers, then the key and value of
+  each. The sections of all rows are decoded together when headers are first read. Slices of columns share the
+  result.
+* One step of numpy reads the first headers of all records, the next step all second headers, and so on. A
+  topic has few different keys, so each key is decoded once.
+* Irregular headers, and records with more than `_MOST_STEPS` headers, are read record by record, which also
   finds the place of an error.
 
 Needs the extra ``columns`` (numpy, pyarrow).
@@ -29,20 +30,23 @@ pa: Any = import_module("pyarrow")
 # The Arrow type of headers.
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-_SLICE = 16384  # Rows per slice: its arrays stay in the second-level cache.
+_SLICE = 16384  # The number of rows per slice, so that its arrays stay in the second-level cache.
 _MOST_STEPS = 64  # The most headers in one record that are read by steps of numpy.
 
 
 class HeaderColumns:
-    """The headers of many records, by row. Next: `rows` or `array`; both raise `RecordError`."""
+    """The headers of many records.
+
+    `rows` and `array` decode them, and raise `RecordError` if they are malformed.
+    """
 
     __slots__ = ("_first", "_name", "_names", "_raw", "_same", "_value")
 
-    # The undecoded sections as a BinaryArray; None once they are decoded.
+    # The undecoded headers sections as a BinaryArray; None after they are decoded.
     _raw: Any
-    # The index of each row's first header, and one more for the end.
+    # The index of each row's first header, then the number of all headers.
     _first: Int64s
-    # The number of headers of every row; None if rows differ.
+    # The number of headers of every row, or None if rows have different numbers.
     _same: int | None
     # The different keys.
     _names: list[str]
@@ -85,7 +89,7 @@ class HeaderColumns:
         self._raw = None
 
     def _parse_fast(self) -> bool:
-        """Decode by numpy; False if headers are irregular."""
+        """Decode all headers by numpy. Returns False if headers are irregular."""
         places = np.frombuffer(self._raw.buffers()[1], np.int32)
         places = places[self._raw.offset : self._raw.offset + len(self._raw) + 1]
         data = np.zeros(int(places[-1]) + SLACK, np.uint8)
@@ -131,15 +135,19 @@ class HeaderColumns:
 
 
 def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
-    """Return the error for the headers of a row. The offset counts from the start of its headers."""
+    """Return the error for the headers of a row.
+
+    The offset counts from the start of the row's headers section.
+    """
     detail = f"{detail or 'the bytes end too early'} (in row {row}, counted from the end of its value)"
     return RecordError("RecordBatch", 2, f"records.{field}", at, detail)
 
 
 def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
-    """Return each row's first header, four places per header, and which values are null.
+    """Return the index of each row's first header, four places per header, and which values are null.
 
-    The places are the start and end of key and value. Returns None if headers are irregular.
+    The places are the start and end of the key and the start and end of the value. Returns None if headers
+    are irregular.
     """
     table, _ = tables()
     entry = table[windows.twos(at)]

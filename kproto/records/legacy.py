@@ -1,16 +1,16 @@
-"""Message sets of magic 0 and 1, Kafka's formats before 0.11, which old topics still contain.
+"""Message sets of magic 0 and 1: Kafka's formats before 0.11, which old topics still contain.
 
-* There are no batches, only messages. Each outer message is read as a `Batch`, so `batches` and `rows` return
-  the same types for every magic. A compressed message is a wrapper: its value is a message set.
-* In a wrapper of magic 0 the inner offsets are absolute. In a wrapper of magic 1 they are relative, and the
-  wrapper has the offset of the last one (KIP-31), or 0 as sent by some producers. Offsets wrap at 64 bits, as
-  in Java.
-* Inner messages may have the other magic: some producers sent that, old brokers accepted it, and Java's
-  consumer reads it. The wrapper's magic decides how offsets count, the message's magic whether it has a
-  timestamp.
+* A message set has no batches, only messages. Each outer message is read as a `Batch`, so `batches` and
+  `rows` return the same types for every magic. A compressed message is a wrapper: its value is a message set.
+* In a wrapper of magic 0 the inner offsets are absolute. In a wrapper of magic 1 the inner offsets are
+  relative, and the wrapper has the offset of the last inner message (KIP-31), or 0 if an old producer sent
+  it. Offsets wrap at 64 bits, as in Java.
+* Inner messages may have another magic than the wrapper: some producers sent such wrappers, old brokers
+  accepted them, and Java's consumer reads them. The wrapper's magic decides whether offsets are relative, and
+  the inner message's magic whether it has a timestamp.
 * Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrides the inner
   timestamps (KIP-32).
-* The CRC is zlib's, of all bytes after it. zstd does not exist in these formats.
+* The CRC is zlib's CRC-32 of all bytes after the CRC field. zstd does not exist in these formats.
 
 See Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
 """
@@ -104,7 +104,7 @@ def _bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[byt
 
 
 def _begins_messages(start: memoryview) -> bool:
-    """Return whether bytes start like messages: possible sizes and a known magic."""
+    """Return whether bytes start like messages: with possible sizes and a known magic."""
     at, end = 0, len(start)
     while end - at >= 17:
         size = int.from_bytes(start[at + 8 : at + OVERHEAD], "big", signed=True)
@@ -153,7 +153,7 @@ def _unwrap(
     if magic:
         shift = (
             wrapper.offset - records[-1].offset if wrapper.offset else 0
-        )  # Old producers send 0, as the broker assigns the offset.
+        )  # Old producers send 0, because the broker assigns the offset.
         if shift < 0:
             raise RecordError(_MESSAGE, magic, "offset", at, "the wrapper's offset is below that of its last")
         for record, has_time in zip(records, timed, strict=True):

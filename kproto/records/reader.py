@@ -1,7 +1,7 @@
-"""Find the batches of a records field, and which of them belong to aborted transactions.
+"""Find the batches of a records field, and the batches that belong to aborted transactions.
 
-* A records field is a sequence of batches. The last one may be truncated, because brokers cut responses at a
-  number of bytes: it is ignored. Everything else that is wrong raises `RecordError`.
+* A records field is a sequence of batches. The last batch may be truncated, because brokers cut responses at
+  a number of bytes; it is ignored. Any other malformed batch raises `RecordError`.
 * Control batches hold the broker's transaction markers, not data. Records of aborted transactions remain in
   the log; fetch responses list the aborted transactions.
 
@@ -32,8 +32,9 @@ _SMALLEST = 14  # The smallest value of the size field, an empty message of magi
 def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None = None) -> Iterator[Batch]:
     """Iterate over the batches of a records field, except a truncated last one.
 
-    Raises `RecordError` at a malformed batch, after the batches in front of it. Magic 0 and 1 give one batch
-    per outer message; compressed messages are decompressed here, limited by `max_decompressed`.
+    The batches before a malformed batch are yielded, then `RecordError` is raised. In magic 0 and 1 each
+    outer message is one batch. Compressed messages of these magics are decompressed, limited by
+    `max_decompressed`.
     """
     check_data(data)
     return _batches(data, 0, check_crc, max_decompressed)
@@ -62,7 +63,7 @@ def _batches(data: Data, at: int, check_crc: bool, max_decompressed: int | None)
 
 
 class BatchSpan(msgspec.Struct, frozen=True, gc=False):
-    """Where a batch lies in the records field, and which offsets it covers."""
+    """The position of a batch in the records field, and the offsets that it covers."""
 
     start: int
     end: int
@@ -73,9 +74,10 @@ class BatchSpan(msgspec.Struct, frozen=True, gc=False):
 
 
 def spans(data: Data) -> Iterator[BatchSpan | Batch]:
-    """Iterate over the places of batches without checking CRCs, in a fifth of the time of `batches`.
+    """Iterate over the positions of batches without checking CRCs, in a fifth of the time of `batches`.
 
-    Yields a `BatchSpan` for batches of magic 2, and the batch for others. Raises what `batches` raises.
+    Yields a `BatchSpan` for a batch of magic 2, and the batch itself for magic 0 and 1. The errors are those
+    of `batches`.
     """
     check_data(data)
     at, end = 0, len(data)
@@ -91,10 +93,10 @@ def spans(data: Data) -> Iterator[BatchSpan | Batch]:
 
 
 def has_many_records(*fields: Data) -> bool:
-    """Return whether the headers announce so many records that decoding to columns is faster.
+    """Return whether the batch headers count so many records that decoding to columns is faster.
 
-    Only batches of magic 2 are counted, because others are not decoded to columns. A batch is counted with at
-    most one record per byte.
+    Only batches of magic 2 count, because message sets are not decoded to columns. Because a header may be
+    malformed, a batch counts with at most one record per byte.
     """
     count = 0
     for data in fields:
@@ -124,11 +126,14 @@ class AbortedTransactions:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The aborted transactions that have not ended: `aborted` for a reader that continues here."""
+        """The aborted transactions that have not ended.
+
+        A reader that continues at this point passes them as `aborted`.
+        """
         return [*self._open.items(), *reversed(self._waiting)]
 
     def skips(self, batch: Batch) -> bool:
-        """Return whether the records of `batch` were aborted."""
+        """Return whether `batch` belongs to an aborted transaction."""
         if batch.producer_id < 0 or not (self._waiting or self._open):
             return False
         while self._waiting and self._waiting[-1][1] <= batch.last_offset:

@@ -1,6 +1,7 @@
-"""Records of magic 2: varints, key, value and headers; the innermost loops for rows.
+"""Encode and decode records of magic 2: varints, keys, values and headers.
 
-* Lengths and deltas are zigzag varints, cut to 32 bits (timestamps to 64) as in Java. A null has length -1.
+* Lengths and deltas are zigzag varints, cut to 32 bits (timestamp deltas to 64 bits) as in Java. A null has
+  length -1.
 * The fields must fill the record exactly; otherwise `MalformedRecord` is raised.
 * Readers may read beyond the end of a batch, but not beyond the data. The caller checks where they ended.
 * Header keys that are not UTF-8 are read as in Java, with U+FFFD for malformed bytes.
@@ -18,8 +19,9 @@ import msgspec
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_FAR = 1 << 61  # Beyond this, the sum of a base and a delta may exceed int64.
-_SHORTEST = 6  # Bytes after the length: attributes, two deltas, two nulls and no headers.
+_FAR = 1 << 61  # From this absolute value on, the sum of a base and a delta may exceed int64.
+# The bytes of the smallest record after its length: attributes, two deltas, two nulls and a count of headers.
+_SHORTEST = 6
 
 
 class Record(msgspec.Struct, gc=False):
@@ -59,7 +61,7 @@ class MalformedRecord(Exception):
 def parse_records(
     data: bytes, at: int, count: int, base_offset: int, base_timestamp: int, append_time: int | None
 ) -> tuple[list[Record], int]:
-    """Parse `count` records from `at`; return them and their end, which the caller checks.
+    """Parse `count` records from position `at`; return them and their end, which the caller checks.
 
     Varints of one or two bytes are read in this loop, longer ones by `_varint`. A small record takes 1 µs.
     """
@@ -82,7 +84,7 @@ def parse_records(
         if size & 1:
             raise MalformedRecord("length", at, "a negative length")
         end = at + (size >> 1)
-        at += 1  # The attributes; no bit of them is used.
+        at += 1  # Skip the attributes, of which no bit is used.
         delta = data[at]
         if delta < 128:
             at += 1
@@ -153,7 +155,7 @@ def parse_records(
 
 
 def begins_records(start: memoryview) -> bool:
-    """Return whether bytes start like records: a sequence of possible lengths."""
+    """Return whether bytes start like records: with a sequence of possible lengths."""
     data, at = bytes(start), 0
     while at < len(data):
         try:
@@ -169,9 +171,10 @@ def begins_records(start: memoryview) -> bool:
 
 
 def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tuple[Headers, int]:
-    """Parse the headers of a record that ends at `end`; return them and where they end.
+    """Parse the headers of a record that ends at `end`; return the headers and the position after them.
 
-    `at` is the place of their count. `keys` caches decoded keys, of which a topic has few.
+    `at` is the position of the headers' count. `keys` caches decoded keys, because a topic has few different
+    keys.
     """
     count = data[at]
     if count < 128:
@@ -216,13 +219,14 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
 
 
 def decode_header_key(raw: bytes) -> str:
-    """Decode a header key as Java does."""
+    """Decode a header key as Java does: malformed bytes become U+FFFD."""
     return raw.decode("utf-8", _JAVA)
 
 
 def _replacement(error: UnicodeError) -> tuple[str, int]:
-    """Replace malformed bytes as the handler "replace" does, but count one surrogate as one character, as in
-    Java.
+    """Replace malformed bytes as Java does.
+
+    Python's handler "replace" does the same, except that Java replaces an encoded surrogate by one character.
     """
     assert isinstance(error, UnicodeDecodeError)
     sequence = error.object[error.start : error.start + 3]
@@ -237,7 +241,7 @@ codecs.register_error(_JAVA, _replacement)
 
 
 def _varint(data: bytes, at: int, field: str) -> tuple[int, int]:
-    """Read an unsigned varint of at most 5 bytes, cut to 32 bits as in Java; return its end too."""
+    """Read an unsigned varint of at most 5 bytes, cut to 32 bits as in Java; return it and its end."""
     value = shift = 0
     for stop in range(at, at + 5):
         byte = data[stop]
@@ -249,7 +253,7 @@ def _varint(data: bytes, at: int, field: str) -> tuple[int, int]:
 
 
 def _varlong(data: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 10 bytes, cut to 64 bits as in Java; return its end too."""
+    """Read an unsigned varint of at most 10 bytes, cut to 64 bits as in Java; return it and its end."""
     value = shift = 0
     for stop in range(at, at + 10):
         byte = data[stop]
@@ -261,16 +265,16 @@ def _varlong(data: bytes, at: int) -> tuple[int, int]:
 
 
 def wrap(value: int) -> int:
-    """Wrap a number to a signed 64-bit number."""
+    """Wrap a number to a signed 64-bit number, as Java's arithmetic does."""
     return (value + (1 << 63) & (1 << 64) - 1) - (1 << 63)
 
 
 def zigzag(value: int) -> bytes:
-    """Encode a signed number as Kafka's varint or varlong; it wraps at 64 bits, as in Java."""
+    """Encode a signed number as Kafka's varint or varlong. The number wraps at 64 bits, as in Java."""
     if 0 <= value < _SHORT:
         return _SHORT_VARINTS[value]
     unsigned = (value << 1 ^ -(value >> 63 & 1)) & 0xFFFFFFFFFFFFFFFF
-    # The deltas of timestamps and offsets in large batches take three bytes.
+    # A fast path for three bytes, which timestamp and offset deltas in large batches take.
     if 1 << 14 <= unsigned < 1 << 21:
         return _continued()[unsigned & 0x3FFF] + _LAST_BYTES[unsigned >> 14]
     out = bytearray()
@@ -287,13 +291,13 @@ _SHORT_VARINTS = [
     for number in range(_SHORT)
 ]
 _LAST_BYTES = [bytes((byte,)) for byte in range(128)]
-# Numbers from 0 up to this one have cached varints.
+# The varints of the numbers from 0 up to this number, exclusive, are cached.
 TABLE_SIZE = 65536
 
 
 @cache
 def _continued() -> list[bytes]:
-    """Return the first two bytes of longer varints, by the 14 bits in them."""
+    """Return a table that maps 14 bits to the first two bytes of a longer varint with these bits."""
     return [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
 
 
@@ -303,7 +307,9 @@ NULL = b"\x01"
 
 @cache
 def small_varints() -> tuple[list[bytes], list[bytes]]:
-    """Return the varints of the numbers below `TABLE_SIZE`, alone and after the attributes."""
+    """Return the varints of the numbers below `TABLE_SIZE`, and the same with the attributes byte before
+    each.
+    """
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]
     varints = [*_SHORT_VARINTS[:64], *two, *three]
@@ -330,7 +336,7 @@ def record_parts(
     return parts
 
 
-# A `len` for bytes only: the length of an array is not the length of its bytes.
+# A `len` that accepts only bytes, because the length of an array is not the number of its bytes.
 length_of_bytes = bytes.__len__
 
 
@@ -359,7 +365,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def _name(name: str) -> bytes:
-    """Encode a header key and cache it, as a topic has few keys."""
+    """Encode a header key and cache the result, because a topic has few different keys."""
     if len(HEADER_NAMES) >= _MOST_NAMES:
         HEADER_NAMES.clear()
     raw = name.encode()
@@ -367,7 +373,7 @@ def _name(name: str) -> bytes:
     return encoded
 
 
-# Encoded header keys; `encode_headers` adds to it.
+# A cache of encoded header keys. `encode_headers` adds to it.
 HEADER_NAMES: dict[str, bytes] = {}
 
 _MOST_NAMES = 1024

@@ -1,4 +1,4 @@
-"""Decode the records of a records field to objects, in one list or in several."""
+"""Decode the records of a records field to `Record` objects, in one list or in several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Wanted(TypedDict):
-    """The arguments that `rows` and `row_lists` share."""
+    """The arguments of `rows` and `row_lists` that select records."""
 
     check_crc: bool
     aborted: Sequence[tuple[int, int]]
@@ -33,11 +33,13 @@ def rows(
     control: bool = False,
     max_decompressed: int | None = None,
 ) -> list[Record]:
-    """Decode the records of a records field. Raises `RecordError` or `MissingExtra`.
+    """Decode the records of a records field.
+
+    Raises `RecordError`, and `MissingExtra` without a codec's package.
 
     A truncated last batch is ignored, as brokers cut responses at a number of bytes (`batches`). Control
     records are left out unless `control` is set. `aborted` are the pairs (producer id, first offset) of a
-    fetch response: the records of these transactions are left out (isolation level read_committed). Brokers
+    fetch response. The records of these transactions are left out (isolation level read_committed). Brokers
     send whole batches, so the first batch may begin below the requested offset: records below `from_offset`
     are left out.
 
@@ -70,9 +72,9 @@ def row_lists(
 ) -> Iterator[list[Record]]:
     """Decode as `rows` does, into lists of at most `size` records; the other arguments are those of `rows`.
 
-    This is twice as fast as one long list if each list is dropped before the next. Records in front of a
-    malformed batch are returned before its `RecordError` is raised. Raises `ConfigError` for a `size` below
-    1.
+    This is twice as fast as one long list if the caller drops each list before it requests the next. Records
+    in front of a malformed batch are returned before its `RecordError` is raised. Raises `ConfigError` for a
+    `size` below 1.
     """
     if size < 1:
         raise ConfigError("size", size, "it must be at least 1")
@@ -92,19 +94,23 @@ def row_lists(
 def _as_columns(
     data: Data, max_decompressed: int | None, wanted: _Wanted
 ) -> tuple[Columns | None, RecordError | None]:
-    """Decode to columns if that is faster. Return an error, whose place the row reader then finds."""
+    """Decode to columns if that is faster; return the columns, or None, or an error.
+
+    Reading row by row then finds the place of the error.
+    """
     if (read := _columns(data)) is None:
         return None, None
     try:
         columns = read(data, **wanted, max_decompressed=max_decompressed, lent=True)
-        columns.headers_between(0, 0)  # This decodes all headers.
+        # This call decodes all headers, so that malformed headers raise an error here.
+        columns.headers_between(0, 0)
     except RecordError as error:
         return None, _drop_traceback(error)
     return columns, None
 
 
 def _drop_traceback(error: RecordError) -> RecordError:
-    """Remove the traceback and context, whose frames hold megabytes."""
+    """Remove the traceback and the context of an error, because their frames keep megabytes of data alive."""
     error.__context__ = None
     return error.with_traceback(None)
 
@@ -121,8 +127,8 @@ def _row_by_row(
 ) -> Iterator[list[Record]]:
     """Iterate over the records to return, batch by batch.
 
-    `known` is an error that column decoding has found: the iteration ends there at the latest, so that a
-    decompression bomb is not decompressed twice.
+    `known` is an error that column decoding has found. The iteration ends at the place of this error at the
+    latest, so that a decompression bomb is not decompressed twice.
     """
     transactions = AbortedTransactions(aborted)
     for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):
@@ -139,7 +145,7 @@ def _row_by_row(
 
 
 def _columns(data: Data) -> Callable[..., Columns] | None:
-    """Return the decoder of columns if it is installed and faster."""
+    """Return the module that decodes columns. None if its packages are missing or reading rows is faster."""
     return _read_columns() if has_many_records(data) else None
 
 

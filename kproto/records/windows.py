@@ -1,9 +1,9 @@
-"""Read an arena of bytes through windows at any place, and the varints in them.
+"""Windows: views of an arena as integers that begin at any byte, and the decoding of varints in them.
 
-* Windows are unaligned views, to be indexed (`take` would copy the whole view).
-* Varints of one and two bytes come from a table of all 65536 windows of two bytes. Varints of three and four
-  bytes (timestamp deltas of a backfill) take a second look-up. Longer ones are computed for the few rows that
-  have them.
+* Windows are unaligned numpy views. They should be indexed, because `take` would copy the whole view.
+* Varints of one and two bytes are looked up in a table of all 65536 windows of two bytes. Varints of three
+  and four bytes (timestamp deltas of a backfill) take a second look-up. Longer varints are rare and are
+  computed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# Bytes that must be readable after the last batch.
+# The number of bytes that must be readable after the last batch.
 SLACK = 64
 
 _EIGHT = np.array(8)
 
 
 class Windows:
-    """The bytes of an arena as overlapping little-endian windows, one at each byte."""
+    """The bytes of an arena as overlapping windows.
+
+    A window is a little-endian integer of 2 or 8 bytes. At each byte of the arena a window begins.
+    """
 
     __slots__ = ("_next", "bytes", "eights", "pairs")
 
@@ -46,10 +49,13 @@ class Windows:
 
 @cache
 def tables() -> tuple[NDArray[np.int32], Int64s]:
-    """Return two tables by window of two bytes: its varint, and the size of a record there.
+    """Return two tables that are indexed by a window of two bytes.
 
-    The first has (value << 2 | bytes of the varint), or (low 14 bits << 2 | 3) if the varint is longer. The
-    second has 0 in that case, and for negative lengths.
+    The first table has the varint at the window's start, the second the size of a record that starts with the
+    window.
+
+    An entry of the first table is (value << 2 | bytes of the varint), or (low 14 bits << 2 | 3) if the varint
+    is longer than two bytes. An entry of the second table is 0 for a longer varint and for a negative length.
     """
     window = np.arange(65536)
     low, high = window & 255, window >> 8

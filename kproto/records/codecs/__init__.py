@@ -1,7 +1,7 @@
-"""The codecs of record batches, one module each, for all forms that topics contain.
+"""The codecs of record batches: one module for each, which reads every form of it that topics contain.
 
-Each codec has `compress(data, level)` and `decompress_into(data, out)`. The latter fills the start of `out`
-and returns the number of bytes, or raises `Full`. `kproto.records.compression` sets the limits.
+Each codec has `compress(data, level)` and `decompress_into(data, out)`. `decompress_into` fills the start of
+`out` and returns the number of bytes, or raises `Full`. `kproto.records.compression` sets the limits.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ from ...errors import MissingExtra
 
 
 class CodecError(ValueError):
-    """Compressed bytes that are malformed or grow beyond their limit. Only kproto.records sees it."""
+    """Compressed bytes are malformed, or grow beyond their limit.
+
+    Callers of kproto.records get a RecordError.
+    """
 
 
 class Full(Exception):
-    """The output buffer is too small for the input, which may be invalid. The buffer has the first bytes of
-    output.
+    """The output buffer is too small for the input, or the input is malformed.
+
+    The argument is a buffer with the first bytes of output.
     """
 
 
 @cache
 def cramjam(codec: str) -> ModuleType:
-    """Return cramjam's module of this name. Raises `MissingExtra` without cramjam."""
+    """Return cramjam's module for this codec. Raises `MissingExtra` if cramjam is not installed."""
     try:
         import cramjam as package  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -35,7 +39,7 @@ def cramjam(codec: str) -> ModuleType:
 
 
 def into(unpack: Callable[..., int], data: memoryview, out: memoryview) -> int:
-    """Decompress with cramjam and convert its errors."""
+    """Decompress with cramjam's function `unpack` and convert its exceptions."""
     try:
         return unpack(data, out)
     except Exception as error:  # cramjam.DecompressionError

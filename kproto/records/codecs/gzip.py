@@ -1,4 +1,4 @@
-"""gzip, by isal if installed (2.2 to 2.4 times as fast), otherwise by zlib."""
+"""gzip, by isal if it is installed (2.2 to 2.4 times as fast), otherwise by zlib."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from . import CodecError, Full
 
 _STEP = 1 << 20
-_AHEAD = 1 << 10  # Bytes to read of each member after the first.
-_LEAST = 18  # The least bytes of a member, its header and its trailer.
+_AHEAD = 1 << 10  # The bytes of input that are passed at first for each member after the first one.
+_LEAST = 18  # The smallest size of a member in bytes: its header and its trailer.
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
@@ -22,9 +22,9 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     """Decompress all members of a gzip file. Trailing bytes are ignored, as in Java.
 
-    A decompressor copies the bytes that it was passed and did not use, at each step and at the end of its
-    member. It therefore receives the input in pieces. Only the first piece is large, because one megabyte may
-    hold 50,000 empty members. See Java's GZIPInputStream.
+    A decompressor copies the input that it has not used, at each step and at the end of a member. So the
+    input is passed in pieces. Only the first piece is large, because one megabyte may hold 50,000 empty
+    members. See Java's GZIPInputStream.
     """
     parts: list[bytes] = []
     remaining = limit

@@ -1,6 +1,7 @@
 """lz4, written as in Java: a frame of independent blocks of 64 KiB.
 
-See Kafka's `Lz4BlockInputStream`. Its header checksum was wrong before magic 1 (KAFKA-3160).
+See Kafka's `Lz4BlockInputStream`. In magic 0 Kafka computes a header checksum that differs from lz4's
+(KAFKA-3160).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any
 
 from . import CodecError, Full, cramjam, into
 
-_RATIO = 255  # Each byte of a length adds at most 255 bytes of output.
+_RATIO = 255  # The largest ratio of output to input: each byte of a length adds at most 255 bytes of output.
 _MAGIC = b"\x04\x22\x4d\x18"
-_HEADER = _MAGIC + b"\x60\x40\x82"  # Version 1, independent blocks of 64 KiB, header checksum.
+# The start of a frame: version 1, independent blocks of 64 KiB, header checksum.
+_HEADER = _MAGIC + b"\x60\x40\x82"
 _BLOCK = 64 << 10
 _END = b"\x00\x00\x00\x00"
 _BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
@@ -57,7 +59,7 @@ def header_checksum(descriptor: bytes) -> int:
 
 
 def with_old_header(frame: bytes) -> bytes:
-    """Replace the checksum by Kafka's wrong one of magic 0, which includes the magic number.
+    """Replace the header checksum by Kafka's checksum of magic 0, which covers the magic number as well.
 
     See KAFKA-3160.
     """
@@ -84,7 +86,7 @@ def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
 
 
 def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int:
-    """Decompress one frame. Independent blocks are read here, which is up to twice as fast.
+    """Decompress one frame. Independent blocks are read without cramjam's frame reader, up to twice as fast.
 
     Checksums of blocks and content are not checked, because the batch's CRC covers the same bytes.
     """
@@ -93,7 +95,7 @@ def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int
     module = cramjam("lz4")
     if not linked or _is_one_block(data, at, extra):
         return _decompress_blocks(data, at, out, largest, extra, module.decompress_block_into)
-    if old:  # Replace the wrong checksum by the one that cramjam accepts.
+    if old:  # Replace Kafka's checksum of magic 0 by the one that cramjam accepts.
         data = memoryview(head[: at - 1] + bytes((header_checksum(head[4 : at - 1]),)) + bytes(data[at:]))
     return into(module.decompress_into, data, out)
 

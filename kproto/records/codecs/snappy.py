@@ -1,6 +1,6 @@
 """snappy, in both forms that topics contain: xerial's framing (Java) and one raw block (librdkafka).
 
-The writer uses xerial's framing: see `SnappyOutputStream`.
+`compress` writes xerial's framing; see `SnappyOutputStream`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 
 from . import CodecError, Full, cramjam
 
-_RATIO = 22  # A copy of 64 bytes takes 3 bytes of input, so no valid block grows more than 21.4 times.
+# The largest ratio of output to input. A copy of 64 bytes takes 3 bytes of input, so a valid block grows at
+# most 21.4 times.
+_RATIO = 22
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK = 32 << 10  # The default of SnappyOutputStream, in bytes.
+_XERIAL_BLOCK = 32 << 10  # The size of a block in bytes: the default of SnappyOutputStream.
 
 _uint32 = struct.Struct(">I").unpack_from
 
@@ -29,7 +31,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def blocks_of(data: memoryview) -> Iterator[memoryview]:
-    """Iterate over the raw blocks of either form."""
+    """Iterate over the raw blocks of `data`, in xerial's framing or not."""
     at, end = 16, len(data)
     if data[:8].tobytes() != _XERIAL:
         yield data
@@ -48,7 +50,7 @@ def blocks_of(data: memoryview) -> Iterator[memoryview]:
 
 
 def size_of(block: memoryview) -> int:
-    """Return the size that a raw block claims, after checking that its bytes could produce it."""
+    """Return the decompressed size in the header of a raw block, after a check that it is possible."""
     try:
         size: int = cramjam("snappy").decompress_raw_len(block)
     except Exception as error:  # cramjam.DecompressionError
@@ -59,12 +61,12 @@ def size_of(block: memoryview) -> int:
 
 
 def start_of(block: memoryview, most: int) -> bytes:
-    """Return the literal with which a raw block begins, at most `most` bytes of it.
+    """Return the first `most` bytes of the literal with which a raw block begins.
 
     The result is empty if the block is truncated.
     """
     at = 0
-    while block[at] > 127:  # The size, which was read before.
+    while block[at] > 127:  # Skip the size at the start of the block.
         at += 1
     head, at = block[at + 1 : at + 6].tobytes(), at + 2
     if not head:
