@@ -211,7 +211,7 @@ def test_input_times_out_with_a_hint_if_successes_are_not_read(
             producer.input(message())
         producer._producer.flush()
         wait_until(lambda: len(producer._successes or ()) == 3)
-        with pytest.raises(RequestTimedOut, match="read successes"):
+        with pytest.raises(RequestTimedOut, match="results are unread: read them"):
             producer.input(message())
         next(producer.successes())
         producer.input(message())
@@ -288,7 +288,7 @@ def test_in_asyncio_input_times_out_with_a_hint_if_successes_are_not_read(
                 await producer.input(message())
             await producer._producer.flush()
             await asyncio.sleep(0)
-            with pytest.raises(RequestTimedOut, match="read successes"):
+            with pytest.raises(RequestTimedOut, match="results are unread: read them"):
                 await producer.input(message())
             assert await anext(producer.successes())
             await producer.input(message())

@@ -325,13 +325,13 @@ def test_close_in_a_handler_is_rejected_at_once(server: Server, where: str) -> N
         handler.consume_claim = lambda *_: None  # type: ignore[method-assign]
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
         group.consume(["t"], handler)
-    assert "close() in a handler" in str(errors[0])
+    assert "call it outside a handler" in str(errors[0])
 
 
 def test_close_in_a_coroutine_of_the_handler_is_rejected_at_once(server: Server) -> None:
     class Closes(AsyncRecordingHandler):
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
-            with pytest.raises(IllegalState, match="close\\(\\) in a handler"):
+            with pytest.raises(IllegalState, match="call it outside a handler"):
                 await group.close()
             self.beside = asyncio.ensure_future(group.close())  # Another task may call `close`.
 
@@ -436,7 +436,7 @@ def test_a_coroutine_handler_is_rejected_by_the_threaded_group(server: Server) -
     """Threads would never await the coroutines, and each session would end immediately."""
     with (
         ConsumerGroup(server.bootstrap, group_id="g") as group,
-        pytest.raises(ConfigError, match="consume_claim is a coroutine: AsyncConsumerGroup"),
+        pytest.raises(ConfigError, match="consume_claim is a coroutine: use AsyncConsumerGroup"),
     ):
         group.consume(["t"], AsyncRecordingHandler())
 
