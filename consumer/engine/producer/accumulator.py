@@ -20,8 +20,10 @@ Rules (Java's RecordAccumulator):
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -53,6 +55,10 @@ HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
 # Bytes that a new batch reserves. A batch that needs more doubles its memory, up to `batch.size`.
 FIRST_BYTES = 4096
+
+# After this number of bytes, records without a key go to another partition. This is Java's default of
+# batch.size, which its BuiltInPartitioner uses. Batches may become larger.
+STICKY_BYTES = 16 * 1024
 # Whether the interpreter only switches threads at calls.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
@@ -89,6 +95,7 @@ class RecordAccumulator:
         self.partitioner = Partitioner()
         self._hashes = self.partitioner.hashes
         self._options = options
+        self._sticky_limit = min(STICKY_BYTES, options.batch_size)
         self._random = random
         self._clock = clock
         self._notifications = Notifications()
@@ -275,9 +282,14 @@ class RecordAccumulator:
         batch = queue.filling
         if batch is not NO_BATCH:
             used = batch.size - batch.room
-            if used + size <= options.batch_size:
-                return batch if self._grow(batch, used + size) else None
-            self.seal(batch)
+            fits = used + size <= options.batch_size
+            turn_ends = route.sticky is not queue or route.sticky_bytes + used + size > self._sticky_limit
+            leaves = movable and turn_ends
+            if fits and not leaves:
+                stepwise = route.sticky is queue and len(route.with_leader) > 1
+                return batch if self._grow(batch, used + size, stepwise=stepwise) else None
+            if not fits:
+                self.seal(batch)
             if movable:
                 if route.sticky is queue:
                     self.change_sticky_partition(route)
@@ -308,9 +320,13 @@ class RecordAccumulator:
         queue.filling = batch
         return batch
 
-    def _grow(self, batch: ProducerBatch, used: int) -> bool:
-        """Reserve more memory for a batch. Return False if buffer.memory is exhausted."""
-        wanted = min(self._options.batch_size, 2 * batch.size)
+    def _grow(self, batch: ProducerBatch, used: int, *, stepwise: bool) -> bool:
+        """Reserve more memory for a batch; return False if there is none.
+
+        A batch of the sticky partition grows in steps, so that each step can end the turn of the partition.
+        """
+        step = STICKY_BYTES if stepwise else batch.size
+        wanted = min(self._options.batch_size, batch.size + min(step, batch.size))
         wanted = max(wanted, used) - batch.size
         available = self._options.buffer_memory - self.buffered
         if wanted > available:
@@ -345,12 +361,17 @@ class RecordAccumulator:
         return True
 
     def change_sticky_partition(self, route: TopicRoute) -> None:
-        """Select another partition for the following records without a key."""
-        available = route.with_leader
-        if len(available) > 1 or available[0] is not route.sticky:
-            queues = [queue for queue in available if queue is not route.sticky]
-            route.sticky = queues[int(self._random.random() * len(queues))]
-        route.sticky_bytes = 0
+        """Draw the partition of the next records without a key, which may be the same one (KIP-794).
+
+        As in Java's BuiltInPartitioner, a partition with fewer waiting batches is drawn more often.
+        """
+        queues = route.with_leader
+        loads = [len(queue.waiting) + (queue.filling is not NO_BATCH) for queue in queues]
+        shares = list(accumulate(max(loads) + 1 - load for load in loads))
+        queue = queues[bisect_right(shares, int(self._random.random() * shares[-1]))]
+        filling = queue.filling
+        route.sticky = queue
+        route.sticky_bytes = 0 if filling is NO_BATCH else filling.room - filling.size
 
     def seal(self, batch: ProducerBatch) -> None:
         """Close the batch for further records. The guard must be held."""
@@ -366,7 +387,7 @@ class RecordAccumulator:
         route = self.routes.get(queue.partition.topic)
         if route is not None and route.sticky is queue:
             route.sticky_bytes += batch.size
-            if route.sticky_bytes >= self._options.batch_size:
+            if route.sticky_bytes >= self._sticky_limit:
                 self.change_sticky_partition(route)
         self._notifications.queues_to_visit.append(queue)
         self.notify_sender()

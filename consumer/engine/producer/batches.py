@@ -348,7 +348,8 @@ class TopicRoute(msgspec.Struct):
     sticky: PartitionQueue
     # Number of Metadata responses for the topic.
     version: int = 0
-    # Number of bytes that `sticky` has received as the sticky partition.
+    # The bytes that `sticky` has received since it was drawn, without those of its open batch. The number is
+    # negative if that batch had records before.
     sticky_bytes: int = 0
 
 
