@@ -394,6 +394,7 @@ def test_watch_and_trace_hide_authentication_data(
                 "t:1",
                 "--listen",
                 "SASL_PLAINTEXT://127.0.0.1:0",
+                "--unsecured-tokens",
             ]
         with start_command(*words, *arguments, "--html", str(page)) as process:
             assert process.stdout is not None
