@@ -59,7 +59,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         self._runtime = self._runner.runtime
 
     def _make_runtime(self, driver: Driver) -> Runtime:
-        from .runtime import AsyncRuntime  # imported late: `Cluster` needs no asyncio
+        from .runtime import AsyncRuntime  # asyncio is imported late, because `Cluster` does not need it.
 
         return AsyncRuntime(driver)
 

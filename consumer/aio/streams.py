@@ -295,7 +295,7 @@ class Streams:
     def _complete_resolved(self) -> None:
         for resolved in self._resolver.take():
             waiter = self._resolving.get(resolved.key)
-            # If nothing waits, the connection was shut in the meantime.
+            # If no future waits for the result, the connection was shut since.
             if waiter is not None and not waiter.done():
                 waiter.set_result(resolved)
 
@@ -321,7 +321,7 @@ class Streams:
         sock = socket.socket(address[0], socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            # This is not `wait_for`, which in Python 3.11 loses a cancellation if the awaited task has just
+            # `wait_for` is not used: in Python 3.11 it loses a cancellation if the awaited task has just
             # ended.
             async with asyncio.timeout(patience):
                 await loop.sock_connect(sock, address[1])

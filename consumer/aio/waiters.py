@@ -18,7 +18,7 @@ class TaskWaiters:
     def __init__(self) -> None:
         self.changes = 0
         self._futures: list[asyncio.Future[None]] = []
-        # This is not 0, because the clock of a machine that has just started is near 0.
+        # The initial value is not 0, because the clock of a machine that has just started is near 0.
         self._pause_at = -math.inf
 
     async def wait(self, last_change: int, deadline: int) -> bool:

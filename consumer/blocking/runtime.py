@@ -159,7 +159,8 @@ class BlockingRuntime(Runtime):
         them.
         """
         if self._open and self.sockets.uses_tls and self.exclusive:
-            self.owner.recall()  # The caller may wait for a future, and does not read then.
+            # A caller that waits for a future does not read the sockets, so the engine's thread has to.
+            self.owner.recall()
         wakes_at = self.wakes_at
         if wakes_at == 0:
             return
@@ -197,7 +198,7 @@ class BlockingRuntime(Runtime):
                     if not self.stopped:
                         self.turn(self.sockets.take())
                         self.flush()
-                # An exception ends the client, as in the engine's thread.
+                # Any exception ends the client, as it does in the engine's thread.
                 except BaseException as error:
                     self._fail(error)
                     if not isinstance(error, Exception):
@@ -240,7 +241,8 @@ class BlockingRuntime(Runtime):
 
     def _complete_open(self, done: ev.Done) -> None:
         super()._complete_open(done)
-        # No thread waits for the future, or its lock was released before.
+        # A KeyError means that no thread waits for the future, a RuntimeError that its lock was already
+        # released.
         with contextlib.suppress(KeyError, RuntimeError):
             self._future_locks[cast("Future[Any]", done.token)].release()
 
@@ -275,7 +277,7 @@ class BlockingRuntime(Runtime):
         except BaseException:
             if threading.current_thread() is not self.thread:  # Ctrl-C is raised in the application's thread.
                 raise
-            log.exception("a callback of a future failed")  # The callback raised a BaseException.
+            log.exception("a callback of a future failed")  # The callback has raised a BaseException.
         finally:
             if not nested:
                 self._completing.discard(thread)
@@ -291,8 +293,8 @@ class BlockingRuntime(Runtime):
         if self.forked:
             self.check_process()
         if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
-            # This is a callback of a future. The application's own thread may be in any call, or in the poll
-            # that completed the future.
+            # A callback of a future makes this call. The application's own thread may be in any call, or in
+            # the poll that completed the future.
             if waits:
                 raise IllegalState(
                     f"{method}() was called in the callback of a future and would block the thread that "
@@ -303,7 +305,7 @@ class BlockingRuntime(Runtime):
             return NO_CLAIM
         if (
             self._running_callbacks and (callback := self.current_callback()) is not None
-        ):  # This is a callback that runs inside `poll` or `close`.
+        ):  # A callback that runs inside `poll` or `close` makes this call.
             if serves:
                 raise IllegalState(
                     f"{method}() can't be called inside {callback}; return from the callback first"
@@ -339,7 +341,7 @@ class BlockingRuntime(Runtime):
         lifecycle.unregister(self)
         self._wake()
         if threading.current_thread() is not self.thread:
-            # The thread may still be busy, and ends later.
+            # The thread may be resolving a host name, and ends when this is done.
             self.thread.join(max(0.1, (deadline - now()) / 1000))
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed during the call"))
         with self.waiters.lock:

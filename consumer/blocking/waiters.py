@@ -55,7 +55,8 @@ class ThreadWaiters:
         """Count a change, and wake all waiting threads."""
         self.changes += 1
         for lock in list(self._locks):
-            with contextlib.suppress(RuntimeError):  # The lock was released before.
+            # A RuntimeError means that the lock was already released.
+            with contextlib.suppress(RuntimeError):
                 lock.release()
 
     @contextlib.contextmanager

@@ -79,7 +79,8 @@ class AsyncConsumerGroup(AsyncBlock):
         if config.get("group_id") is None:
             raise ConfigError("group_id", None, "a string: only a group assigns partitions to handlers")
         self._auto_commit = config.get("enable_auto_commit", True)
-        # This class commits the marks; the consumer would commit the offsets of returned records.
+        # This class commits the marked offsets, while the consumer's auto commit would commit those of
+        # returned records.
         config["enable_auto_commit"] = False
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
         options = self.consumer.options
@@ -107,7 +108,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._session_ends = False
         self._closing = False
         self._closed = False
-        self._idle = asyncio.Event()  # Set while consume is not running.
+        self._idle = asyncio.Event()  # The event is set while `consume` is not running.
         self._idle.set()
 
     # ---- public methods
@@ -124,12 +125,13 @@ class AsyncConsumerGroup(AsyncBlock):
         if self._closing:
             raise IllegalState("this group was closed; make a new one")
         if not self._idle.is_set():
-            raise IllegalState("consume() is running already; one at a time")
+            raise IllegalState("consume() is already running; wait for its end first")
         self._idle.clear()
         self._handler, self._session_ends, self._cleanup_error = handler, False, None
         keeps_partitions = True  # if its topics change
         try:
-            if names != self._topics or not names:  # subscribe() rejects an empty list.
+            # `subscribe` is called for an empty set, too, which it rejects.
+            if names != self._topics or not names:
                 self.consumer.subscribe(names, self._listener)
                 keeps_partitions, self._topics = self._cooperative, names
             if self._next_session is None and keeps_partitions:
@@ -297,7 +299,7 @@ class AsyncConsumerGroup(AsyncBlock):
         if session is None or session.ended:
             return
         await self._end_claims(session, list(session.by_partition), last=True, commit=True)
-        # An auto commit that was started earlier is part of the session.
+        # The session also includes an auto commit that was started earlier.
         if self._auto_commit_task is not None:
             await self._auto_commit_task
         for partition, claim in session.by_partition.items():
@@ -305,7 +307,7 @@ class AsyncConsumerGroup(AsyncBlock):
             next_offset = find_offset(partition)
             if not self._closing and partition in self.consumer.assignment():
                 start = claim.start if next_offset is None else next_offset
-                if start is not None:  # It is None if no record of the partition was fetched.
+                if start is not None:  # `start` is None if no record of the partition was fetched.
                     self.consumer.seek(partition, start)
                 if partition not in self._paused:
                     self.consumer.resume(partition)

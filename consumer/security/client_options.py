@@ -136,7 +136,5 @@ def _value(name: str, text: str, kind: Any) -> Any:
 def _assignor(name: str, assignor: str) -> str:
     plain = _ASSIGNORS.get(assignor.removeprefix(_JAVA), assignor)
     if plain not in _ASSIGNORS.values():
-        raise ConfigError(
-            name, assignor, f"one or several of {', '.join(_JAVA + each for each in _ASSIGNORS)}"
-        )
+        raise ConfigError(name, assignor, f"one or more of {', '.join(_JAVA + each for each in _ASSIGNORS)}")
     return plain

@@ -90,7 +90,7 @@ class TokenSource:
             return token
         if inspect.iscoroutine(token):
             token.close()
-        raise NoToken("a coroutine can be a token provider in asyncio clients only", final=True)
+        raise NoToken("only asyncio clients accept a coroutine function as token provider", final=True)
 
     async def awaited(self) -> Token:
         """Return a token. If a new one is needed, call the provider: a coroutine function in this event loop,
@@ -201,7 +201,7 @@ class TokenSource:
             if wrong := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
         end, today = _seconds(ends) if ends is not None else _expiry(text), time.time()
-        if end is not None and math.isnan(end):  # A token with this expiry would never expire.
+        if end is not None and math.isnan(end):  # A token with a NaN expiry would never expire.
             raise NoToken("the token provider returned a token whose expires_at is NaN", final=True)
         if end is not None and end <= today:
             ago = f"{today - end:.0f} s ago by this machine's clock"

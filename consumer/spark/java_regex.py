@@ -265,7 +265,8 @@ class _Reader:
         end = self.pattern.find("\\E", self.at)
         text = self.pattern[self.at :] if end < 0 else self.pattern[self.at : end]
         self.at = len(self.pattern) if end < 0 else end + 2
-        return "".join(map(self.literal, text))  # A following quantifier applies to the last character only.
+        # A quantifier after the quoted text applies to its last character only.
+        return "".join(map(self.literal, text))
 
     def reference(self) -> str:
         """Translate a reference to a group. Further digits belong to it if a group of that number exists."""

@@ -321,7 +321,7 @@ class OffsetReader:
             else:
                 self._has_answered = True
                 return result
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
 
 def retry_while_unreachable(request: Callable[[], T], seconds: float, option: str) -> T:
@@ -341,7 +341,7 @@ def retry_while_unreachable(request: Callable[[], T], seconds: float, option: st
                 log.warning("the cluster is unreachable, retrying for %d s: %s", seconds, error)
         time.sleep(pause)
         pause = min(LONGEST_PAUSE_S, pause * 2)
-    raise AssertionError("the loop returns or raises")
+    raise AssertionError("unreachable: the loop returns or raises")
 
 
 def connect(options: Options) -> Cluster:

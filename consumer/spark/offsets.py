@@ -198,7 +198,7 @@ def find_changes(
         topic, partition_number = partition
         known_id, current_id = start.ids.get(topic), view.ids.get(topic)
         if known_id is not None and current_id is not None and known_id != current_id:
-            # If the position is 0, no record was read, and none is known to be lost.
+            # If the position is 0, no record was read, so none is known to be lost.
             if position and topic not in reported_topics:
                 losses.append(
                     f"topic {topic} was deleted and re-created (its id was {known_id}, and is {current_id})"

@@ -113,11 +113,15 @@ class Options:
                 log.warning("%s is ignored: it is for streams (spark.readStream), and this is a batch", name)
         if isinstance(self.starting, LogEdge) and self.starting.edge == "latest":
             raise ConfigError(
-                "startingOffsets", "latest", 'a batch from there would read nothing; use "earliest" or JSON'
+                "startingOffsets",
+                "latest",
+                'a batch that starts at the end of the log reads no record; use "earliest" or JSON',
             )
         if isinstance(self.ending, LogEdge) and self.ending.edge == "earliest":
             raise ConfigError(
-                "endingOffsets", "earliest", 'a batch up to there would read nothing; use "latest" or JSON'
+                "endingOffsets",
+                "earliest",
+                'a batch that ends at the start of the log reads no record; use "latest" or JSON',
             )
         check_bound_edge("startingOffsets", self.starting, "latest", -1)
         check_bound_edge("endingOffsets", self.ending, "earliest", -2)
@@ -383,6 +387,6 @@ _NO_TABLES = (
 # The options that Spark's own source and sink do not have, so that no existing program uses them.
 _OURS = frozenset({"commitGroupId", *decoding.NAMES})
 
-# The options that Spark adds, or that users set for all formats. They are ignored.
+# The ignored options, which Spark adds or users set for all formats.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
 _SPARKS = ("spark.", "_", "asyncprogresstracking")

@@ -64,7 +64,7 @@ PAUSE_S = 0.1
 def read(partition: InputPartition, schema: StructType, options: Options) -> Iterator[RecordBatch]:
     """Yield the records of a slice, in batches of at most 50,000 rows with the columns of `schema`."""
     if not isinstance(partition, Slice):
-        return  # Spark also runs a task for a plan without slices.
+        return  # Spark runs a task for a plan without slices, too.
     check_crcs = options.client.get("check.crcs") is not False
     with kafka_option_names_in_errors():
         range_ = _current_range(partition, options)
@@ -181,7 +181,7 @@ class _Fetches:
         ).get(self.partition)
         if answer is not None and self.range.topic_id in (None, self._topic_id()):
             return answer
-        # This worker's metadata may be older than the plan, and is requested again.
+        # The metadata is requested again, because it may be older than the plan.
         self.worker.cluster.metadata([topic], timeout=timeout)
         if self._topic_id() not in (None, self.range.topic_id):
             ids = f"its id was {self.range.topic_id}, and is {self._topic_id()}"

@@ -74,7 +74,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.catalogImplementation": "in-memory",
     # A Unix socket instead of TCP saves about 40 ms for each micro-batch.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Otherwise Spark prints an error when a worker's connection closes, which `worker_output` cannot
+    # With the default, Spark prints an error when a worker's connection closes, which `worker_output` cannot
     # suppress.
     "spark.python.daemon.killWorkerOnFlushFailure": "false",
     DAEMON: f"{__package__}.daemon",

@@ -215,7 +215,7 @@ class Planner:
                 if not retries_left or start.new:
                     raise
                 self._topics_at = float("-inf")
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def stop_at_present_ends(self) -> None:
         """Exclude records that arrive after this moment from the run."""

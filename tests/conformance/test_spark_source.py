@@ -113,7 +113,7 @@ def test_a_topic_without_records_is_an_empty_frame(spark: Any, kafka: Kafka) -> 
     [
         ({"maxOffsetPerTrigger": "5"}, "the option does not exist; did you mean maxOffsetsPerTrigger?"),
         ({"startingOffsets": "newest"}, "startingOffsets='newest' is not allowed; "),
-        ({"startingOffsets": "latest"}, "a batch from there would read nothing"),
+        ({"startingOffsets": "latest"}, "a batch that starts at the end of the log reads no record"),
         ({"subscribe": " , "}, "name at least one topic"),
         ({"subscribe": "nowhere"}, "topic 'nowhere'"),
         ({"kafka_enable_auto_commit": "true"}, "the checkpoint stores the position"),

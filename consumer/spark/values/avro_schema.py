@@ -123,7 +123,7 @@ def _load(option: str, text: str) -> Any:
     except ValueError as error:
         if text.strip().replace(".", "").replace("_", "").isalnum():
             return text.strip()
-        raise ConfigError(option, text[:80], f"an Avro schema is JSON ({error})") from None
+        raise ConfigError(option, text[:80], f"an Avro schema must be JSON ({error})") from None
 
 
 class _Reader:
@@ -178,7 +178,7 @@ class _Reader:
         branches = [self.read(part, space, place) for part in parts]
         null = [n for n, branch in enumerate(branches) if branch.kind == "null"]
         if len(null) > 1 or len(null) == len(branches):
-            raise self.wrong(parts, "a union needs another type than null, and null at most once")
+            raise self.wrong(parts, "a union needs a type other than null, and null at most once")
         types = tuple(branch for branch in branches if branch.kind != "null")
         return AvroNode("union", inner=types, null=null[0] if null else -1)
 

@@ -76,7 +76,9 @@ def _check_ddl(option: str, ddl: str) -> None:
     for column in columns:
         match = _FIELD.match(column)
         if match is None or match[1].lower() not in _TYPES:
-            raise ConfigError(option, ddl, f"{column.strip()!r} is not a name and a type, such as id BIGINT")
+            raise ConfigError(
+                option, ddl, f"{column.strip()!r} is not a column's name and type, such as id BIGINT"
+            )
 
 
 def decoder(column_format: ColumnFormat, kind: spark.DataType) -> Decode:
@@ -179,7 +181,7 @@ class _Objects:
         data = np.frombuffer(lines, np.uint8)
         empty = bool((np.diff(offsets) < 3).any())
         if empty or (data[offsets[:-1]] != ord("{")).any() or (data[offsets[1:] - 2] != ord("}")).any():
-            raise pa.ArrowInvalid("the text is not a JSON object")
+            raise pa.ArrowInvalid("the value is not a JSON object")
 
 
 _NULL = msgspec.Raw(b"null")
@@ -207,7 +209,7 @@ class _Parsed:
         options = reader.ReadOptions(use_threads=False, block_size=len(lines) + 64)
         table = reader.read_json(pa.BufferReader(lines), options, self.parse)
         if table.num_rows != count:
-            raise pa.ArrowInvalid("the text is more than one JSON object")
+            raise pa.ArrowInvalid("the value has more than one JSON object")
         columns: dict[str, Column] = {}
         for name, field in zip(table.column_names, table.combine_chunks().columns, strict=True):
             columns[name] = pa.concat_arrays(field.chunks) if field.num_chunks else field
@@ -335,7 +337,7 @@ def _from_base64(column: Column) -> Column:
         padding[sizes > 0] = pad[last - 1] * (1 + pad[last - 2].astype(np.int64))
     sixes = _SIXES[data]
     if not fits or padding.sum() != pad.sum() or (sixes == 255).any():
-        raise pa.ArrowInvalid("the text of a BINARY is not base64")
+        raise pa.ArrowInvalid("the value of a BINARY column is not base64")
     fours = sixes.reshape(-1, 4).astype(np.uint32)
     words = fours[:, 0] << 18 | fours[:, 1] << 12 | fours[:, 2] << 6 | fours[:, 3]
     triples = np.stack([words >> 16, words >> 8, words], axis=1).astype(np.uint8).reshape(-1)

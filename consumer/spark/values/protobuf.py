@@ -60,7 +60,7 @@ def _check(message: Any, target: Any, place: str) -> None:
     """Raise ConfigError if a message cannot be converted to a column of this type."""
     if not pa.types.is_struct(target) or not len(target):
         raise ConfigError(
-            "schema", f"{place} {target}", f"{message.full_name} is a message: its column is a STRUCT"
+            "schema", f"{place} {target}", f"{message.full_name} is a message: its column must be a STRUCT"
         )
     for target_field in target:
         field = message.fields_by_name.get(target_field.name)
@@ -76,14 +76,14 @@ def _check_field(field: Any, target: Any, place: str) -> None:
     """Raise ConfigError if a field cannot be converted to this type."""
     if is_map(field):
         if not pa.types.is_map(target):
-            raise ConfigError("schema", f"{place} {target}", "the field is a MAP")
+            raise ConfigError("schema", f"{place} {target}", "the field is a map: its column must be a MAP")
         entry = field.message_type.fields_by_name
         _check_field(entry["key"], target.key_type, f"{place}.key")
         _check_field(entry["value"], target.item_type, f"{place}.value")
     elif repeated(field) and pa.types.is_list(target):
         _check_one(field, target.value_type, f"{place}[]")
     elif repeated(field):
-        raise ConfigError("schema", f"{place} {target}", "the field is repeated: its column is an ARRAY")
+        raise ConfigError("schema", f"{place} {target}", "the field is repeated: its column must be an ARRAY")
     else:
         _check_one(field, target, place)
 

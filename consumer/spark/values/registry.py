@@ -148,7 +148,7 @@ def registry(options: Mapping[str, str]) -> Registry | None:
             raise ConfigError(
                 REGISTRY_URL,
                 f"{parts.scheme}://...@{parts.hostname}",
-                f"put the name and the password into {REGISTRY_USER}",
+                f"remove the name and the password, and set {REGISTRY_USER}",
             )
         urls.append(url)
     if user is not None and ":" not in user:

@@ -463,7 +463,7 @@ def test_other_ways_to_name_a_topic_raise_with_the_right_option(name: str, messa
 def test_an_invalid_ddl_schema_raises_with_its_column(ddl: str) -> None:
     pytest.importorskip("pyspark")
     column_format = ColumnFormat("value", "json", schema=ddl)
-    with pytest.raises(ConfigError, match=r"value\.schema=.* is not a name and a type"):
+    with pytest.raises(ConfigError, match=r"value\.schema=.* is not a column's name and type"):
         module_of(column_format).column_type(column_format)
 
 
