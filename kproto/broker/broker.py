@@ -125,7 +125,8 @@ class Broker:
         self.injected_errors: Final[dict[int, tuple[ErrorCode, int]]] = {}
         # API key -> the throttle time of its responses, in ms.
         self.throttle_times: Final[dict[int, int]] = {}
-        # Connections of throttled clients, which are not read until their deadline.
+        # Connections of throttled clients. The requests of these connections are not served until their
+        # deadline.
         self.muted: Final[Deadlines[int]] = Deadlines()
         # The time and the actions of the current step.
         self.now = 0
@@ -139,7 +140,7 @@ class Broker:
     def backlog(self, conn: int) -> int:
         """Return the total size in bytes of the queued requests of a connection.
 
-        The shell stops reading from a connection whose queued requests exceed a limit.
+        If this size exceeds a limit, the shell stops reading from the connection.
         """
         connection = self.connections.get(conn)
         return connection.queued_bytes if connection else 0
@@ -190,7 +191,7 @@ class Broker:
         self.actions.append(SendFrame(conn, frame))
 
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
-        """Return the call with `amend`, which changes the response before earlier amendments do.
+        """Return the call with `amend` added, which changes the response before earlier amendments.
 
         The returned call becomes the current call of its connection.
         """
@@ -275,7 +276,7 @@ class Broker:
     def delete_topic(self, topic: Topic, now: int) -> None:
         """Delete a topic and the offsets that were committed for it.
 
-        Delayed fetches of the deleted topic are completed.
+        Fetches that wait for records of the deleted topic are completed.
         """
         self.topics.delete(topic)
         for partition in topic.partitions:
@@ -288,7 +289,7 @@ class Broker:
         self.purgatory.add(fetch)
 
     def on_partitions_changed(self, partitions: Iterable[Partition]) -> None:
-        """Try to complete the delayed fetches of these partitions, on all brokers of the cluster.
+        """Try to complete the fetches that wait for these partitions, on all brokers of the cluster.
 
         Fetches on other brokers are included, because the transaction coordinator writes markers to
         partitions that other brokers lead.

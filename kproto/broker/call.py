@@ -55,7 +55,7 @@ class Call:
     refuse_request: Refuse
     principal: str = "User:ANONYMOUS"
     listener: str = "PLAINTEXT"
-    # A function that changes the response before it is encoded.
+    # A function that changes the response to this request before it is encoded.
     amend_response: Callable[[Message], Message] | None = None
     # The error that `Server.fail` injects: the request is rejected with it and not executed.
     injected_error: ErrorCode | None = None

@@ -88,7 +88,7 @@ class BrokerCluster:
         self.wall_clock_offset = 0
         self.unsent = 0
         """The bytes of responses that no socket has accepted yet."""
-        # The next time (ms) at which producers are expired.
+        # The time in ms of the next check for expired producers.
         self._producer_expiration_at = 0
         # (Producer id, partition of `__consumer_offsets`) -> the epoch of the ongoing transaction.
         self._pending_offsets: Final[dict[tuple[int, TransactionPartition], int]] = {}
@@ -98,11 +98,12 @@ class BrokerCluster:
         self.log_manager: Final = LogManager(self.topics, self.dynamic, self._node_ids[0])
 
     def expire_producers(self, now: int) -> None:
-        """Remove expired idempotent producers, if the check is due."""
+        """Remove expired idempotent producers, if the next check is due."""
         if now < self._producer_expiration_at:
             return
         self._producer_expiration_at = now + self._settings.producer_id_expiration_check_interval_ms
-        settings = self.dynamic.settings(self._node_ids[0])  # All brokers share the logs.
+        # The settings of the first broker apply, because all brokers share the logs.
+        settings = self.dynamic.settings(self._node_ids[0])
         before = now + self.wall_clock_offset - settings.producer_id_expiration_ms
         for topic in self.topics:
             for partition in topic.partitions:
@@ -143,7 +144,7 @@ class BrokerCluster:
         return tuple(self._node_ids[(index + replica) % count] for replica in range(factor))
 
     def endpoints(self, node_ids: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
-        """Return each node of `node_ids` that is running, once, with its address for a listener."""
+        """Return the running nodes of `node_ids`, each once, with their addresses for a listener."""
         nodes = [self.nodes[node_id] for node_id in dict.fromkeys(node_ids) if node_id in self.nodes]
         return [(node, *node.address(listener)) for node in nodes]
 
@@ -196,7 +197,7 @@ class BrokerCluster:
 
     @property
     def needs_routing(self) -> bool:
-        """Whether a request may be for another node, or for a group that is still loading."""
+        """Whether requests must be checked: for groups of another node, or groups that are loading."""
         return len(self._node_ids) > 1 or bool(self.loading)
 
     def coordinator_error(self, group_id: str, node: int, now: int) -> ErrorCode:

@@ -54,7 +54,7 @@ def is_due(partition: Partition, config: Config, now: int) -> bool:
 
 
 def compact(partition: Partition, config: Config, now: int) -> bool:
-    """Compact the log of a partition once; returns whether any batch changed."""
+    """Compact the log of a partition once; return whether any batch changed."""
     log, end = partition.log, _compaction_end(partition, config, now)
     old = [batch for batch in log.all_batches() if batch.base_offset < end]
     if not old:
@@ -202,7 +202,7 @@ class _CleanedTransactionMetadata:
         # The aborted transactions that start after the current batch, in descending order of their first
         # offsets.
         self._upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        # Producer id -> its aborted transaction, and whether one of its batches was found.
+        # Producer id -> its aborted transaction, and whether a batch of the transaction was found.
         self._ongoing_aborted: dict[int, tuple[AbortedTransactionRange, bool]] = {}
         self._ongoing_committed: set[int] = set()
         self.emptied: list[AbortedTransactionRange] = []

@@ -34,7 +34,7 @@ class ValueType(Protocol):
 
     @property
     def config_type(self) -> ConfigType:
-        """The type as DescribeConfigs reports it."""
+        """The type of the config, as DescribeConfigs reports it."""
         ...
 
     def fault(self, text: str) -> str | None:
@@ -151,7 +151,7 @@ class Text:
 
 
 def choice(*words: str) -> Text:
-    """Return the type of a config whose value is one of these words."""
+    """Return the type of a config whose value must be one of `words`."""
 
     def check(text: str) -> str | None:
         return None if text in words else f"one of {', '.join(words)}"

@@ -28,7 +28,7 @@ class DynamicConfig:
     """The changes of broker configs in one cluster (Kafka's DynamicBrokerConfig)."""
 
     def __init__(self, settings: Settings) -> None:
-        """Create the configs of a cluster whose brokers started with `settings`."""
+        """Create the dynamic configs of a cluster whose brokers started with `settings`."""
         self.start: Final = settings
         self._values: dict[str, Mapping[str, str]] = {}
 

@@ -123,7 +123,8 @@ class FetchSession:
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions that may have new data, in the session's order."""
-        if reader != self.reader:  # Another reader may be allowed to read more.
+        # A new reader may be allowed to read records that the previous reader was not.
+        if reader != self.reader:
             self.reader = reader
             for key in self.partitions.keys() - self.active:
                 self.activate(key)
@@ -152,7 +153,7 @@ class FetchContext:
         return self.session if self.incremental else None
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
-        """Return the partitions to read now.
+        """Return the partitions that this fetch has to read now.
 
         `reader` identifies the caller and its isolation level, which determine the readable records. If
         `reader` changes, idle partitions are read again.
@@ -162,7 +163,7 @@ class FetchContext:
 
     @property
     def all_partitions(self) -> Collection[Key]:
-        """All partitions of the fetch, idle ones included."""
+        """All partitions of the fetch, including idle partitions."""
         session = self.incremental_session
         return session.partitions if session else self.requested
 
@@ -180,12 +181,14 @@ class FetchContext:
         for key, data in results.items():
             cached = self.session.partitions.get(key)
             if cached is None:
-                continue  # A fetch on another connection removed the partition while this fetch was delayed.
+                # A fetch on another connection removed the partition from the session while this fetch was
+                # delayed.
+                continue
             is_changed = bool(data.records) or data.error_code != 0 or not cached.is_unchanged(data)
             if not is_changed and self.incremental:
                 continue
             changed[key] = data
-            # After an error the high watermark counts as changed until the partition has no error.
+            # After an error, -1 makes `is_unchanged` false until the partition has no error.
             cached.high_watermark = data.high_watermark if data.error_code == 0 else -1
             cached.log_start_offset = data.log_start_offset
             if data.records:
@@ -195,7 +198,7 @@ class FetchContext:
 
 
 class FetchSessions:
-    """All fetch sessions of a broker."""
+    """All fetch sessions of a broker (Kafka's FetchSessionCache)."""
 
     __slots__ = ("_idle_partitions", "_next_id", "_sessions", "_slots")
 

@@ -23,7 +23,7 @@ from .segments import UNLIMITED, Limits, Segment
 
 
 class TimestampOffset(NamedTuple):
-    """The result of a search by timestamp."""
+    """The offset, timestamp and leader epoch that a search by timestamp found."""
 
     offset: int
     timestamp: int
@@ -64,10 +64,10 @@ class Log:
         self._bases: list[int] = []
         # The offset after the last offset of each batch.
         self._next_offsets: list[int] = []
-        # For each batch, the bytes that were ever stored up to its end.
+        # For each batch, the total size of all batches ever stored up to and including it.
         self._size_sums: list[int] = []
         self._timestamps: list[int] = []
-        # For each batch, the maximum timestamp of the log up to its end; never decreasing.
+        # For each batch, the maximum timestamp up to and including it. The values never decrease.
         self._max_timestamps: list[int] = []
         # The first batch with the maximum timestamp, and the timestamp. The entry stays until the batch's
         # segment is deleted.
@@ -136,7 +136,7 @@ class Log:
         return self._batches[first:stop]
 
     def all_batches(self) -> list[Batch]:
-        """Return all stored batches, parsed."""
+        """Return all stored batches as parsed `Batch` objects."""
         return [batch for stored in self._batches for batch in batches(stored, check_crc=False)]
 
     def sizes_and_timestamps(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -145,7 +145,7 @@ class Log:
         return [(len(self._batches[index]), self._timestamps[index]) for index in range(first, stop)]
 
     def base_after(self, offset: int, count: int) -> int:
-        """Return the base offset of the batch that follows `count` batches, counted from `offset`."""
+        """Return the base offset that follows `count` batches, starting with the one at `offset`."""
         index = bisect_right(self._next_offsets, offset) + count
         return self._bases[index] if index < len(self._bases) else self.end_offset
 
@@ -264,10 +264,10 @@ class Log:
         self._epochs.append((leader_epoch, self.end_offset))
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """Return the largest known epoch up to this one, and its end (Kafka's endOffsetFor).
+        """Return the largest known epoch up to `leader_epoch`, and its end (Kafka's endOffsetFor).
 
-        An epoch that is older than all known epochs ended where the first known epoch started. The epoch -1
-        is unknown.
+        An epoch before all known epochs ended at the start of the first known epoch. The result for the epoch
+        -1 is unknown (-1).
         """
         if leader_epoch == self.leader_epoch:
             return EpochEnd(leader_epoch, self.end_offset)

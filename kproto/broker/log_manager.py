@@ -82,7 +82,7 @@ class LogManager:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
-        """Yield the partitions of topics with, or else without, "compact", and their configs."""
+        """Yield partitions with their configs: of topics with "compact", or of all other topics."""
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

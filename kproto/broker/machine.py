@@ -44,7 +44,7 @@ from .topics import MAX_PARTITIONS, Partition, grow
 
 
 class ClientConnected(NamedTuple):
-    """A client connected; `conn` is a number that no other connection ever had."""
+    """The event that a client connected; `conn` is a number that no other connection ever had."""
 
     conn: int
     host: str
@@ -55,7 +55,7 @@ class ClientConnected(NamedTuple):
 
 
 class FrameReceived(NamedTuple):
-    """A request arrived; `frame` does not contain its size prefix."""
+    """The event that a request arrived; `frame` does not contain the size prefix."""
 
     conn: int
     frame: bytes
@@ -63,13 +63,13 @@ class FrameReceived(NamedTuple):
 
 
 class ResponseSent(NamedTuple):
-    """The last `SendFrame` of this connection was written, and the socket accepts more."""
+    """The event that a connection's last `SendFrame` was written, and the socket accepts more data."""
 
     conn: int
 
 
 class ClientDisconnected(NamedTuple):
-    """A connection was closed by the client, or is lost."""
+    """The event that a connection was closed by the client, or was lost."""
 
     conn: int
 
@@ -143,7 +143,7 @@ class CleanLogs(NamedTuple):
 
 
 class FailRequests(NamedTuple):
-    """The event that makes the next `times` requests of an API fail with `code`; 0 ends failures."""
+    """The event that the operator makes the next `times` requests of an API fail with `code`."""
 
     api_key: int
     code: ErrorCode
@@ -151,7 +151,7 @@ class FailRequests(NamedTuple):
 
 
 class ThrottleClients(NamedTuple):
-    """The event that throttles an API: each response mutes its connection for `ms`; 0 stops muting."""
+    """The event that the operator throttles an API: each response mutes its connection for `ms`."""
 
     api_key: int
     ms: int
@@ -378,7 +378,8 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
     if connection.oversized_call is not None:
         call, connection.oversized_call = connection.oversized_call, None
         connection.response_in_flight = False
-        _execute(broker, connection, call)  # The call has an `injected_error`, with which it is rejected.
+        # The request was executed before. Its `injected_error` now yields a short error response.
+        _execute(broker, connection, call)
     while connection.request_queue and connection.current_call is None and not connection.response_in_flight:
         if (broker.muted.of(connection.conn) or 0) > now:
             return
@@ -451,7 +452,7 @@ def _serve_raw_frame(
 ) -> str | None:
     """Serve a SASL message without a request header, as clients send after SaslHandshake v0."""
     step = authenticator.authenticate(frame, now, broker.cluster.wall_clock_offset)
-    connection.response_in_flight = True  # The next frame waits for `ResponseSent`.
+    connection.response_in_flight = True  # The next frame of the connection is served after `ResponseSent`.
     if isinstance(step, Rejected):
         delay = broker.settings.connection_failed_authentication_delay_ms
         _schedule_close(broker, connection.conn, now + delay, None, f"failed authentication: {step.reason}")

@@ -1,4 +1,4 @@
-"""The state of idempotent producers in one partition: it prevents that a retry is stored twice.
+"""The state of idempotent producers in one partition, by which retries are not stored twice.
 
 Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 
@@ -85,11 +85,11 @@ class PartitionProducers:
         self._verifications: dict[int, VerificationState] = {}
 
     def active(self) -> list[tuple[int, ProducerStateEntry]]:
-        """Return all producers with their ids."""
+        """Return all known producers: pairs of a producer id and the producer's state."""
         return list(self._entries.items())
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """Return the state of a producer, or None if it is unknown."""
+        """Return the state of a producer, or None if the producer is unknown."""
         return self._entries.get(producer_id)
 
     def epoch(self, producer_id: int) -> int:
@@ -184,7 +184,7 @@ class PartitionProducers:
         old_entries, verifications = self._entries, self._verifications
         self._entries, self._verifications = {}, {}
         for batch in batches:
-            if batch.is_control and batch.count:  # Compaction may have removed the marker.
+            if batch.is_control and batch.count:  # A control batch is empty if compaction removed its marker.
                 self.on_marker_appended(
                     batch.producer_id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp
                 )

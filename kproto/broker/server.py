@@ -265,7 +265,7 @@ class Server:
         shell.set_timer()
 
     def _reload_groups(self, broker: Broker) -> None:
-        """Load the groups as a restarted coordinator does, which restarts session timeouts (R175)."""
+        """Load the groups as a restarted coordinator does: the session timeouts restart (R175)."""
         node = self._settings.node_id
         for group_id in broker.coordinator.group_ids():
             if broker.cluster.group_coordinator_of(group_id) == node:
@@ -357,8 +357,8 @@ class Server:
         """Make the next requests of an API fail: `server.fail("Fetch", "NOT_LEADER_OR_FOLLOWER")`.
 
         The requests are not executed. Their responses have the error `code` for each partition, group or
-        topic. A later call for the same API replaces an earlier one; `times` 0 ends the failures. Raises
-        ConfigError for an API that cannot fail, or an error that Kafka does not have.
+        topic. A later call for the same API replaces an earlier call. With `times` 0, the API no longer
+        fails. Raises ConfigError for an API that cannot fail, or an error that Kafka does not have.
         """
         value: object = code
         error = ErrorCode.__members__.get(value.upper()) if isinstance(value, str) else value
@@ -377,7 +377,7 @@ class Server:
 
     @checked(seconds=NUMBER)
     def slow(self, seconds: float) -> None:
-        """Delay every response by `seconds`; 0 ends the delay, and sends the delayed responses.
+        """Delay every response by `seconds`; with 0, send the delayed responses and stop delaying.
 
         With `math.inf` the broker executes requests but sends no responses.
         """
@@ -551,7 +551,8 @@ def running(
             raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
-        started.add_done_callback(end)  # KeyboardInterrupt may arrive before the server has started.
+        # `end` also runs if KeyboardInterrupt arrives before the server has started.
+        started.add_done_callback(end)
         thread.join()
 
 

@@ -4,8 +4,8 @@ To add a config, add a row to `Settings`, and read it in the code that it affect
 coordinators are declared in `GroupSettings` and `TransactionSettings`, and the configs of topics in
 `topic_configs`.
 
-A name that is in none of these tables is rejected with ConfigError, which lists the known names: a config
-that is silently ignored would make a test meaningless.
+A config that is in none of these tables is rejected with ConfigError, which lists the known names. If it were
+silently ignored, a test that sets it would be meaningless.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Setting(NamedTuple):
 def _setting(
     default: object, value_type: ValueType, *, dynamic: bool = False, topic_config: str | None = None
 ) -> Any:
-    """Declare one row; the field's name is Kafka's name with underscores for dots."""
+    """Declare one row of the table; the field's name is Kafka's name with underscores for dots."""
     metadata = {"type": value_type, "dynamic": dynamic, "topic_config": topic_config}
     return field(default=default, metadata=metadata)
 

@@ -78,7 +78,7 @@ async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
 
 
 class Shell:
-    """The part of a broker that exists from start to stop, and performs the machine's actions."""
+    """The part of a broker that exists while it runs, and performs the machine's actions."""
 
     def __init__(
         self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, observers: list[Observer]
@@ -150,7 +150,7 @@ class Shell:
             self._delay_timer = self.loop.call_at(self._delayed[0][0] + self._delay, self._send_delayed)
 
     def connection_step(self, connection: SocketConnection, event: Event) -> None:
-        """Step the broker for a connection; if the step fails, only this connection is closed."""
+        """Apply an event of a connection; if the step fails, only this connection is closed."""
         try:
             self.step(event)
         except Exception:

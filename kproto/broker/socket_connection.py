@@ -123,7 +123,7 @@ class SocketConnection(asyncio.Protocol):
         self._handshake_timer = self._owner.loop.call_later(HANDSHAKE_TIMEOUT, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt received bytes if the connection uses TLS, and split them into requests."""
+        """Split received bytes into requests, after decrypting them if the connection uses TLS."""
         self.used_at = self._owner.loop.time()
         if self.tls is None:
             self._plaintext_received(data)
@@ -183,7 +183,7 @@ class SocketConnection(asyncio.Protocol):
         self.feed()
 
     def feed(self) -> None:
-        """Pass requests to the broker: at most `REQUESTS_PER_TURN`, and as many as it accepts."""
+        """Pass requests to the broker, as many as it accepts but at most `REQUESTS_PER_TURN`."""
         if self._next_turn is not None or self._is_feeding:
             return
         broker, remaining = self._owner.broker, REQUESTS_PER_TURN
@@ -214,7 +214,7 @@ class SocketConnection(asyncio.Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client waits for the broker, because a request of it is not answered yet."""
+        """Whether the client waits for the broker, because one of its requests is not answered yet."""
         if self._is_full:  # The client does not read a response that was sent.
             return False
         return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
@@ -247,7 +247,7 @@ class SocketConnection(asyncio.Protocol):
             self._sent_is_due = True
             return False
         if not self._is_feeding and (self._bodies or self._owner.broker.backlog(self.conn)):
-            # More requests of this connection are queued, but other connections are served first.
+            # Other connections are served before the next request of this connection.
             self._owner.loop.call_soon(self._report_sent)
             return False
         return True

@@ -72,7 +72,7 @@ class Partition:
         self.transactions.on_marker_appended(producer_id, offset, committed=committed)
 
     def delete_before(self, offset: int) -> None:
-        """Move the log start offset forward to `offset`."""
+        """Move the log start offset forward to `offset`, as DeleteRecords does."""
         self.log.delete_before(offset)
         self.transactions.delete_before(self.log.start_offset)
 
@@ -158,27 +158,27 @@ class Topics:
         return len(self._by_name)
 
     def named(self, name: str) -> Topic | None:
-        """Return the topic of this name, or None."""
+        """Return the topic with this name, or None if it does not exist."""
         return self._by_name.get(name)
 
     def with_id(self, topic_id: UUID) -> Topic | None:
-        """Return the topic of this id, or None."""
+        """Return the topic with this id, or None if it does not exist."""
         return self._by_id.get(topic_id)
 
     # The methods of the protocol `TopicCatalog`, which the coordinators call:
 
     def name(self, topic_id: UUID) -> str | None:
-        """Return the name of a topic id, or None."""
+        """Return the name of the topic with this id, or None."""
         topic = self._by_id.get(topic_id)
         return topic.name if topic else None
 
     def id(self, name: str) -> UUID | None:
-        """Return the id of a topic name, or None."""
+        """Return the id of the topic with this name, or None."""
         topic = self._by_name.get(name)
         return topic.id if topic else None
 
     def partitions(self, name: str) -> int | None:
-        """Return the partition count of a topic name, or None."""
+        """Return the partition count of the topic with this name, or None."""
         topic = self._by_name.get(name)
         return len(topic.partitions) if topic else None
 

@@ -22,7 +22,7 @@ from .configs import ResourceType, config_error, config_requirements
 
 
 def handle_alter_configs(broker: Broker, call: Call) -> Result:
-    """Replace the configs of each resource; with `validate_only`, only check them."""
+    """Replace the configs of each resource; with `validate_only`, only check the new configs."""
     request = call.request
     assert isinstance(request, AlterConfigsRequest)
     changes = [_as_changes(broker, resource) for resource in request.resources]

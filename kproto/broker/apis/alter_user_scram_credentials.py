@@ -95,7 +95,7 @@ def _fault(broker: Broker, change: Change) -> Fault | None:
 def refuse(
     request: AlterUserScramCredentialsRequest, error: ErrorCode, version: int
 ) -> AlterUserScramCredentialsResponse:
-    """Return an error for every user of the request."""
+    """Return a response with an error for every user of the request."""
     results = [_result(name, error, AUTHORIZATION_FAILED) for name in _names(request)]
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
 

@@ -21,8 +21,8 @@ class Api:
     no permission. `handle` executes the narrowed request. `refuse` builds the response that rejects a whole
     request; None means that the group coordinator builds that response.
 
-    `min_version` and `max_version` are advertised instead of the lowest and highest version that the request
-    message declares.
+    If `min_version` or `max_version` is set, it is advertised instead of the lowest or highest version that
+    the request message declares.
     """
 
     request: type[Message]
@@ -55,7 +55,7 @@ class Api:
     def authorize(self, broker: Broker, call: Call) -> Authorized:
         """Narrow a call to what its caller is permitted to do.
 
-        Returns a response instead if no part of the request may be executed.
+        If no part of the request may be executed, this returns a response instead of a call.
         """
         if self.authorization is None or (broker.acls is None and call.injected_error is None):
             return call

@@ -1,7 +1,8 @@
 """The permissions that each API requires, and the narrowing of requests to the permitted part.
 
 Each API declares an `Authorization` in its entry of the table; `Api.authorize` applies it before the handler
-runs. `Authorization.requirements` lists the operations, resources and errors.
+runs. `Authorization.requirements` lists the required operations on resources, and the errors of callers
+without them.
 
 Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
 
@@ -33,10 +34,11 @@ AUTHORIZATION_FAILED: Final = "Authorization failed."
 # Bit fields of the operations that each resource type supports; the bit numbers are AclOperation codes.
 # Without an authorizer, Kafka returns all of these operations as authorized.
 CLUSTER_OPERATIONS: Final = (
-    8096  # CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
+    # The bits of CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
+    8096
 )
 TOPIC_OPERATIONS: Final = (
-    3576  # READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
+    3576  # The bits of READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS.
 )
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
@@ -89,7 +91,7 @@ class Access:
         return None if known is None else known.name
 
     def split_topics(self, operation: int, topics: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Split the topics of a request into permitted and denied ones; unknown ids are permitted."""
+        """Split the topics of a request into permitted and denied topics; unknown ids are permitted."""
         permitted: list[Any] = []
         denied: list[Any] = []
         for topic in topics:
@@ -201,8 +203,8 @@ def on_each_topic(
 ) -> Authorization:
     """Require a permission on each topic of the request; each denied topic is answered with an error.
 
-    With `pass_duplicates`, a topic that the request names twice reaches the handler, which rejects it for
-    every caller.
+    With `pass_duplicates`, the permission of a topic that the request names twice is not checked: the handler
+    rejects such a topic for every caller.
     """
 
     def narrow(access: Access, request: Any) -> Authorized:

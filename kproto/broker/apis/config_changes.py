@@ -127,14 +127,14 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
 
 
 def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
-    """Return the new value of a config; None for a list operation on a config of another type."""
+    """Return the new value of a config; None if a list operation is applied to another type."""
     if change.config_operation == ChangeType.SET:
         return change.value
     config = TOPIC_CONFIGS.get(change.name)
     is_list = config is not None and config.type.config_type is ConfigType.LIST
     if config is None or not is_list or change.value is None:
         return None
-    # A topic without the config starts from Kafka's default, not from the broker's config.
+    # If the topic does not set the list, the operation changes Kafka's default, not the broker's config.
     value = topic.configs.get(change.name) if topic is not None else None
     items = [item for item in _split(config.default if value is None else value) if item]
     for item in _split(change.value):
@@ -146,7 +146,7 @@ def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
 
 
 def _split(value: str) -> list[str]:
-    """Split at commas as Java's String.split does: without empty items at the end."""
+    """Split a list at commas as Java's String.split does: without empty items at the end."""
     items = value.split(",")
     while len(items) > 1 and not items[-1]:
         items.pop()

@@ -39,7 +39,7 @@ class ConfigSource(IntEnum):
 
 
 def _broker_config_type(name: str, value: str) -> ConfigType:
-    """Return the type of a broker config, from the form of its value."""
+    """Return the type of a broker config, which is derived from the form of its value."""
     if name == "log.cleanup.policy":
         return ConfigType.LIST
     if value in ("true", "false"):
@@ -80,7 +80,7 @@ def describe_topic_configs(broker: Broker, topic: Topic) -> list[DescribeConfigs
 
 
 def describe_broker_configs(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
-    """Describe the configs of a broker id; an empty name means the defaults of all brokers."""
+    """Describe the configs of a broker; an empty name means the dynamic defaults of all brokers."""
     if name == ALL:
         defaults = broker.cluster.dynamic.values(ALL)
         return [_describe_broker_config(broker, config, defaults[config], ALL) for config in sorted(defaults)]

@@ -17,7 +17,7 @@ _ANY: Final = 1  # The value ANY of ResourceType, AclOperation and AclPermission
 
 
 def handle_create_acls(broker: Broker, call: Call) -> Result:
-    """Create ACLs, and return a result for each.
+    """Create the requested ACLs, and return a result for each of them.
 
     If an ACL has a value that only filters may have (ANY or MATCH), the whole request fails.
     """
@@ -55,7 +55,7 @@ def _create(broker: Broker, creation: AclCreation) -> AclCreationResult:
 def refuse(
     request: CreateAclsRequest, error: ErrorCode, version: int, message: str | None = AUTHORIZATION_FAILED
 ) -> CreateAclsResponse:
-    """Return an error for every ACL of the request."""
+    """Return a response with an error for every ACL of the request."""
     results = [AclCreationResult(error_code=error, error_message=message) for _ in request.creations]
     return CreateAclsResponse(throttle_time_ms=0, results=results)
 

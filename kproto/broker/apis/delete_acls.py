@@ -50,7 +50,7 @@ def handle_delete_acls(broker: Broker, call: Call) -> Result:
 def refuse(
     request: DeleteAclsRequest, error: ErrorCode, version: int, message: str = AUTHORIZATION_FAILED
 ) -> DeleteAclsResponse:
-    """Return an error for every filter of the request."""
+    """Return a response with an error for every filter of the request."""
     results = [_refuse_filter(error, message) for _ in request.filters]
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
 
@@ -76,7 +76,7 @@ def _describe(acl: Acl) -> DeleteAclsMatchingAcl:
 def _fault(requested: DeleteAclsFilter) -> str | None:
     """Return Kafka's message for a filter with unassigned enum values, or None.
 
-    Kafka rejects such a filter only in DeleteAcls. DescribeAcls accepts it.
+    Kafka rejects filters with unassigned enum values only in DeleteAcls. DescribeAcls accepts them.
     """
     if requested.resource_type_filter not in {*Resource} or requested.pattern_type_filter not in {
         *PatternType

@@ -20,7 +20,7 @@ from .api import Api
 from .authorization import TOPIC_FAILED, on_each_topic
 from .partitions import find_partition
 
-HIGH_WATERMARK: Final = -1  # As a requested offset, -1 deletes all records.
+HIGH_WATERMARK: Final = -1  # The requested offset that means the high watermark: all records are deleted.
 
 
 def handle_delete_records(broker: Broker, call: Call) -> Result:

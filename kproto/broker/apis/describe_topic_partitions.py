@@ -128,7 +128,7 @@ def _refuse_topic(name: str | None, error: ErrorCode) -> DescribeTopicPartitions
 def refuse(
     request: DescribeTopicPartitionsRequest, error: ErrorCode, version: int
 ) -> DescribeTopicPartitionsResponse:
-    """Return an error for every topic of the request."""
+    """Return a response with an error for every topic of the request."""
     return DescribeTopicPartitionsResponse(
         throttle_time_ms=0, topics=[_refuse_topic(topic.name, error) for topic in request.topics]
     )
@@ -151,7 +151,7 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)
         return response
-    # The names begin at the cursor already, so a cursor at a denied topic is not needed.
+    # The names already begin at the cursor. Therefore a cursor at a denied topic is not needed.
     cursor = request.cursor if request.cursor is not None and request.cursor.topic_name in permitted else None
     return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted], cursor=cursor)
 

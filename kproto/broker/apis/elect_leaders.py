@@ -29,7 +29,7 @@ _NOT_NEEDED: Final = "Leader election not needed for topic partition."
 def handle_elect_leaders(broker: Broker, call: Call) -> Result:
     """Elect the leaders of the requested partitions, or of all partitions.
 
-    The response to a request for all partitions omits those that need no election.
+    The response to a request for all partitions omits the partitions that need no election.
     """
     request = call.request
     assert isinstance(request, ElectLeadersRequest)
@@ -67,7 +67,7 @@ def refuse(
     version: int,
     message: str | None = AUTHORIZATION_FAILED,
 ) -> ElectLeadersResponse:
-    """Return a top-level error, and the same error for each partition of the request."""
+    """Return a response with a top-level error, and with the same error for each partition."""
     results = [
         ReplicaElectionResult(
             topic=topic.topic,

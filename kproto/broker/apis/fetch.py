@@ -51,8 +51,8 @@ READ_COMMITTED: Final = 1
 BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
 LEADER_SINCE: Final = 16
-# The limit of unsent responses in bytes, 256 MiB; above it, a fetch returns only one batch. Responses of this
-# broker occupy memory until they are sent, where Kafka sends records from its files.
+# The limit of all unsent responses in bytes: 256 MiB. Above the limit, a fetch returns only one batch.
+# Responses of this broker occupy memory until they are sent, where Kafka sends records from its files.
 MOST_UNSENT: Final = 1 << 28
 
 
@@ -138,7 +138,7 @@ class DelayedFetch:
         return self.request.isolation_level, call.principal, call.host, acls_version, call.injected_error
 
     def _room(self) -> int:
-        """Return how many bytes of records the response may contain."""
+        """Return the limit of the response's records in bytes."""
         unsent_room = max(MOST_UNSENT - self.broker.cluster.unsent, 0)
         return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes, unsent_room)
 

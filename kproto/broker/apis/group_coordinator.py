@@ -60,9 +60,9 @@ def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str])
 
 
 def send_to_coordinator(broker: Broker, call: Call) -> Result:
-    """Pass a request to the group coordinator.
+    """Pass a request to the group coordinator, which sends the response.
 
-    The coordinator responds immediately, or when a rebalance completes.
+    The group coordinator responds immediately, or when a rebalance completes.
     """
     event = RequestReceived(
         token=call.conn,

@@ -1,6 +1,6 @@
 """Heartbeat (key 12), which also succeeds while the coordinator loads the group (R69).
 
-Because the heartbeat succeeds, members do not look up their coordinator again while it loads the group.
+Because the heartbeat succeeds, members do not look up their coordinator again while the group loads.
 """
 
 from __future__ import annotations

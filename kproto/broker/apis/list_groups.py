@@ -35,7 +35,7 @@ def handle_list_groups(broker: Broker, call: Call) -> Result:
 def _authorize(access: Access, request: ListGroupsRequest) -> Authorized:
     """List all groups to callers with DESCRIBE on the cluster.
 
-    Other callers see only the groups on which they have DESCRIBE.
+    For other callers, the response contains only groups on which they have DESCRIBE.
     """
     if access.allows_cluster(Operation.DESCRIBE):
         return access.call

@@ -107,7 +107,7 @@ def handle_list_offsets(broker: Broker, call: Call) -> Result:
 
 
 def refuse(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListOffsetsResponse:
-    """Return an error for every partition of the request."""
+    """Return a response with an error for every partition of the request."""
     return ListOffsetsResponse(topics=[_refuse_topic(topic, error) for topic in request.topics])
 
 

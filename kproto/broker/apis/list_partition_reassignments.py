@@ -24,7 +24,7 @@ def handle_list_partition_reassignments(broker: Broker, call: Call) -> Result:
 def refuse(
     request: ListPartitionReassignmentsRequest, error: ErrorCode, version: int
 ) -> ListPartitionReassignmentsResponse:
-    """Return a top-level error that also lists the requested partitions, as Kafka does."""
+    """Return a response with a top-level error and, as Kafka does, the requested partitions."""
     topics = [
         OngoingTopicReassignment(
             name=topic.name,

@@ -42,8 +42,8 @@ BY_ID_SINCE: Final = 12
 def handle_metadata(broker: Broker, call: Call) -> Result:
     """Describe the cluster and the requested topics.
 
-    A topic that is requested by name may be auto-created. Kafka creates it in the background and answers
-    UNKNOWN_TOPIC_OR_PARTITION first; this broker creates it before it responds.
+    A topic that is requested by name may be auto-created. Kafka creates the topic in the background, and
+    first answers UNKNOWN_TOPIC_OR_PARTITION. This broker creates the topic before it responds.
     """
     request = call.request
     assert isinstance(request, MetadataRequest)
@@ -83,7 +83,7 @@ def _requests_all_topics(request: MetadataRequest, version: int) -> bool:
 def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
     """Return whether a request before v12 has a topic id.
 
-    Kafka then rejects the whole request.
+    Kafka rejects the whole request if it has a topic id before v12.
     """
     topics = request.topics or ()
     return version < BY_ID_SINCE and any(topic.name is None or topic.topic_id != NO_ID for topic in topics)
@@ -101,7 +101,7 @@ def _without_duplicates(topics: Iterable[MetadataRequestTopic]) -> list[Metadata
 def _find_topic(
     broker: Broker, call: Call, requested: MetadataRequestTopic, operations: int, create: bool
 ) -> MetadataResponseTopic:
-    """Describe a topic that is requested by id or by name; `create` it if the name is unknown."""
+    """Describe a topic that is requested by id or by name; with `create`, create a missing one."""
     if requested.topic_id != NO_ID:
         topic = broker.topics.with_id(requested.topic_id)
         if topic is not None:
@@ -160,7 +160,7 @@ def refuse(request: MetadataRequest, error: ErrorCode, version: int) -> Metadata
 
 
 def _refuse_topic(topic: MetadataRequestTopic) -> MetadataResponseTopic:
-    # The response repeats a requested id, but does not reveal the topic's name.
+    # The response repeats the requested topic id, but does not reveal the topic's name.
     return MetadataResponseTopic(
         error_code=TOPIC_FAILED,
         name=topic.name if topic.topic_id == NO_ID else None,
@@ -190,7 +190,8 @@ def _authorize(access: Access, request: MetadataRequest) -> Authorized:
                 for topic in response.topics
                 if access.allows_topic(Operation.DESCRIBE, topic.name or "")
             ]
-        elif not permitted:  # In v0 the empty list of the narrowed request means all topics.
+        # If no topic is permitted, the narrowed request has an empty list, which in v0 means all topics.
+        elif not permitted:
             response.topics = []
         unique = {(topic.name, topic.topic_id): topic for topic in denied}
         response.topics.extend(map(_refuse_topic, unique.values()))

@@ -35,7 +35,7 @@ GROUPS_SINCE: Final = 8  # KIP-709
 
 
 def handle_offset_fetch(broker: Broker, call: Call) -> Result:
-    """Pass the request to the group coordinator; each group of another node gets an error."""
+    """Pass the request to the group coordinator; groups of other nodes are answered with an error."""
     if call.version < GROUPS_SINCE:
         return handle_group_request(broker, call)
     request = call.request

@@ -61,7 +61,7 @@ KNOWS_ABORTABLE_SINCE: Final = 11
 ADDS_SINCE: Final = 12
 BY_ID_SINCE: Final = 13
 
-# Byte positions of fields in the header of a batch of magic 2, which are read before the batch is parsed.
+# The byte positions of header fields of a batch of magic 2. These fields are read before the batch is parsed.
 _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
 _TRANSACTIONAL: Final = 0x10
 _SIZE_END: Final = 12  # Kafka's Records.LOG_OVERHEAD
@@ -136,7 +136,7 @@ def _close_without_acks(error: ErrorCode) -> CloseWithoutResponse:
 
 
 def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
-    """Return the topics with each partition once; of a partition listed twice, the last batch counts."""
+    """Return the topics with each partition once; of several batches for a partition, the last one."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     unique: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
@@ -163,7 +163,7 @@ def _base_sequence(records: bytes) -> int:
 
 
 def _is_transactional(records: bytes | None) -> bool:
-    """Return whether the header of a batch has the transactional flag."""
+    """Return whether the transactional flag is set in the header of a batch."""
     if records is None or len(records) < _SEQUENCE_AT or records[_MAGIC_AT] != _MAGIC:
         return False
     return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
@@ -215,7 +215,7 @@ def _without_truncated_batch(records: bytes) -> bytes:
 
 
 def refuse(request: ProduceRequest, error: ErrorCode, version: int) -> Message:
-    """Return an error for every partition of the request."""
+    """Return a response with an error for every partition of the request."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -231,7 +231,7 @@ def refuse(request: ProduceRequest, error: ErrorCode, version: int) -> Message:
 
 
 def _refuse(request: ProduceRequest, error: ErrorCode) -> Message | CloseWithoutResponse:
-    """Return an error for every partition, or close the connection if acks=0."""
+    """Return a response with the error for every partition, or close the connection if acks=0."""
     return _close_without_acks(error) if request.acks == 0 else refuse(request, error, 0)
 
 
@@ -245,8 +245,8 @@ def _transaction_errors(
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Verify transactional batches with the transaction coordinator (X6).
 
-    Returns the error of each partition that is new to the transaction, or None if the batches have several
-    producers.
+    Returns the error of each partition in which the transaction has no batch yet. Returns None if the batches
+    have several producers.
     """
     to_verify: dict[tuple[str, int], tuple[int, int]] = {}
     new_partitions: list[tuple[Partition, int]] = []
@@ -460,7 +460,7 @@ def _authorize(access: Access, request: ProduceRequest) -> Authorized:
     ]
     narrowed = access.narrow(lambda response: response.responses.extend(refusals), topic_data=permitted)
     if request.acks == 0:
-        # The permitted batches are appended before the denied ones close the connection.
+        # With acks=0, the denied batches close the connection, but the permitted batches are appended before.
         handle_produce(access.broker, narrowed)
         return _close_without_acks(TOPIC_FAILED)
     return narrowed

@@ -110,7 +110,7 @@ REFUSABLE: Final = frozenset(key for key, api in APIS.items() if api.authorizati
 
 
 def served_versions(highest: Mapping[str, int] | None = None) -> dict[int, ApiVersion]:
-    """Return the entries of a broker's ApiVersions response, mapped from the API keys.
+    """Return the API versions that a broker advertises: API key -> entry of ApiVersions.
 
     `highest` imitates an older Kafka: it maps API names to the highest version to serve. Raises ConfigError
     for an API or a version that this broker does not serve.

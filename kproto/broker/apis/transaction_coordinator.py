@@ -32,7 +32,7 @@ _BROKER_VERSION: Final = 5  # The version of AddPartitionsToTxn that brokers sen
 def send_to_coordinator(broker: Broker, call: Call, transactional_ids: Iterable[str | None] = ()) -> Result:
     """Pass a request to the transaction coordinator.
 
-    Returns NOT_COORDINATOR if this node does not coordinate all of the transactional ids.
+    The response is NOT_COORDINATOR if this node does not coordinate all transactional ids of the request.
     """
     cluster = broker.cluster
     for transactional_id in transactional_ids:

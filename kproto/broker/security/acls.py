@@ -96,8 +96,8 @@ class Acl(NamedTuple):
             return False
         if self.pattern == PatternType.PREFIXED:
             return name.startswith(self.name)
-        # As in StandardAuthorizer, the literal * does not cover names that begin with *: the search regards
-        # it as a prefix of them.
+        # As in StandardAuthorizer, the literal * does not cover names that begin with *, because the
+        # authorizer's search treats the * as a prefix of these names.
         return self.name == name or (self.name == "*" and not name.startswith("*"))
 
     def applies_to(self, principal: str, host: str) -> bool:
@@ -105,7 +105,7 @@ class Acl(NamedTuple):
         return self.principal in (ALL_USERS, principal) and self.host in ("*", host)
 
     def decides(self, operation: int) -> bool:
-        """Return whether the ACL applies to this operation, also by implication."""
+        """Return whether the ACL contains or implies this operation."""
         if self.operation in (Operation.ALL, operation):
             return True
         implying = _IMPLIED_BY.get(Operation(operation), set[Operation]())
@@ -150,7 +150,7 @@ class AclFilter:
 
 
 class Acls:
-    """The ACLs of a broker, which answer whether a principal has a permission."""
+    """The ACLs and super users of a broker, and the checks of permissions."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone: bool = False) -> None:
         self._super_users = frozenset(super_users)
@@ -169,7 +169,7 @@ class Acls:
         return [acl for acl in self._acls if acl_filter.matches(acl)]
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Remove these ACLs; unknown ones are ignored."""
+        """Remove these ACLs; ACLs that do not exist are ignored."""
         self.version += 1
         for acl in acls:
             self._acls.pop(acl, None)

@@ -64,7 +64,7 @@ class SaslAuthenticator:
     mechanism: str = ""
     # The time in ms at which the session expires; None without a limit.
     expires_at: int | None = None
-    # The time of the last re-authentication handshake.
+    # The time in ms of the last handshake for a re-authentication; None without one.
     reauthenticated_at: int | None = None
     # The broker's half of the SASL exchange in progress.
     server: SaslServer | None = None
@@ -129,7 +129,8 @@ class SaslAuthenticator:
     ) -> Challenge | Accepted | Rejected:
         """Pass a SASL message of the client to the mechanism, and return the mechanism's result.
 
-        `wall_clock_offset` is the time of day minus `now`, in ms; tokens expire by the time of day.
+        `wall_clock_offset` is the time of day minus `now` in ms, because the expiration of a token is a time
+        of day.
         """
         assert self.server is not None
         step = self.server.evaluate_response(message)

@@ -57,7 +57,7 @@ def allowed_addresses(error: OSError) -> str:
     """Return which addresses are allowed, for the message about a failed attempt to listen."""
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
-    # The number is not an errno but an error code of getaddrinfo.
+    # An error of getaddrinfo: its number is not an errno.
     unknown_host = error.errno is not None and error.errno < 0
     if error.errno == errno.EADDRNOTAVAIL or unknown_host:
         return "allowed: an address of this machine, such as 127.0.0.1:9092, or 0.0.0.0:9092 for all of them"

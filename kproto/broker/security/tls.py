@@ -54,7 +54,7 @@ def server_context(certificate: str, client_auth: str = "none", ca: str | None =
 
 
 class TlsError(Exception):
-    """The handshake failed or the stream is corrupt; the text is for the broker's log."""
+    """The error of a failed handshake or a corrupt stream; the message is for the broker's log."""
 
 
 class ServerTls:
@@ -99,7 +99,7 @@ class ServerTls:
         return self._out.read()
 
     def encrypt(self, data: bytes) -> bytes:
-        """Return the encrypted `data`. Raises TlsError."""
+        """Encrypt `data` and return the bytes to send. Raises TlsError."""
         remaining = memoryview(data)
         try:
             while remaining:

@@ -54,7 +54,7 @@ class Users:
             credentials[name] = self._derive(mechanism, name, password)
 
     def remove(self, name: str) -> None:
-        """Remove a user; open connections stay authenticated."""
+        """Remove a user; connections of the user that are already authenticated stay open."""
         self._passwords.pop(name, None)
         for credentials in self._credentials.values():
             credentials.pop(name, None)
