@@ -1,4 +1,4 @@
-"""A Kafka client in pure Python: consumers, producers, and a client of the cluster.
+"""A Kafka client in pure Python: consumers, producers, and an admin client (Cluster).
 
     Consumer, Producer, Cluster                    for threads: their methods block
     AsyncConsumer, AsyncProducer, AsyncCluster     for asyncio: the same methods, awaited
@@ -7,7 +7,7 @@
     AsyncPartitionConsumers, ...                   the same for asyncio
     consumer.spark                                 the Spark source and sink
 
-Each name is imported when it is first used. The modules:
+The module of each name is imported when the name is first used. The packages and modules:
 
     blocking/, aio/      the public classes, and how they wait and move bytes
     operations/          the methods of the clients, written once for threads and asyncio
@@ -129,7 +129,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would accept any attribute
+if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept any attribute
     from kproto.lazy_imports import lazy_attributes
 
     __getattr__ = lazy_attributes(__name__, _SOURCES)

@@ -1,4 +1,4 @@
-"""Parses `bootstrap_servers` in all forms that users may pass."""
+"""Parses `bootstrap_servers`, a text or a list of texts, into pairs of host and port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPTIONS = '; options are given each by its name, with "_" for ".", as client_id
 def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> list[tuple[str, int]]:
     """Return [(host, port), ...]. Raise ConfigError for text that is not an address.
 
-    An address may begin with PROTOCOL://, if PROTOCOL is the security protocol of the client
+    An address may begin with PROTOCOL://. PROTOCOL must then be the security protocol of the client
     (`consumer.security.Security`).
     """
     protocol = "PLAINTEXT" if security is None else security.protocol

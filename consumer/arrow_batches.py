@@ -1,13 +1,13 @@
-"""Convert Arrow tables to batches of a producer: one piece of a table for each batch.
+"""Converts Arrow tables to batches of a producer. Each batch contains a piece of a table.
 
 Rules:
 
 * The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition. Another
   column raises ConfigError, because its content would be lost.
-* A row goes to the partition that `send` would choose: its own, or that of its key, or the current one of the
-  sticky partitioner. Rows of one partition keep their order.
-* No Python code runs for each row: numpy computes hashes, and `kproto.records.column_encoder` encodes the
-  bytes.
+* A row goes to the partition that `send` would choose. This is the row's own partition, or the partition of
+  its key, or the current sticky partition. Rows of one partition keep their order.
+* No Python code runs for a single row: numpy computes the hashes, and `kproto.records.column_encoder` encodes
+  whole columns.
 
 This module needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -39,13 +39,14 @@ from .validation import MAX_PARTITION
 Int64s = NDArray[np.int64]
 
 _COLUMNS = ("key", "value", "headers", "timestamp", "partition")
-# The number of rows that are encoded together. The first batches are sent while the last ones are encoded.
+# Maximum number of rows that are encoded together. The limit allows the first batches to be sent while later
+# ones are encoded.
 _ROWS_AT_ONCE = 32_768
 _SEED, _M = 0x9747B28C, 0x5BD1E995
 
 
 class TableColumns(msgspec.Struct, frozen=True):
-    """The checked columns of a table."""
+    """The columns of a table, after their check."""
 
     rows: int
     keys: Any
@@ -55,7 +56,7 @@ class TableColumns(msgspec.Struct, frozen=True):
     partitions: Int64s | None
 
     def take(self, rows: Int64s) -> TableColumns:
-        """Return these rows, in this order."""
+        """Return a table of the given rows, in the given order."""
         low, high = int(rows[0]), int(rows[-1]) + 1
         if high - low == len(rows):  # Adjacent rows are not copied.
             return TableColumns(
@@ -77,7 +78,10 @@ class TableColumns(msgspec.Struct, frozen=True):
         )
 
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
-        """Yield each of `count` partitions with its rows, and None with the rows for any partition."""
+        """Yield (partition, rows) for a topic of `count` partitions.
+
+        The partition is None for the rows that may go to any partition.
+        """
         everywhere = np.arange(self.rows)
         where = np.full(self.rows, -1 if count > 1 else 0, np.int64)
         if self.keys is not None:
@@ -106,7 +110,10 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def encode_batches(table: TableColumns, count: int, options: ProducerOptions) -> Iterator[Piece]:
-    """Yield the batches for a topic of `count` partitions. A limited number of rows is encoded together."""
+    """Yield the batches of a table for a topic of `count` partitions.
+
+    At most `_ROWS_AT_ONCE` rows are encoded together.
+    """
     max_bytes = min(options.batch_size, options.max_request_size)
     for partition, partition_rows in table.divide(count):
         for first in range(0, len(partition_rows), _ROWS_AT_ONCE):
@@ -130,12 +137,12 @@ def encode_batches(table: TableColumns, count: int, options: ProducerOptions) ->
 def check_table(batch: Any, now_ms: int) -> TableColumns:
     """Check a RecordBatch, a Table, or a mapping of columns.
 
-    Raises ConfigError for columns that no record can hold.
+    Raises ConfigError for columns whose values a record cannot contain.
     """
     if isinstance(batch, dict):
         try:
             batch = pa.table(batch)
-        except Exception as error:  # pyarrow passes on the exceptions of the columns.
+        except Exception as error:  # an object that pyarrow cannot convert may raise any exception
             raise ConfigError(
                 "batch", list(cast("dict[str, Any]", batch)), f"columns of one length ({error})"
             ) from None
@@ -189,7 +196,8 @@ def _cast(name: str, column: Any, to: Any, *, safe: bool = True) -> Any:
 def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:
     if column is None:
         return np.full(rows, now_ms, np.int64)
-    if pa.types.is_timestamp(column.type):  # Only fractions of a millisecond are dropped.
+    # The conversion to milliseconds only drops fractions of a millisecond.
+    if pa.types.is_timestamp(column.type):
         column = _cast("timestamp", column, pa.timestamp("ms"), safe=column.type.unit == "s").cast(pa.int64())
     if not pa.types.is_integer(column.type):
         raise ConfigError("column timestamp", str(column.type), "int64 (ms since 1970) or a timestamp")
@@ -234,13 +242,13 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
         ]
     else:
         raise ConfigError("column headers", str(kind), wanted)
-    from .validation import header_pairs  # The import is local because few tables have headers.
+    from .validation import header_pairs  # The import is in the function because few tables have headers.
 
     return [tuple(header_pairs(row)) if row else () for row in pairs]
 
 
 def murmur2(keys: Any) -> Int64s:
-    """Return Kafka's murmur2 of each key of a BinaryArray without nulls, as 31 bits.
+    """Return Kafka's murmur2 of each key of a BinaryArray without nulls, without the sign bit.
 
     The algorithm is that of `engine.producer.partitioner`.
     """
@@ -267,7 +275,7 @@ def murmur2(keys: Any) -> Int64s:
 
 
 def _word(content: NDArray[np.uint8], at: Int64s) -> NDArray[np.uint32]:
-    """Return the four bytes at each index, little-endian."""
+    """Return the little-endian number in the four bytes at each index."""
     words = content[at].astype(np.uint32)
     for byte in range(1, 4):
         words |= content[at + byte].astype(np.uint32) << np.uint32(8 * byte)

@@ -1,7 +1,7 @@
 """Runs a producer's delivery callbacks in their own thread, one after the other.
 
-A callback may therefore wait, send, flush and close: the network thread never waits for it. Exceptions of a
-callback are logged, and the next callback is called.
+A callback may wait, send, flush and close, because the network thread never waits for callbacks. Exceptions
+of a callback are logged, and the next callback is called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .logs import log
 
 
 class Callbacks:
-    """A queue of callbacks, and the thread that calls them; the first callback starts it."""
+    """A queue of callbacks, and the thread that calls them. The first callback starts the thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -25,7 +25,7 @@ class Callbacks:
         self._closed = False
 
     def put(self, callback: Callable[[], object]) -> None:
-        """Queue a callback. If there is no thread for it, the caller's thread runs it."""
+        """Queue a callback. If no thread can be started, call it in the caller's thread."""
         with self._lock:
             if not self._closed:
                 try:
@@ -44,7 +44,7 @@ class Callbacks:
             self._thread = thread
 
     def close(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the queued callbacks. A call from a callback does not wait."""
+        """Wait at most `timeout` seconds for the queued callbacks. In a callback, return at once."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -55,14 +55,16 @@ class Callbacks:
     def _run(self) -> None:
         while (callback := self._queue.get()) is not None:
             run_callback(callback, BaseException)
-            del callback  # The callback may hold the last reference to a producer.
+            # The callback may hold the last reference to a producer, which would not be freed while this
+            # thread waits.
+            del callback
 
 
 def run_callback(callback: Callable[[], object], caught: type[BaseException] = Exception) -> None:
     """Call a delivery callback, and log its exception.
 
-    `caught` is BaseException in the thread for callbacks. In other threads it is Exception, so that Ctrl-C is
-    raised to the application.
+    `caught` is the class of exceptions to log: BaseException in the thread for callbacks. In other threads it
+    is Exception, so that Ctrl-C reaches the application.
     """
     try:
         answer = callback()

@@ -1,4 +1,4 @@
-"""The clock of all clients: milliseconds that never go back, and that continue while the machine sleeps.
+"""The clock of all clients. It never goes back, and continues while the machine sleeps.
 
 If a laptop sleeps for an hour, the group gives its partitions to other members. A clock that stops during the
 sleep (CLOCK_MONOTONIC on Linux) would hide that, so CLOCK_BOOTTIME is used where it exists.
@@ -22,14 +22,15 @@ else:
 
 
 def wall() -> int:
-    """Return milliseconds since 1970. The clock may be set at any time, so the value is not cached."""
+    """Return the milliseconds since 1970. The clock may be set at any time, so it is read at each call."""
     return time.time_ns() // 1_000_000
 
 
 def moment() -> tuple[float, float, int]:
-    """Return (start, end, ms): between `start` and `end`, in seconds since 1970, the clock shows `ms`.
+    """Return (start, end, ms), where the clock shows the millisecond `ms` from `start` to `end`.
 
-    Hundreds of records share one result. Callers compare both ends, as the clock may have been set back.
+    Callers use one result for hundreds of records. They compare the current time with both limits, because
+    the clock may have been set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

@@ -1,4 +1,4 @@
-"""Context managers for all clients: leaving the `with` block closes the client."""
+"""Context managers for all clients: the end of the `with` block closes the client."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def log_close_error(client: object, error: BaseException, close_error: KprotoError) -> None:
-    """Log the error of closing a client, unless it is `error` itself."""
+    """Log the error of closing a client, unless it only repeats `error`, the error of the block."""
     if not isinstance(error, KprotoError) or str(error) not in str(close_error):
         log.error("%s could not be closed well: %s", client, close_error)
 
 
 class Block:
-    """Closes the client at the end of the block. If the block raised, the error of closing is only logged."""
+    """Closes the client at the end of the block. After an error of the block, that of closing is logged."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Convert a broker's error code to the exception that the application catches."""
+"""Converts error codes of brokers to the exceptions that the application catches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
 }
 
-# For a commit, these codes mean that the group has started another generation without the member.
+# The codes of a commit that show that the group has begun another generation without the member.
 _GROUP_MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 
 _TOPIC, _GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -42,7 +42,7 @@ _RESOURCES: dict[int, str] = {
     _ID: "the transactional id",
 }
 
-# The operation that a request needs, by the error code with which it was rejected (KafkaApis).
+# Request -> error code -> the ACL operation that the client lacks (KafkaApis).
 _CREATE, _IDEMPOTENT = (
     "CREATE on the cluster, or on the topic",
     "IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
@@ -97,7 +97,7 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if needed is not None:
         needed = needed if " on " in needed else f"{needed} on {_RESOURCES[code]}"
         advice = f"the principal of this client needs an ACL that allows {needed}"
-        # This error is fatal for a producer (TransactionManager.maybeTransitionToErrorState).
+        # The lack of the permission ends the producer (TransactionManager.maybeTransitionToErrorState).
         if code == _ID:
             advice = f"{advice}; then make a new producer"
         detail = f"{detail.rstrip('.')}: {advice}" if detail else advice
@@ -118,7 +118,7 @@ def without_traceback(error: E) -> E:
 
 
 def with_advice(error: KprotoError) -> KprotoError:
-    """Return an error of the group member's state machine, with the advice of `broker_error`."""
+    """Return an error of the member's state machine, with the advice that `broker_error` adds."""
     return (
         broker_error(error.code, error.request, error.detail) if isinstance(error, NotAuthorized) else error
     )

@@ -1,11 +1,12 @@
-"""Handle open clients when the process forks, and when it exits.
+"""Ends the open clients of a process when it forks (in the child), and when it exits.
 
-* Fork: the child has the parent's sockets, but not its threads. Two processes on one connection would read
-  each other's responses. So in the child every call raises IllegalState, and nothing is read, sent or closed.
-* Exit without `close`: a warning for each client that loses records, commits or a transaction.
+* Fork: the child process has the parent's sockets, but not its threads. If both processes used one
+  connection, each would read responses to the other. So in the child every call raises IllegalState, and
+  nothing is read, sent or closed.
+* Exit without `close`: a warning is logged for each client that loses records, commits or a transaction.
 * Copy and pickle: a client can be neither copied nor sent to another process (`BoundToProcess`).
 
-A runtime calls `opened` and `ended`. This module keeps no runtime alive.
+A runtime calls `register` and `unregister`. This module has only weak references to runtimes.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class OpenClient(Protocol):
         """Handle a fork in the child, where the client cannot be used. Take no lock."""
 
     def on_exit(self) -> str:
-        """Stop without a request to the broker. Return a text for the log that says what is lost."""
+        """Stop without a request to a broker. Return a text for the log that says what is lost."""
         ...
 
 
 class BoundToProcess:
-    """A client: its connections and threads can be neither copied nor pickled."""
+    """The base class of the clients. They can be neither copied nor pickled."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
@@ -43,7 +44,7 @@ _open_clients: weakref.WeakSet[OpenClient] = weakref.WeakSet()
 
 
 def register(client: OpenClient) -> None:
-    """Register a client whose `on_fork` and `on_exit` have to be called."""
+    """Register a client, so that its `on_fork` and `on_exit` are called."""
     _open_clients.add(client)
 
 
@@ -63,7 +64,7 @@ def _on_exit() -> None:
         try:
             if loss := client.on_exit():
                 log.warning("%s", loss)
-        except Exception:  # The other clients have to stop as well.
+        except Exception:  # The error of one client must not keep the other clients from stopping.
             log.exception("a client could not be ended")
     _open_clients.clear()
 

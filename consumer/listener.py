@@ -12,26 +12,26 @@ class RebalanceListener:
 
     With an `AsyncConsumer` the callbacks may be coroutines. They run inside poll, close and unsubscribe, in
     the caller's thread. The rebalance waits for the callbacks, while heartbeats continue. An exception of a
-    callback is raised from the method that ran it, after the rebalance has continued.
+    callback is raised by the method that ran the callback, after the rebalance has continued.
     """
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Start the work on these partitions, which were added; the list may be empty.
+        """Start the work on these partitions, which were added to the assignment. There may be none.
 
         A seek in this method takes effect before the first record.
         """
         return None
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Finish, store and commit the work on these partitions: they are released when this method returns.
+        """Finish and commit the work on these partitions. They are released when this method returns.
 
-        Positions are still valid, and commits are still accepted.
+        During this method the positions are valid, and commits are accepted.
         """
         return None
 
     def lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
         """Stop the work on these partitions, which another member may own already.
 
-        Commits of their offsets fail. By default this method calls `revoked`, as Java does.
+        Commits of offsets of these partitions fail. By default this method calls `revoked`, as Java does.
         """
         return self.revoked(partitions)

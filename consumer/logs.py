@@ -1,7 +1,7 @@
 """The logger of the clients, `kproto.consumer`.
 
-Handlers and filters of this logger are code of the application. Their exceptions are reported as `logging`
-does (a traceback on stderr, unless `logging.raiseExceptions` is off), and stop no client.
+Handlers and filters of this logger are code of the application. An exception in one of them does not stop a
+client. As usual in `logging`, its traceback is written to stderr, unless `logging.raiseExceptions` is off.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of single options: each takes (name, value), and raises ConfigError for an invalid value."""
+"""Checks of single options. Each check takes (name, value), and raises ConfigError for an invalid value."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kproto.validation import any_text, encodable_text, one_of, whole_number
 Check = Callable[[str, Any], object]
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
-# The characters that Java's Topic.validate accepts, which also checks instance ids.
+# The characters of an instance id. Java checks it by Topic.validate, as a topic's name.
 _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"
 _RESETS: Final = ("earliest", "latest", "none")
 _RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
 
 
 def whole_number_from(least: int, most: int = 2**31 - 1) -> Check:
-    """Return a check for a whole number from `least` to `most`."""
+    """Return a check that accepts whole numbers from `least` to `most`."""
     return lambda name, value: whole_number(name, value, least, most)
 
 
 def choice(*choices: str | int) -> Check:
-    """Return a check for one of these values."""
+    """Return a check that accepts the values `choices`."""
     return lambda name, value: one_of(name, value, choices)
 
 
@@ -45,7 +45,7 @@ def group_id(name: str, value: Any) -> None:
 
 
 def group_protocol(name: str, value: Any) -> None:
-    from kproto.group.members import check_protocol  # imported late: producers need no member
+    from kproto.group.members import check_protocol  # imported here because producers do not need the members
 
     check_protocol(name, value)
 
@@ -66,7 +66,7 @@ def instance_id(name: str, value: Any) -> None:
 
 
 def reset(name: str, value: Any) -> None:
-    """Check a reset policy. For `on_out_of_range` it may be empty."""
+    """Check a reset policy. The option `on_out_of_range` may also be empty."""
     if value in _RESETS or (name == "on_out_of_range" and value == ""):
         return
     if not isinstance(value, str) or not value.startswith("by_duration:"):
@@ -78,7 +78,7 @@ def reset(name: str, value: Any) -> None:
 
 
 def duration_ms(policy: str) -> int | None:
-    """Return the milliseconds of "by_duration:PT1H30M", None for another policy."""
+    """Return the milliseconds of a policy such as "by_duration:PT1H30M"; None for another policy."""
     if not policy.startswith("by_duration:"):
         return None
     match = re.fullmatch(_DURATION, policy.removeprefix("by_duration:"))
@@ -92,7 +92,7 @@ def duration_ms(policy: str) -> int | None:
 
 
 def assignors(name: str, value: Any) -> tuple[str | Assignor, ...]:
-    """Check and return assignors, given as a name, as several names separated by commas, or as a list."""
+    """Check assignors: a name, several names separated by commas, or a list. Return them as a tuple."""
     several: Any = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
     is_single = callable(value) or not hasattr(several, "__iter__")
     listed: list[Any] = [value] if is_single else list(several)

@@ -28,7 +28,7 @@ C = TypeVar("C", bound=type)
 _INDENT = "    "
 _WIDTH = 96
 
-# Chapter of the page -> its table, the arguments that users may pass, and the defaults.
+# Chapter of the reference page -> its table of options, the class of the arguments, and the defaults.
 _CHAPTERS: Mapping[str, tuple[Mapping[str, Option], type[Any], msgspec.Struct]] = {
     "A consumer": (CONSUMER, ConsumerConfig, ConsumerOptions()),
     "A producer": (PRODUCER, ProducerConfig, ProducerOptions()),
@@ -61,7 +61,7 @@ def security_docs() -> list[OptionDoc]:
 
 
 def with_options(options: list[OptionDoc] | None = None) -> Callable[[C], C]:
-    """Decorate a client's class: list its options, and those of TLS and SASL, in its docstring."""
+    """Return a class decorator that adds a client's options, and those of TLS and SASL, to its docstring."""
 
     def decorate(client: C) -> C:
         lines = [cleandoc(client.__doc__ or "")]
@@ -79,7 +79,7 @@ def with_options(options: list[OptionDoc] | None = None) -> Callable[[C], C]:
 
 
 def option_tables(chapter: str) -> Iterator[tuple[str, str]]:
-    """Yield each section of a chapter of docs/reference/client-options.md, and its table as Markdown."""
+    """Yield (section, its table as Markdown) for a chapter of docs/reference/client-options.md."""
     if chapter == "TLS and SASL":
         yield "", _markdown(security_docs(), ("option", "meaning"))
         return
@@ -105,7 +105,7 @@ def _default(value: Any) -> str:
 
 
 def _types(config: type[Any]) -> Mapping[str, str]:
-    """Return the annotations of a config as they are written."""
+    """Map the options of a config class to their types, as the annotations write them."""
     return {
         name: getattr(kind, "__forward_arg__", str(kind)) for name, kind in config.__annotations__.items()
     }

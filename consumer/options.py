@@ -1,12 +1,15 @@
-"""The options of consumers and producers: Kafka's names in snake_case, checked before anything connects.
+"""The options of consumers and producers.
 
-To add an option: add a line to the config (what users may pass), to the options (its default, for the code),
-and to the table (its check, its description, and its section on the page of options). `help` of the clients
-and `docs/reference/client-options.md` are generated from these.
+The options have Kafka's names in snake_case, and are checked before a client connects.
+
+A new option needs a line in the config (the keyword arguments of users), in the options (its default), and in
+the table (its check, its description, and its section on the page of options). `help` of the clients and
+`docs/reference/client-options.md` are generated from these.
 
 An invalid option raises a `ConfigError` that names the option, its value and the allowed values. For an
-unknown name it suggests the nearest known one. Options that Java accepts silently, and that fail later, are
-rejected as well: a heartbeat interval that is not below the session timeout, auto commit without a group.
+unknown option the error suggests the most similar name. Values that Java accepts and that fail later are
+rejected as well: for example a heartbeat interval that is not below the session timeout, and auto commit
+without a group.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from .security.option_names import NAMES, SecurityConfig, mask_secret, unknown_h
 
 
 class Option(NamedTuple):
-    """One option: a row of the tables."""
+    """One option: a row of the tables `CONSUMER` and `PRODUCER`."""
 
     section: str  # of docs/reference/client-options.md
     check: Check
@@ -47,7 +50,7 @@ class Option(NamedTuple):
 
 
 class ConsumerConfig(SecurityConfig, total=False):
-    """Keyword arguments of `Consumer` and `AsyncConsumer`; those of `SecurityConfig` are among them."""
+    """The keyword arguments of `Consumer` and `AsyncConsumer`. They include those of `SecurityConfig`."""
 
     group_id: str | None
     group_instance_id: str | None
@@ -89,7 +92,8 @@ class ConsumerConfig(SecurityConfig, total=False):
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer's options with their defaults.
 
-    The defaults are those of Java's consumer, except where a comment explains another one.
+    The defaults are those of Java's consumer, unless the description of an option in `CONSUMER` explains
+    another default.
     """
 
     group_id: str | None = None
@@ -142,13 +146,13 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "group_id": Option(
         "Group",
         group_id,
-        "The consumer group. Without it, the consumer can only use `assign`, and cannot commit.",
+        "The consumer group. A consumer without a group can only use `assign`, and cannot commit.",
     ),
     "group_instance_id": Option(
         "Group",
         instance_id,
-        "Makes this a static member (KIP-345), which can restart within the session timeout without a "
-        "rebalance.",
+        "Makes the consumer a static member (KIP-345), which can restart within the session timeout "
+        "without a rebalance.",
     ),
     "group_protocol": Option(
         "Group",
@@ -164,9 +168,9 @@ CONSUMER: Final[Mapping[str, Option]] = {
         "Group",
         assignors,
         'One or more of "cooperative-sticky", "range", "roundrobin" and "sticky", or your own '
-        "`kproto.group.assignors.Assignor`. Java's default has the same two in reverse order. "
-        "Rebalances are cooperative only if every assignor listed here is (as in Java): use "
-        '"cooperative-sticky" alone once no member of the group needs range.',
+        "`kproto.group.assignors.Assignor`. Java's default has the same two assignors in reverse order. "
+        "As in Java, rebalances are cooperative only if all listed assignors are cooperative. If no "
+        'member of the group needs "range", use "cooperative-sticky" alone.',
     ),
     "session_timeout_ms": Option(
         "Group",
@@ -176,8 +180,8 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "heartbeat_interval_ms": Option(
         "Group",
         whole_number_from(1),
-        "The interval of heartbeats: at most a third of the session timeout, so that a lost heartbeat "
-        "has no effect.",
+        "The interval of heartbeats. It should be at most a third of the session timeout, so that a lost "
+        "heartbeat has no effect.",
     ),
     "max_poll_interval_ms": Option(
         "Group",
@@ -187,30 +191,32 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "auto_offset_reset": Option(
         "Start position",
         reset,
-        'Where to start without a committed offset: "latest", "earliest", "by_duration:PT1H" (the '
-        'records of the last hour), or "none" (poll raises).',
+        'Where a partition without a committed offset starts: "latest", "earliest", "by_duration:PT1H" '
+        '(the records of the last hour), or "none" (poll raises an error).',
     ),
     "on_new_partition": Option(
         "Start position",
         reset,
-        'The same for a partition created after the first assignment of the group. "latest" would lose '
-        "the records written before the group noticed the partition.",
+        "Where a partition without a committed offset starts if it was created after the first assignment "
+        'of the group. The values are those of auto_offset_reset. "latest" would lose the records written '
+        "before the group noticed the partition.",
     ),
     "on_out_of_range": Option(
         "Start position",
         reset,
-        'The same for a position before the start or after the end of the log. "" means the value of '
-        "auto_offset_reset.",
+        "Where a partition continues if its position is before the start or after the end of the log. The "
+        'values are those of auto_offset_reset; "" means the value of that option.',
     ),
     "max_poll_records": Option(
         "Poll and commit",
         whole_number_from(1),
-        "The maximum number of records of one poll. Other fetched records stay in memory for the next poll.",
+        "The maximum number of records that a poll returns. Further fetched records stay in memory for "
+        "the next poll.",
     ),
     "enable_auto_commit": Option(
         "Poll and commit",
         flag,
-        "Commit periodically. The records of a poll count as processed at the next poll.",
+        "Commit offsets periodically. The records of a poll count as processed at the next poll.",
     ),
     "auto_commit_interval_ms": Option(
         "Poll and commit",
@@ -225,18 +231,20 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "check_crcs": Option(
         "Poll and commit",
         flag,
-        "A batch with a wrong checksum raises an error, and none of its records is returned.",
+        "Check the checksum of each batch. A batch with a wrong checksum raises an error, and none of its "
+        "records is returned.",
     ),
     "max_decompressed_bytes": Option(
         "Poll and commit",
         or_none(whole_number_from(1)),
-        "The maximum decompressed size of a batch. None means 1 GiB if the bytes look like records. "
-        "Java has no limit.",
+        "The maximum decompressed size in bytes of a batch. None means 1 GiB for data that begins as "
+        "records do, and less for other data. Java has no limit.",
     ),
     "metadata_max_age_ms": Option(
         "Topics",
         whole_number_from(1),
-        "A new partition, or a new topic that matches a pattern, is noticed within this time.",
+        "The maximum age of metadata. A new partition, or a new topic that matches a pattern, is noticed "
+        "within this time.",
     ),
     "allow_auto_create_topics": Option(
         "Topics",
@@ -247,12 +255,12 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "exclude_internal_topics": Option(
         "Topics",
         flag,
-        "A pattern does not match internal topics such as __consumer_offsets.",
+        "Keep a pattern from matching internal topics such as __consumer_offsets.",
     ),
     "fetch_min_bytes": Option(
         "Fetch",
         whole_number_from(0),
-        "The broker responds when it has this many bytes, or after fetch_max_wait_ms.",
+        "The broker responds to a fetch when it has this many bytes, or after fetch_max_wait_ms.",
     ),
     "fetch_max_wait_ms": Option(
         "Fetch",
@@ -262,18 +270,20 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "fetch_max_bytes": Option(
         "Fetch",
         whole_number_from(1),
-        "The maximum size in bytes of a response from one broker. A larger first batch is returned all "
-        "the same. The consumer buffers up to two such responses, and one more of paused partitions.",
+        "The maximum size in bytes of a fetch response. If the first batch is larger, it is returned "
+        "nevertheless. For each broker, the consumer buffers up to two such responses, and one more for "
+        "paused partitions.",
     ),
     "max_partition_fetch_bytes": Option(
         "Fetch",
         whole_number_from(1),
-        "The same for one partition.",
+        "The maximum number of bytes that a fetch response contains for one partition. If the first batch "
+        "is larger, it is returned nevertheless.",
     ),
     "client_rack": Option(
         "Fetch",
         text,
-        "The rack of this client. Brokers may then redirect it to a closer replica (KIP-392).",
+        "The rack of this client. Brokers may then direct its fetches to a closer replica (KIP-392).",
     ),
     "request_timeout_ms": Option(
         "Timeouts and retries",
@@ -283,7 +293,7 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "default_api_timeout_ms": Option(
         "Timeouts and retries",
         whole_number_from(1),
-        "The timeout of calls that are made without one.",
+        "The timeout of methods that are called without a timeout.",
     ),
     "retry_backoff_ms": Option(
         "Timeouts and retries",
@@ -325,14 +335,14 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "policy": Option(
         "Group",
         choice("kproto", "java"),
-        '"java" restores Java\'s behaviour for commits and for a coordinator that does not respond: see '
-        "docs/differences.md.",
+        '"java" selects the behaviour of Java\'s consumer for commits and for a coordinator that does not '
+        "respond: see docs/differences.md.",
     ),
 }
 
 
 class ProducerConfig(SecurityConfig, total=False):
-    """Keyword arguments of `Producer` and `AsyncProducer`; those of `SecurityConfig` are among them."""
+    """The keyword arguments of `Producer` and `AsyncProducer`. They include those of `SecurityConfig`."""
 
     client_id: str
     acks: str | int
@@ -367,7 +377,8 @@ _BATCH = 512 * 1024
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's options with their defaults.
 
-    The defaults are those of Java's producer, except where a comment explains another one.
+    The defaults are those of Java's producer, unless the description of an option in `PRODUCER` explains
+    another default.
     """
 
     client_id: str = "kproto"
@@ -406,13 +417,13 @@ PRODUCER: Final[Mapping[str, Option]] = {
     "acks": Option(
         "Delivery guarantees",
         choice("all", "-1", "0", "1", -1, 0, 1),
-        'The replicas that must have a record before it counts as written: "all" in-sync replicas (-1), '
-        "the leader (1), or none (0).",
+        'The replicas that must have a record before it counts as written: all in-sync replicas ("all" or '
+        "-1), the leader (1), or none (0).",
     ),
     "enable_idempotence": Option(
         "Delivery guarantees",
         flag,
-        'A retried batch is written once, and in order. Requires acks="all".',
+        'Write each batch only once and in order, even if it is retried. Requires acks="all".',
     ),
     "delivery_timeout_ms": Option(
         "Delivery guarantees",
@@ -443,10 +454,10 @@ PRODUCER: Final[Mapping[str, Option]] = {
     "batch_size": Option(
         "Batches and requests",
         whole_number_from(1),
-        "The maximum size in bytes of a batch. Java's default of 16 KiB dates from one request per "
-        "batch. A larger maximum costs nothing until batches fill, and larger batches cost brokers "
-        "less. Two of them fit into a request, and into one fetch of a partition. If only buffer_memory "
-        "is set, the default does not exceed it.",
+        "The maximum size in bytes of a batch. Java's default is 16 KiB. A larger maximum costs nothing "
+        "as long as batches are not full, and brokers handle larger batches faster. Two batches of the "
+        "default size fit into a request, and into one fetch of a partition. If only buffer_memory is "
+        "set, the default does not exceed it.",
     ),
     "compression_type": Option(
         "Batches and requests",
@@ -456,12 +467,12 @@ PRODUCER: Final[Mapping[str, Option]] = {
     "compression_level": Option(
         "Batches and requests",
         or_none(whole_number_from(-(2**17), 22)),
-        "None means the default of the codec.",
+        "The compression level, on the codec's own scale. None means the default of the codec.",
     ),
     "buffer_memory": Option(
         "Batches and requests",
         whole_number_from(1),
-        "The maximum number of bytes buffered in this process. If the buffer is full, `send` waits.",
+        "The maximum number of bytes that the producer buffers. If the buffer is full, `send` waits.",
     ),
     "max_block_ms": Option(
         "Batches and requests",
@@ -476,13 +487,14 @@ PRODUCER: Final[Mapping[str, Option]] = {
     "max_in_flight_requests_per_connection": Option(
         "Batches and requests",
         whole_number_from(1),
-        "The maximum number of pending requests of a connection. Their order is kept.",
+        "The maximum number of requests in flight on a connection. Records are written in order "
+        "nevertheless.",
     ),
     "connections_per_broker": Option(
         "Batches and requests",
         whole_number_from(1),
-        "The maximum number of connections. Another one is opened when all have the maximum number of "
-        "pending requests.",
+        "The maximum number of connections to a broker. The client uses more than one if the first has "
+        "the maximum number of requests in flight.",
     ),
     "allow_auto_create_topics": Option(
         "Metadata",
@@ -493,7 +505,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
     "metadata_max_age_ms": Option(
         "Metadata",
         whole_number_from(1),
-        "A new partition is noticed within this time.",
+        "The maximum age of metadata. A new partition is noticed within this time.",
     ),
     "request_timeout_ms": Option(
         "Options shared with the consumer",
@@ -541,7 +553,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
 
 
 def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
-    """Check the options of a consumer. Raise ConfigError for the first invalid one."""
+    """Check the options of a consumer. Raise ConfigError for the first invalid option."""
     values = _checked(CONSUMER, config, "a consumer")
     strategy = values.get("partition_assignment_strategy")
     if strategy is not None:
@@ -575,7 +587,7 @@ def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
 
 
 def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
-    """Check the options of a producer. Raise ConfigError for the first invalid one.
+    """Check the options of a producer. Raise ConfigError for the first invalid option.
 
     Raises MissingExtra for a codec whose package is missing.
     """
@@ -612,7 +624,7 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
     if options.batch_size > options.buffer_memory:
         allowed = f"at most buffer_memory ({options.buffer_memory})"
         raise ConfigError("batch_size", options.batch_size, allowed)
-    try:  # A missing package is reported here, not when the first batch is sent.
+    try:  # Compress nothing, so that a missing package raises now and not when the first batch is sent.
         compress(codec_number(options.compression_type), b"", options.compression_level)
     except ConfigError as error:
         raise ConfigError("compression_level", error.value, error.allowed) from None
@@ -620,7 +632,7 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
 
 
 def _checked(table: Mapping[str, Option], config: Mapping[str, Any], client: str) -> dict[str, Any]:
-    """Return the options that were given, with those of TLS and SASL as `security`."""
+    """Check the options of a client; return them, with those of TLS and SASL combined in `security`."""
     names = [*table, *NAMES]
     for name, value in config.items():
         if name not in names:
@@ -638,7 +650,7 @@ def _checked(table: Mapping[str, Option], config: Mapping[str, Any], client: str
 
 
 def _unknown(name: str, value: Any, client: str, names: list[str]) -> ConfigError:
-    """Return the error for an option that does not exist, with the option that the user may have meant."""
+    """Return the error for an unknown option, which names the option that the user may have meant."""
     plain = name.replace(".", "_")
     if hint := OPTIONS[client].get(plain) or unknown_hint(name):
         return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")

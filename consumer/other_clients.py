@@ -1,7 +1,7 @@
 """The names of other libraries for options, methods and arguments, and this library's names for them.
 
 The names are used in errors only: an error about another library's name shows this library's name. Names are
-in snake_case; those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each
+in snake_case, and names of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each
 library.
 """
 
@@ -85,7 +85,8 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 _CONNECT = 'not needed: clients connect by themselves, and "async with" or close() ends them'
 
-# Kind of object -> another library's method -> this library's method, or what to use instead.
+# Kind of object (a client, a delivery, ...) -> another library's method -> this library's method, or what to
+# use instead.
 METHODS: Final[Mapping[str, Mapping[str, str]]] = {
     "consumer": {
         "seek_to_beginning": 'use seek_to("earliest")',
@@ -199,7 +200,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 
 
 def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]) -> TypeError:
-    """Return Python's error for an argument that does not exist, with the arguments that do."""
+    """Return Python's error for an unknown argument, which names this library's arguments."""
     name = min(names)
     argument = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
     use = f"use {argument}" if argument else f"it has {', '.join(known)}"
@@ -207,7 +208,7 @@ def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]
 
 
 def unknown_method(client: object, kind: str, name: str) -> AttributeError:
-    """Return Python's error for a missing attribute.
+    """Return Python's error for an attribute that does not exist.
 
     For another library's method the error names this library's method. `kind` is a key of `METHODS`.
     """
@@ -215,24 +216,25 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     method = re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name)
     if method in METHODS[kind]:
         return AttributeError(f"{error}; {METHODS[kind][method]}", name=name, obj=client)
-    # A method of another kind of client, such as a producer's method on a consumer.
+    # The method may belong to another kind of client: a producer's method was called on a consumer, for
+    # example.
     other_kind = next((other_kind for other_kind in CLIENTS if method in METHODS[other_kind]), None)
     hint = f"; of a {other_kind}: {METHODS[other_kind][method]}" if other_kind and kind in CLIENTS else ""
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-# Advice on the arguments that other libraries take after the addresses. For sarama's groups this is the group
-# id.
+# Advice for calls with further positional arguments, which other libraries take. In sarama's groups these are
+# the group id and the topics.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 
 
 def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
-    """Decorate a client's `__init__`: its errors show no password, and it takes one positional argument.
+    """Decorate a client's `__init__`, so that it takes one positional argument and no error shows a password.
 
-    Errors are raised from this function. Some tools show the variables of each frame, and the frames below
-    this one have passwords. A dict of options, as librdkafka takes it, may have passwords as well: the error
-    shows it without them.
+    Tools may show the variables of each frame of a traceback, and the frames of `__init__` have variables
+    with passwords. So this function raises the error again without these frames. A dict of options, as
+    librdkafka takes it, may contain passwords as well, which the error omits.
     """
 
     @functools.wraps(init)
@@ -249,7 +251,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
         servers: Any = shown_args[0] if shown_args else kwargs.get("bootstrap_servers")
         try:
             if isinstance(servers, Mapping):
-                # The call raises for invalid options, before missing options are looked for.
+                # The call raises an error that says how to pass options, before missing options are reported.
                 addresses(cast("Any", servers))
             init(self, *shown_args, **kwargs)
         except KprotoError as error:
@@ -266,7 +268,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
 
 
 def _without_secrets(value: Any) -> Any:
-    """Return a dict of options without passwords, as an error may show it.
+    """Return a dict of options without its passwords, so that an error may show it.
 
     Other values are returned unchanged.
     """

@@ -1,4 +1,4 @@
-"""The runtime of a producer, common to threads and asyncio: deliveries, calls and shutdown.
+"""The common part of a producer's runtime for threads and asyncio: deliveries, calls and shutdown.
 
 `blocking.producer_runtime` and `aio.producer_runtime` implement waiting and moving bytes.
 """
@@ -26,7 +26,7 @@ from .logs import log
 from .options import ProducerConfig, producer_options
 from .runtime import Waiters
 
-# Time (s) for which the interpreter waits at exit for the records of a producer that was not closed.
+# Time (s) that the interpreter waits at exit until the records of a producer without `close` are delivered.
 EXIT_SECONDS = 5.0
 
 
@@ -56,11 +56,14 @@ class ProducerRuntime:
         self.records.owner = self
         self._waiters = waiters
         self.failure: BaseException | None = None
-        self.closer: object = None  # The thread or task that closes the producer.
+        self.closer: object = None  # The thread or task that is in `close`; None if there is none.
         self.closing = False  # Whether close or kill was called.
 
     def describe(self, kind: str) -> str:
-        """Return the producer's repr. No lock is taken, because a debugger may call this at any moment."""
+        """Return the producer's repr.
+
+        The method takes no lock, because a debugger may call it at any moment.
+        """
         closed = ", closed" if self.records.closed else ""
         count = self.engine.open_records
         return f"<{kind} {self.options.client_id!r}: {count} records on their way{closed}>"
@@ -69,7 +72,7 @@ class ProducerRuntime:
 
     @property
     def changes(self) -> int:
-        """A counter that grows whenever a waiting call has to check its condition again."""
+        """A counter that grows when waiting calls have to check their conditions again."""
         return self._waiters.changes
 
     def notify(self) -> None:
@@ -77,7 +80,10 @@ class ProducerRuntime:
         self._waiters.notify()
 
     async def wait(self, last_change: int, deadline: int) -> bool:
-        """Wait until `changes` differs from `last_change`. Return False at `deadline`."""
+        """Wait until `changes` differs from `last_change`.
+
+        Return False if `deadline` (ms) is reached first.
+        """
         raise NotImplementedError
 
     async def pause(self) -> None:
@@ -89,23 +95,23 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def locked(self) -> AbstractContextManager[Any]:
-        """Return a block in which the engine does not change."""
+        """Return a context manager that locks the engine."""
         raise NotImplementedError
 
     def check_call(self, *, waits: bool) -> None:
-        """Raise IllegalState if a method may not be called now. `waits` says whether the method may wait."""
+        """Raise IllegalState if a method may not be called now; `waits` says whether it may wait."""
         raise NotImplementedError
 
     def wake(self) -> None:
-        """Make the engine apply the application's changes now. The engine must be locked."""
+        """Make the engine handle the application's changes now. The engine must be locked."""
         raise NotImplementedError
 
     def shut_down(self, deadline: int) -> None:
-        """End the engine immediately. Queued callbacks may run until `deadline`."""
+        """End the engine immediately. Queued callbacks may still run until `deadline` (ms)."""
         raise NotImplementedError
 
     def wait_for_callbacks(self, deadline: int) -> None:
-        """Wait until `deadline` for the queued callbacks. A call from a callback does not wait."""
+        """Wait until `deadline` (ms) for the queued callbacks. In a callback, return at once."""
 
     # ---- deliveries
 
@@ -122,7 +128,7 @@ class ProducerRuntime:
         self.records.mark_failure_known(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
-        """Call `callback` when a delivery has succeeded or failed, or immediately if it has already."""
+        """Call `callback` when a delivery has ended, or immediately if it has already ended."""
         if not callable(callback) or iscoroutinefunction(callback):
             raise ConfigError("callback", callback, "a plain function that takes a delivery")
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
@@ -135,7 +141,7 @@ class ProducerRuntime:
     # ---- errors
 
     def no_room(self) -> RequestTimedOut:
-        """Return the error of a `send` that timed out. It says what the call waited for."""
+        """Return the error of a `send` that timed out. The error says what the call waited for."""
         trouble = self.engine.metadata.trouble
         reason = f"{self.records.why}; {trouble}" if trouble else self.records.why
         return RequestTimedOut("send", self.options.max_block_ms, reason)
@@ -147,7 +153,7 @@ class ProducerRuntime:
         return RequestTimedOut("flush", limit, f"{count} records are still open{excuse}")
 
     def raise_not_delivered(self) -> None:
-        """Raise NotDelivered if records have failed and the application has not seen their errors."""
+        """Raise NotDelivered if the delivery of records has failed without the application's knowledge."""
         ledger = self.records.take_failures()
         if ledger.count > 0 and ledger.first is not None:
             raise NotDelivered(ledger.count, ledger.first) from ledger.first
@@ -160,7 +166,7 @@ class ProducerRuntime:
     # ---- the end
 
     def _end(self, reason: str, failure: BaseException | None = None) -> list[ev.Action]:
-        """Complete every delivery. Return the actions, which include its callbacks."""
+        """End every delivery. Return the actions to perform, which include the callbacks."""
         if not self.records.closed:
             self.failure = failure
         self.records.close(reason)
@@ -169,7 +175,7 @@ class ProducerRuntime:
         return self.engine.take_actions()
 
     def loss(self) -> str:
-        """Return a text that says what is lost if the producer ends without `close`; empty for nothing."""
+        """Return a text that says what is lost if the producer ends without `close`; empty if nothing is."""
         open_records, transactions = self.engine.open_records, self.engine.transactions
         losses = [f"{open_records} records are lost"] if open_records else []
         if transactions is not None and transactions.started:
@@ -178,7 +184,7 @@ class ProducerRuntime:
         return " and ".join(losses)
 
     def _on_drop(self) -> None:
-        """Log the records that are lost with a producer that was dropped without `close`."""
+        """Log what is lost with a producer that was garbage-collected without `close`."""
         lifecycle.unregister(self)
         if loss := self.loss():
             log.warning("the producer %r was dropped without close(), and %s", self.options.client_id, loss)
@@ -186,19 +192,22 @@ class ProducerRuntime:
     def on_fork(self) -> None:
         """Reject all calls in the child of a fork, because the producer belongs to the parent.
 
-        No record is sent from the child.
+        The child sends no record.
         """
         self.records.guard = contextlib.nullcontext()
         self.closing = self.ended = self.forked = True
         self._end("this producer was opened before the process forked and belongs to the parent")
 
     def on_exit(self) -> str:
-        """Stop. Return a text for the log that says what is lost."""
+        """Stop the producer at the exit of the interpreter.
+
+        Return a text for the log that says what is lost.
+        """
         raise NotImplementedError
 
 
 def undecided(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
-    """Return the batches, or the parts that they were split into, that have neither succeeded nor failed."""
+    """Return the batches that have neither succeeded nor failed. A split batch is replaced by its parts."""
     open_batches: dict[ProducerBatch, None] = {}
     for batch in batches:
         if batch.places is not None:

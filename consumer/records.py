@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerRecord(msgspec.Struct, gc=False):
-    """One record. `timestamp` is in ms since 1970, -1 if the record has none; key and value are bytes."""
+    """One record. `timestamp` is in ms since 1970, or -1 if the record has none. Key and value are bytes."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class ConsumerRecord(msgspec.Struct, gc=False):
 
 
 class ColumnBatch(msgspec.Struct):
-    """Consecutive records of one partition as columns: see `kproto.records.columns`."""
+    """Consecutive records of one partition as columns, which `kproto.records.columns` describes."""
 
     topic: str
     partition: int

@@ -2,14 +2,15 @@
 
 Rules:
 
-* Numeric addresses are returned at once. A name is resolved in a daemon thread: one for each name, however
-  many connections need it.
-* A host's addresses are tried in turn, each for `PATIENCE_S` seconds if there are others. IPv4 comes first:
-  brokers that listen on one family nearly always listen on that one. An address that failed last is tried
-  last, so the next attempt starts with another one.
+* Numeric addresses are returned immediately. A name is resolved in a daemon thread. All connections that need
+  a name share one thread.
+* A host's addresses are tried in turn, each one for `PATIENCE_S` seconds if there are others. IPv4 addresses
+  come first, because brokers that listen on one family nearly always listen on IPv4. The address that failed
+  most recently is tried last, so the next attempt starts with another address.
 * An address also fails if the connection ends before any response. Examples are a proxy without a broker
   behind it, and a stopped broker process whose kernel still accepts connections.
-* An invalid name (an empty label, a port above 65535) is reported as a text, never raised.
+* An invalid name or port (an empty label, a port above 65535) is returned as an error text. No exception is
+  raised.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ import msgspec
 # silently.
 PATIENCE_S = 2.0
 
-# A family, and the address to connect to.
+# A socket address: its family, and the arguments of `connect`.
 Address = tuple[socket.AddressFamily, Any]
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """The addresses of a name, or why it has none."""
+    """The result of a resolution: the addresses of a name, or the reason why there are none."""
 
     key: int
     addresses: tuple[Address, ...]
@@ -40,21 +41,21 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 def sort_addresses(answer: Sequence[tuple[Any, ...]]) -> tuple[Address, ...]:
-    """Return the addresses of a result of getaddrinfo without duplicates, IPv4 first."""
+    """Return the addresses in a result of getaddrinfo without duplicates, IPv4 first."""
     addresses = dict.fromkeys((family, address) for family, _, _, _, address in answer)
     return tuple(sorted(addresses, key=lambda address: address[0] != socket.AF_INET))
 
 
 class AddressFailures:
-    """The addresses of each host that failed last, so that others are tried first."""
+    """The addresses of each host to which the last connection failed, so that others are tried first."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, int], list[Address]] = {}
 
     def sort(self, host: tuple[str, int], addresses: Sequence[Address]) -> list[Address]:
-        """Sort addresses: first those that have not failed, last the one that failed most recently."""
+        """Sort addresses: first those that have not failed, and last the one that failed most recently."""
         failed = self._failed.get(host, [])
-        # The host may have moved to new addresses.
+        # The host may have got new addresses, so failures of addresses that it no longer has are dropped.
         failed[:] = [address for address in failed if address in addresses]
         return sorted(addresses, key=lambda address: failed.index(address) if address in failed else -1)
 
@@ -67,19 +68,20 @@ class AddressFailures:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return why a name has no address, or why a socket could not connect."""
+    """Return a text that says why a name has no address, or why a socket could not connect."""
     if isinstance(error, socket.gaierror):
         return f"the name can't be resolved ({error.strerror or error})"
     if isinstance(error, OSError):
         text = error.strerror or str(error) or type(error).__name__
         if error.errno is not None and text.startswith("Connect call failed"):
-            text = os.strerror(error.errno)  # asyncio adds the address, which the message already contains.
+            # asyncio's text contains the address, which this client's message adds as well.
+            text = os.strerror(error.errno)
         return text.lower()
     return f"the name can't be resolved ({error})"
 
 
 class Resolver:
-    """Resolves names. `on_resolved` is called in another thread when `take` has a result."""
+    """Resolves host names. `on_resolved` is called in another thread when `take` has a result."""
 
     def __init__(self, on_resolved: Callable[[], object]) -> None:
         self._on_resolved = on_resolved
@@ -90,7 +92,7 @@ class Resolver:
     def resolve(self, key: int, host: str, port: int) -> Resolved | None:
         """Return the addresses of `host`, or None if a name server is needed.
 
-        After None, `take` returns the addresses later.
+        If the result is None, a later call of `take` returns the addresses.
         """
         try:
             answer = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -114,7 +116,7 @@ class Resolver:
         return None
 
     def take(self) -> list[Resolved]:
-        """Return the results since the last call."""
+        """Return the results that have arrived since the last call."""
         results: list[Resolved] = []
         while self._results:
             results.append(self._results.popleft())

@@ -1,19 +1,18 @@
 """The runtime of a consumer or cluster client: applies events, routes actions, guards calls.
 
-The code here is common to threads and asyncio. `blocking.runtime` and `aio.runtime` implement waiting and
-moving bytes.
+This module has the common code for threads and asyncio. `blocking.runtime` and `aio.runtime` implement
+waiting and the transfer of bytes.
 
 Rules:
 
-* Code of the application (callbacks, also those of futures, and log handlers) runs outside every lock. Its
+* Code of the application (callbacks, including those of futures, and log handlers) runs without a lock. Its
   exceptions are logged or raised to the caller, and stop no other code.
-* Every future that was returned completes: with a result, with an error, or with the reason why there is no
-  result.
-* An exception of the engine that is not a `KprotoError` is a bug. The client has failed: waiting calls are
-  woken and raise, and `close` still works. The same holds for a BaseException that reaches no call of the
-  application.
-* A runtime refers to its driver, but no object that the driver reaches refers to the runtime. So a client
-  that is dropped without `close` is freed at once, not by the garbage collector.
+* Every future that was returned completes, with a result or with an error.
+* If the engine raises an exception other than `KprotoError`, this is a bug. The client has then failed:
+  waiting calls raise an error, and `close` still works. A BaseException that reaches no call of the
+  application has the same effect.
+* A runtime refers to its driver. The driver has no direct or indirect reference to the runtime. So a client
+  that is abandoned without `close` is freed immediately, and not by the garbage collector.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# The methods that may be called while another thread or task is inside a method, which then raises
-# IllegalState. In the child of a fork they do nothing, and need no permission, because the client belongs to
-# the parent.
+# The methods that may be called while another thread or task is inside a method. That method then raises
+# IllegalState. In the child of a fork these methods do nothing and raise nothing, because the client belongs
+# to the parent.
 CLOSING_CALLS: Final = ("close", "leave_block")
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
-# The callbacks in which this thread or task runs. A task inherits them from the task that started it.
-# Otherwise a callback could wait for its own task, and so for itself.
+# The callbacks in which the current thread or task runs. A task inherits the value from the task that started
+# it. Otherwise a callback could start a task that waits for the callback, and wait for this task.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 
 class Driver(Protocol):
-    """An engine, and the parts of its client that the runtime uses."""
+    """The interface of an engine and its client to the runtime."""
 
     @property
     def kind(self) -> str:
-        """The word for the client in errors: "consumer", "cluster"."""
+        """The name of the kind of client in errors: "consumer" or "cluster"."""
         ...
 
     @property
@@ -66,25 +65,25 @@ class Driver(Protocol):
         ...
 
     def on_applied(self) -> None:
-        """React to events that were applied, also if one of them raised."""
+        """React to events that were applied, even if one of them raised an error."""
 
     def on_report(self, change: GroupChange) -> None:
-        """Log a change, and queue it for the application's callbacks."""
+        """Log a change, and queue it for the callbacks of the application."""
 
     def on_fork(self) -> None:
         """Handle a fork in the child, where the client cannot be used. Take no lock."""
 
     def loss(self) -> str:
-        """Return the end of a sentence that says what is lost without `close`; empty for nothing."""
+        """Return a text, appended to a log message, that says what is lost without `close`; may be empty."""
         ...
 
 
 class Waiters(Protocol):
-    """The waiting calls of a client."""
+    """The calls of a client that wait for a change."""
 
     @property
     def changes(self) -> int:
-        """A counter that grows whenever a waiting call has to check its condition again."""
+        """A counter that grows when waiting calls have to check their conditions again."""
         ...
 
     def notify(self) -> None:
@@ -95,8 +94,8 @@ class Waiters(Protocol):
 class Runtime:
     """An engine, and the calls that wait for it.
 
-    A call that waits reads `changes`, checks its condition, and waits until `changes` has another value. It
-    thus misses no change between the check and the wait.
+    A call that waits reads `changes`, checks its condition, and waits until `changes` has another value. So
+    the call misses no change between the check and the wait.
     """
 
     # Whether a callback may be a coroutine.
@@ -109,16 +108,16 @@ class Runtime:
         self.closed = False
         self.forked = False
         self.failure: BaseException | None = None
-        # Events that the engine must apply before any other, because a signal interrupted the call that had
-        # them.
+        # Events of calls that a signal has interrupted. The engine must apply them before any other event.
         self.owed: deque[ev.Event] = deque()
-        # The pending callback and the pending error of the application. They are kept until they are called
-        # or raised, because Ctrl-C may come before that.
+        # The callback to call and the error to raise. They are kept until this has happened, because Ctrl-C
+        # may come before.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
-        # Whether a method is returning records. An interrupt must give them back to the engine.
+        # Whether a method is about to return records. After an interrupt the records must be returned to the
+        # engine.
         self.delivering = False
-        self._open: set[Any] = set()  # The futures that have to complete.
+        self._open: set[Any] = set()  # The futures that have not completed yet.
         self._completed: deque[ev.Done] = deque()
         self._reports: deque[GroupChange] = deque()
         self._running_callbacks: dict[object, str] = {}
@@ -128,7 +127,7 @@ class Runtime:
 
     @property
     def changes(self) -> int:
-        """A counter that grows whenever a waiting call has to check its condition again."""
+        """A counter that grows when waiting calls have to check their conditions again."""
         return self._waiters.changes
 
     def notify(self) -> None:
@@ -136,7 +135,10 @@ class Runtime:
         self._waiters.notify()
 
     async def wait(self, last_change: int, deadline: int) -> bool:
-        """Wait until `changes` differs from `last_change`. Return False at `deadline`."""
+        """Wait until `changes` differs from `last_change`.
+
+        Return False if `deadline` (ms) is reached first.
+        """
         raise NotImplementedError
 
     async def pause(self) -> None:
@@ -148,13 +150,13 @@ class Runtime:
         raise NotImplementedError
 
     def locked(self) -> AbstractContextManager[Any]:
-        """Return a block in which the engine does not change."""
+        """Return a context manager that locks the engine."""
         raise NotImplementedError
 
     def apply(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply events and perform the engine's actions. Return the actions that are for the caller.
+        """Apply events, and perform the engine's actions. Return the actions for the caller.
 
-        If these actions contain records, the event `last` is applied as well.
+        If the returned actions contain records, the event `last` is applied as well.
         """
         raise NotImplementedError
 
@@ -167,19 +169,22 @@ class Runtime:
     ) -> None:
         """Wait for the awaitable that a callback returned.
 
-        `on_end` is called at its end, even if the caller is cancelled.
+        `on_end` is called when the awaitable has ended, even if the caller is cancelled.
         """
         raise NotImplementedError
 
     async def callback_finished(self, deadline: int | None = None) -> bool:
-        """Wait for the running callback, and raise its exception. Return False at `deadline`."""
+        """Wait for the running callback, and raise its exception.
+
+        Return False if `deadline` (ms) is reached first.
+        """
         return True
 
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
-        """Return a context manager for a call of `method`. Raise IllegalState if it may not be called now.
+        """Return a context manager for a call of `method`. Raise IllegalState if the call is not allowed now.
 
-        `waits` says that the method may wait. `serves` says that it runs the application's callbacks, so it
-        cannot be called inside one.
+        `waits` says that the method may wait. `serves` says that the method runs the application's callbacks.
+        Such a method cannot be called in a callback.
         """
         raise NotImplementedError
 
@@ -192,7 +197,7 @@ class Runtime:
         raise NotImplementedError
 
     def kill(self) -> None:
-        """Stop as if the process had died."""
+        """Stop without any request, as if the process had died."""
         raise NotImplementedError
 
     def _new_future(self) -> Any:
@@ -230,7 +235,7 @@ class Runtime:
 
     @contextmanager
     def callback(self, name: str) -> Generator[None, None, None]:
-        """Mark a block that runs code of the application. Calls that would wait for it are rejected."""
+        """Mark a block that runs a callback. Calls that would wait for this callback are rejected."""
         token, outer = object(), _callbacks.get()
         try:
             self._running_callbacks[token] = name
@@ -241,7 +246,7 @@ class Runtime:
             self._running_callbacks.pop(token, None)
 
     def current_callback(self) -> str | None:
-        """Return the callback in which this thread or task runs; None outside of callbacks.
+        """Return the name of the callback in which this thread or task runs; None outside of callbacks.
 
         A task that a callback has started counts as part of the callback.
         """
@@ -251,7 +256,7 @@ class Runtime:
     # ---- the engine
 
     def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply the owed events, then `events`. Return the actions that are for the caller."""
+        """Apply the owed events, then `events`. Return the actions for the caller."""
         try:
             while self.owed:
                 self._step((self.owed[0],))
@@ -272,7 +277,9 @@ class Runtime:
                 actions = iter(self.driver.step(event, now()))
                 try:
                     self._route(actions, for_caller)
-                except BaseException:  # After Ctrl-C: a request that is not written would never be answered.
+                # Ctrl-C: the other actions are performed, because a request that is not written would get no
+                # response.
+                except BaseException:
                     self._route(actions, [])
                     raise
         except KprotoError:
@@ -302,14 +309,14 @@ class Runtime:
                     for_caller.append(action)
 
     def apply_if_open(self, *events: ev.Event) -> None:
-        """Apply events unless the client has ended. After Ctrl-C they are applied before any other event."""
+        """Apply events unless the client has ended. If Ctrl-C comes, the events stay owed."""
         self.owed += events
         if not self.closed and self.failure is None and not self.forked:
-            with suppress(IllegalState):  # The client was closed or failed in the meantime.
+            with suppress(IllegalState):  # The client was closed or has failed after the check.
                 self.apply()
 
     def _fail(self, error: BaseException) -> None:
-        """Mark the client as failed, and fail all calls and futures that wait."""
+        """Mark the client as failed, and fail all waiting calls and open futures."""
         if self.failure is None:
             self.failure = error
             self._unlogged = error
@@ -323,7 +330,7 @@ class Runtime:
         future = self._new_future()
         try:
             self.apply(event(future))
-        except BaseException:  # The caller does not receive the future.
+        except BaseException:  # The caller never receives the future.
             self._open.discard(future)
             raise
         return future
@@ -341,7 +348,7 @@ class Runtime:
             raise
 
     def forget(self, future: Any) -> None:
-        """Stop tracking a future that no caller has."""
+        """Stop tracking a future, because no caller has it any more."""
         self._open.discard(future)
 
     def _fail_futures(self, error: KprotoError) -> None:
@@ -351,7 +358,7 @@ class Runtime:
     def _publish(self) -> None:
         """Log reports and complete futures.
 
-        The caller holds no lock, because handlers and callbacks may call the client.
+        The caller must hold no lock, because log handlers and callbacks may call the client.
         """
         try:
             if self._unlogged is not None:
@@ -359,7 +366,7 @@ class Runtime:
                 log.critical("the %s %r failed", self.driver.kind, self.driver.client_id, exc_info=error)
             if self._reports:
                 _drain(self._reports, self.driver.on_report)
-        finally:  # A log handler may raise any exception.
+        finally:  # Futures complete even if a log handler raises an exception.
             if self._completed:
                 _drain(self._completed, self._complete_open)
 
@@ -379,7 +386,7 @@ class Runtime:
         self.driver.on_fork()
 
     def on_exit(self) -> str:
-        """Stop without a request to the broker. Return a text for the log that says what is lost."""
+        """Stop without a request to a broker. Return a text for the log that says what is lost."""
         loss = self.driver.loss()
         self.kill()
         return f"{self} was not closed before the process ended{loss}" if loss else ""
@@ -389,7 +396,7 @@ class Runtime:
 
 
 def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that never suspends, as in threads, where waiting blocks; return its result."""
+    """Run a coroutine that never suspends, because its runtime blocks. Return its result."""
     try:
         operation.send(None)
     except StopIteration as end:
@@ -400,12 +407,12 @@ def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
 
 
 def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
-    """Handle all items of `queue`, each in one thread only."""
+    """Handle each item of `queue` once, even if several threads call this at the same time."""
     while queue:
         items: list[T] = []
         try:
             with suppress(IndexError):  # Another thread may have taken the last item.
-                # One call, which Ctrl-C cannot divide.
+                # One call moves the item. Ctrl-C cannot interrupt it and lose the item.
                 items.extend(starmap(queue.popleft, ((),)))
             for item in items:
                 handle(item)

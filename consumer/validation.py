@@ -1,10 +1,13 @@
-"""Checks of the arguments of public methods: each names the argument, what was given, and what is allowed.
+"""Checks of the arguments of public methods.
+
+Each error names the argument, its value, and the allowed values.
 
 A check takes (name, value) and returns the value to use, or raises ConfigError. Methods check their arguments
-first, so a wrong argument changes nothing. The checks that any package can use are in `kproto.validation`.
+first, so a call with an invalid argument changes nothing. The checks that other packages use as well are in
+`kproto.validation`.
 
-`send` is called 100,000 times per second. It recognizes common values itself, and leaves the others to the
-checks of the section "one record".
+`send` may be called 100,000 times per second. It accepts common values itself, and calls the checks of the
+section "one record" for all other values.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ __all__ = ["any_text", "flag", "whole_number"]
 T = TypeVar("T")
 Check = Callable[[str, Any], T]
 
-# Maximum timeout, to which longer ones are shortened: int32 milliseconds, 24 days.
+# Maximum timeout (s): 2^31 - 1 ms, or 24 days. Longer timeouts are shortened to it.
 MAX_TIMEOUT_S: Final = (2**31 - 1) / 1000
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
@@ -55,12 +58,12 @@ _BATCH = "one encoded record batch, as bytes: see kproto.records.encode_batch; c
 
 
 def optional(check: Check[T], name: str, value: Any) -> T | None:
-    """Check a value that may be None."""
+    """Return None for None, and the result of `check` for any other value."""
     return None if value is None else check(name, value)
 
 
 def seconds(name: str, value: Any) -> float:
-    """Check a timeout in seconds."""
+    """Check a timeout in seconds, and limit it to `MAX_TIMEOUT_S`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:  # nan is not
         raise ConfigError(name, value, "a number of seconds, 0 or more")
     return float(min(value, MAX_TIMEOUT_S))
@@ -101,7 +104,7 @@ def group(name: str, value: Any) -> str:
 def record_batch(name: str, value: Any) -> bytes:
     """Check that the bytes are one encoded batch.
 
-    Brokers reject a request with two batches for one partition as INVALID_RECORD.
+    Brokers reject a Produce request with two batches for one partition, with INVALID_RECORD.
     """
     if not isinstance(value, bytes | bytearray | memoryview):
         raise ConfigError(name, value, _BATCH)
@@ -114,7 +117,7 @@ def record_batch(name: str, value: Any) -> bytes:
 
 
 def pattern(name: str, value: Any) -> str:
-    """Check a regular expression for whole topic names."""
+    """Check a regular expression that has to match whole topic names."""
     if not isinstance(value, str):
         raise ConfigError(name, value, "a regular expression for whole names, as a text")
     try:
@@ -176,7 +179,7 @@ def committed_offset(name: str, value: Any) -> Any:
 
 
 def listener(name: str, value: Any, *, coroutines: bool) -> RebalanceListener:
-    """Check a rebalance listener; its methods may be coroutines in asyncio only."""
+    """Check a rebalance listener. Its methods may be coroutines in asyncio only."""
     allowed = "an object of a class that extends RebalanceListener, with methods assigned, revoked, lost"
     if not isinstance(value, RebalanceListener):
         raise ConfigError(name, value, allowed)
@@ -197,7 +200,7 @@ def event_callback(name: str, value: Any) -> Any:
 
 
 def group_member(name: str, value: Any) -> GroupMetadata:
-    """Check a member of a group. The name of a group stands for a client that is no member."""
+    """Check a group member. A group's name stands for a client that is not a member of the group."""
     if isinstance(value, str) and value.strip():
         return GroupMetadata(value, -1, "", None)
     if not isinstance(value, GroupMetadata):
@@ -221,7 +224,7 @@ def request(name: str, value: Any) -> Message | Prepared:
 
 
 def route(name: str, value: Any) -> Any:
-    """Check the target of a request."""
+    """Check the route of a request: the broker that gets it."""
     match value:
         case None | str("controller") | (str("group"), str()) | (str("leader"), str(), int()):
             return value
@@ -236,7 +239,7 @@ def route(name: str, value: Any) -> Any:
 
 
 def _list(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
-    """Check a list or another iterable. A text, bytes and a single partition are rejected.
+    """Check a list or another iterable. Text, bytes and a single partition are rejected.
 
     If `mapping` is true, the keys of a mapping are accepted as well.
     """
@@ -279,7 +282,7 @@ def one_or_more_partitions(name: str, value: Any) -> list[TopicPartition]:
 
 
 def assignment(name: str, value: Any) -> dict[TopicPartition, int | None]:
-    """Check partitions for `assign`. A mapping also has the start offsets."""
+    """Check the partitions of `assign`: a list, or a mapping with start offsets."""
     if isinstance(value, Mapping):
         allowed = "{TopicPartition: offset, or None to start where the group or the reset policy says}"
         return _dict(name, value, partition, lambda name, start: optional(offset, name, start), allowed)
@@ -336,14 +339,15 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 NO_HEADERS: Headers = ()
 MAX_TIMESTAMP: Final = 2**63 - 1
-# Numbers between these two are seconds of the years 2001 to 2096, or milliseconds of early 1970.
+# Timestamps between these two limits are probably in seconds (of the years 2001 to 2096), because in
+# milliseconds they are in early 1970.
 _FIRST_SECONDS, LAST_SECONDS = 10**9, 4 * 10**9
 _OUR_PACKAGE = __name__.partition(".")[0]
 _PAIRS = 'a list of pairs, as [("name", b"value")]'
 
 
 def record_bytes(name: str, data: object) -> bytes | None:
-    """Check the key, the value or a header's value of a record."""
+    """Check the key, the value or the value of a header of a record; return it as bytes or None."""
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, bytearray | memoryview):
@@ -367,10 +371,10 @@ def timestamp_ms(value: object) -> int:
 
 
 def warn_if_seconds(name: str, time_ms: int) -> None:
-    """Warn of a time that seems to be in seconds. Such a time is allowed, and nearly always a mistake.
+    """Warn of a time that seems to be in seconds. Such a time is allowed, but is nearly always a mistake.
 
-    Python warns once for each line of the application. The text contains no number, because each number would
-    be a new warning.
+    Python shows the same warning once for each line of the application. The text does not contain the time,
+    because each time would make it a new warning.
     """
     if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
         return
@@ -391,7 +395,7 @@ def partition_index(value: object) -> int:
 
 
 def header_pairs(headers: object) -> Headers:
-    """Check headers: pairs of a str and bytes or None; return a tuple of tuples."""
+    """Check headers, which are pairs (str, bytes or None). Return a tuple of tuples."""
     if headers is None:
         return ()
     if isinstance(headers, Mapping):

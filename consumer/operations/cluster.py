@@ -1,4 +1,4 @@
-"""The engine of a cluster client and its runtime. Several threads or tasks may run plans at the same time.
+"""The connection between a cluster client's engine and its runtime.
 
 `consumer.aio.cluster` has the operations.
 """
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class ClusterDriver:
-    """Connects a cluster client's engine to its runtime."""
+    """Connects the engine of a cluster client to its runtime."""
 
     kind = "cluster"
 
@@ -77,7 +77,10 @@ class ClusterRunner:
         self.runtime = make_runtime(ClusterDriver(self.engine, client_id))
 
     def describe(self, kind: str) -> str:
-        """Return the client's repr. No lock is taken, because a debugger may call this at any moment."""
+        """Return the client's repr.
+
+        The method takes no lock, because a debugger may call it at any moment.
+        """
         return f"<{kind} {self._client_id!r}{': closed' if self.runtime.closed else ''}>"
 
     @property
@@ -114,7 +117,7 @@ class ClusterRunner:
 def _resolved(config: SecurityConfig) -> Security | None:
     """Return the security settings of these options.
 
-    If there are no options, the modules of TLS and SASL are not imported.
+    Without options the modules of TLS and SASL are not imported.
     """
     if not config:
         return None

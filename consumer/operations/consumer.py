@@ -1,7 +1,7 @@
 """The operations of a consumer, written once for threads and for asyncio.
 
 Each method first checks its arguments, and whether it may be called now. Methods that wait are coroutines
-which await only their runtime: in asyncio they suspend there, in threads the runtime blocks.
+that only await their runtime. With asyncio the runtime suspends them, and with threads it blocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .polls import PollOperations, check_group
 
 R = TypeVar("R")
 
-# Seconds that close waits for callbacks, the last commit and LeaveGroup: Java's default.
+# Time (s) for which close waits for callbacks, the last commit and LeaveGroup. This is Java's default.
 CLOSE_TIMEOUT = 30.0
 
 
@@ -46,10 +46,13 @@ class ConsumerOperations(PollOperations):
         make_runtime: Callable[[Driver], Runtime],
     ) -> None:
         super().__init__(bootstrap_servers, config, make_runtime)
-        self.closer: object = None  # The thread or task that closes the consumer.
+        self.closer: object = None  # The thread or task that is in `close`; None if there is none.
 
     def describe(self, kind: str) -> str:
-        """Return the client's repr. No lock is taken, because a debugger may call this at any moment."""
+        """Return the client's repr.
+
+        The method takes no lock, because a debugger may call it at any moment.
+        """
         group = [] if self.options.group_id is None else [f"group {self.options.group_id!r}"]
         facts = [
             *group,
@@ -58,7 +61,7 @@ class ConsumerOperations(PollOperations):
         ]
         return f"<{kind} {self.options.client_id!r}: {', '.join(facts)}>"
 
-    # ---- what is known without a request
+    # ---- state that is known without a request
 
     def assignment(self) -> set[TopicPartition]:
         self.runtime.check_process()
@@ -289,7 +292,10 @@ class ConsumerOperations(PollOperations):
     # ---- the end
 
     async def close(self, leave: bool, timeout: float) -> None:
-        """Close the consumer in any case. Then raise the first error of a commit or a callback."""
+        """Close the consumer, even if an error occurs.
+
+        Then raise the first error of a commit or a callback.
+        """
         leave = check.flag("leave", leave)
         timeout = check.seconds("timeout", timeout)
         with self.runtime.call("close", serves=True):
@@ -298,7 +304,7 @@ class ConsumerOperations(PollOperations):
     async def leave_block(self, error: BaseException | None) -> None:
         """Close the consumer at the end of a `with` block.
 
-        After an error, the records that were being processed are not committed.
+        If the block raised an error, the records that were being processed are not committed.
         """
         with self.runtime.call("leave_block", serves=True):
             try:
@@ -317,18 +323,19 @@ class ConsumerOperations(PollOperations):
         runtime = self.runtime
         limit = int(timeout * 1000)
         deadline = now() + limit
-        closing = False  # Whether this call is the one that ends the client.
+        closing = False  # Whether this call closes the client; otherwise another call does.
         failures: list[Exception] = []
         try:
             while not closing:
                 last_change = runtime.changes
-                if runtime.closed or runtime.forked:  # In the child of a fork no lock of the parent is taken.
+                if runtime.closed or runtime.forked:  # A child process takes no lock of its parent.
                     return
                 with runtime.locked():
                     if self.closer is None and not runtime.closed:
                         closing, self.closer = True, runtime.caller()
                         continue
-                if self.closer == runtime.caller():  # A signal handler interrupted this call.
+                # A signal handler calls close while the same thread is in it.
+                if self.closer == runtime.caller():
                     return
                 if not await runtime.wait(last_change, deadline):
                     raise RequestTimedOut("close", limit, "another close() is in progress, and continues")
@@ -346,7 +353,7 @@ class ConsumerOperations(PollOperations):
                 try:
                     runtime.end(deadline)
                     self.run_event_callbacks()
-                finally:  # If Ctrl-C came again, the next call of close continues.
+                finally:  # If Ctrl-C came a second time, the next call of close completes this one.
                     self.closer = None
                     runtime.notify()
         _raise_first(failures)
@@ -358,7 +365,7 @@ class ConsumerOperations(PollOperations):
 
 
 def _raise_first(failures: list[Exception]) -> None:
-    """Raise the first failure, and log the others."""
+    """Raise the first error of `failures`, and log the others."""
     for error in failures[1:]:
         if str(error) == str(failures[0]):
             continue

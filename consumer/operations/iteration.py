@@ -1,4 +1,4 @@
-"""The records that an iteration holds, and the time for which they certainly belong to its consumer."""
+"""The records that an iteration holds, and the time for which the consumer certainly owns them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ..engine.consumer import ConsumerEngine
 from ..options import ConsumerOptions
 from ..records import ConsumerRecord
 
-# The interval in seconds at which an iteration checks in the engine whether the consumer still owns the held
-# records, and reports its progress. If the wall clock is set back, a pause of the process stays unnoticed for
-# at most this time.
+# Interval (s) at which an iteration asks the engine whether the consumer still owns the held records, and
+# reports its progress. If the wall clock is set back, a pause of the process stays unnoticed for at most this
+# time.
 _MAX_CHECK_S = 1.0
 
-# (row, partition): the records from this row on belong to this partition.
+# Pairs (row, partition): a row at which records of this partition begin.
 Starts = list[tuple[int, TopicPartition]]
 
 
 class Iteration:
     """The records of one poll, some of which an iteration has returned.
 
-    The iteration returns the other records only while they certainly belong to this consumer: between
-    `owned_from` and `owned_until`, in seconds of `time.time()`. That clock runs while the machine sleeps, and
-    is the fastest one to read. It may jump, so both ends are compared. A process that was stopped for longer
-    than its session returns none of these records.
+    The iteration returns the remaining records only while their partitions certainly belong to this consumer:
+    between `owned_from` and `owned_until`, in seconds of `time.time()`. That clock continues while the
+    machine sleeps, and is the fastest one to read. It may be set back, so the iteration compares both limits.
+    A process that was stopped for longer than its session timeout returns none of these records.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Iteration:
             self._check_s = min(_MAX_CHECK_S, max(1, options.auto_commit_interval_ms) / 1000)
 
     def hold(self, delivered: ev.Deliver) -> None:
-        """Hold the records of a poll."""
+        """Keep the records of a poll, which replace those of the previous poll."""
         remaining = iter(delivered.rows)
         self.records, self.remaining, self._losses = delivered.rows, remaining, delivered.losses
         self._starts = None
@@ -64,13 +64,13 @@ class Iteration:
     def drop(self, remaining: Iterator[ConsumerRecord]) -> None:
         """Release all held records.
 
-        The caller creates the empty iterator `remaining`: this method calls nothing, so Ctrl-C cannot
+        The caller passes an empty iterator as `remaining`. Since this method calls no function, Ctrl-C cannot
         interrupt it.
         """
         self.records, self.remaining, self._starts = [], remaining, None
 
     def check_ownership(self) -> bool:
-        """Return whether the records still belong to this consumer, and set until when that is certain.
+        """Return whether the consumer still owns the held records, and set until when this is certain.
 
         The engine must be locked.
         """
@@ -83,22 +83,22 @@ class Iteration:
         return True
 
     def expire_if_lost(self) -> None:
-        """Return no more records if the consumer has released a partition since they were polled."""
+        """Stop the iteration if the consumer has released a partition since the last poll."""
         if self.records and self._engine.core.partitions.losses != self._losses:
             self.owned_until = 0.0
 
     def returned(self) -> int:
-        """Return how many records the iteration has returned."""
+        """Return the number of held records that the iteration has returned."""
         return len(self.records) - length_hint(self.remaining)
 
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition that the iteration has not returned yet."""
+        """Map each partition to its first offset that the iteration has not returned yet."""
         return self.offsets_from(self.returned()) if self.records else {}
 
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
-        """Return, for each partition, the first offset in this row or a later one.
+        """Map each partition to its first offset at this row or after it.
 
-        The rows are scanned only once.
+        The records are searched for the starts of partitions only once.
         """
         if self._starts is None:
             self._starts = partition_starts(self.records)
@@ -106,9 +106,9 @@ class Iteration:
 
 
 def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
-    """Return the rows at which records of another partition begin.
+    """Return each row at which the partition changes, and the partition that begins there.
 
-    The result is short, because the records of one partition are mostly contiguous.
+    The result is short, because most records follow a record of the same partition.
     """
     starts: Starts = []
     last: tuple[str, int] | None = None
@@ -120,7 +120,7 @@ def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
 
 
 def first_offsets(records: list[ConsumerRecord], starts: Starts, row: int) -> dict[TopicPartition, int]:
-    """Return, for each partition, the first offset in this row or a later one."""
+    """Map each partition to its first offset at this row or after it."""
     offsets: dict[TopicPartition, int] = {}
     for index in range(max(0, bisect_right(starts, row, key=itemgetter(0)) - 1), len(starts)):
         start, partition = starts[index]

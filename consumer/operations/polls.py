@@ -1,9 +1,9 @@
-"""Polls, which return records from the engine, and the application's callbacks.
+"""Polls, which return records of the engine to the application, and the calls of its callbacks.
 
 Rules:
 
-* A poll that is interrupted or cancelled gives its records back to the engine, and the next poll returns
-  them.
+* A poll that is interrupted or cancelled returns its records to the engine, and the next poll returns them to
+  the application.
 * An iteration returns the records of a poll only while they certainly belong to this consumer (see
   `iteration`).
 * Listeners run between two steps of the engine. An exception of a listener is raised by the call that ran it,
@@ -38,10 +38,11 @@ from ..records import ConsumerRecord, EventCallback, GroupChange
 from ..runtime import Driver, Runtime
 from .iteration import Iteration
 
-# Timeout (s) of the polls of an iteration, which polls again after each timeout.
+# Timeout (s) of the polls of an iteration. After each timeout the iteration polls again.
 _ITERATION_S = 3600.0
 
-# The kinds of changes that are logged as warnings: they may lose records, or need an operator's attention.
+# The kinds of `GroupChange` that are logged as warnings, because records may be lost or an operator may have
+# to act.
 WARNED = frozenset(
     {"lost", "missing", "refused", "throttled", "truncated", "uncommitted", "unreachable", "unsought"}
 )
@@ -51,9 +52,9 @@ _RETURNED = (ev.ListenerReturned(),)
 
 
 class ConsumerDriver:
-    """A consumer's engine, and the consumer's state that its runtime changes.
+    """A consumer's engine, and the state of the consumer that its runtime updates.
 
-    The driver does not refer to the runtime.
+    The driver does not refer to the runtime, so that an abandoned client is freed immediately.
     """
 
     kind = "consumer"
@@ -74,14 +75,15 @@ class ConsumerDriver:
 
     def on_report(self, change: GroupChange) -> None:
         logged = change
-        if change.kind == "lost" and change.reason == POLL_TIMEOUT:  # Java's words, which name no option.
+        # This reason is Java's text, which names no option.
+        if change.kind == "lost" and change.reason == POLL_TIMEOUT:
             limit = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
             logged = msgspec.structs.replace(change, reason=f"{change.reason} ({limit})")
         self._log(logged)
         self.pending_callbacks.extend([(callback, change) for callback in self.callbacks])
 
     def _log(self, change: GroupChange) -> None:
-        # A consumer that leaves its position may skip records.
+        # If the position changes without a seek, the consumer may skip records.
         costs = change.kind in WARNED or change.before is not None
         facts = [
             *([f"from {change.before}"] if change.before is not None else []),
@@ -133,7 +135,8 @@ class PollOperations:
     async def next_record(self) -> ConsumerRecord:
         """Return an iteration's next record.
 
-        Call it when the held records are used up, or may belong to another member.
+        An iterator calls this method if no held record is left, or if the held records may belong to another
+        member.
         """
         runtime, iteration = self.runtime, self.iteration
         with runtime.call("next", serves=True):
@@ -158,7 +161,7 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        self.give_back()  # No other task has run yet, so a seek of another task comes later.
+        self.give_back()  # This precedes the first await, so a seek by another task is applied after it.
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
             return None
@@ -172,8 +175,9 @@ class PollOperations:
         except Exception:
             runtime.apply_if_open(ev.PollEnded())
             raise
-        except BaseException:  # An interrupt or a cancelled task: the caller does not receive the records.
-            # A poll that had not begun took no records; the records of the poll before it are processed.
+        # An interrupt or a cancellation: the caller does not receive the records. If this poll has not begun,
+        # it took no records, and the records of the previous poll are processed.
+        except BaseException:
             if self.engine.polls > polls:
                 runtime.owed += _TAKE_BACK
             runtime.apply_if_open(ev.PollEnded())
@@ -205,7 +209,7 @@ class PollOperations:
                 return None
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Give an iteration's unreturned records back to the engine. Return False if there are none."""
+        """Return the records that an iteration still holds to the engine. Return False if it holds none."""
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
             return False
@@ -219,7 +223,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Give the records back that a method was about to return when it was interrupted."""
+        """Return the records to the engine that an interrupted method was about to return."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:
@@ -228,7 +232,7 @@ class PollOperations:
     # ---- callbacks
 
     async def _call_listener(self, action: ev.CallListener, deadline: int | None = None) -> None:
-        """Run the listener. If it is a coroutine, wait until `deadline`; it continues after that."""
+        """Call the listener's method. If it is a coroutine, wait until `deadline` at most."""
         runtime, listener = self.runtime, self.listener
         if listener is None:
             runtime.listener_call = None
@@ -255,10 +259,11 @@ class PollOperations:
         self.runtime.apply_if_open(*_RETURNED)
 
     def run_event_callbacks(self) -> None:
-        """Call the `events` callbacks, on the caller's thread."""
+        """Call the callbacks of `events` for all changes, in the caller's thread."""
         pending = self.driver.pending_callbacks
         while pending:
-            # A callback that Ctrl-C ends is not called again; the others still get the change.
+            # If Ctrl-C ends a callback, this callback is not called again for the change. The other callbacks
+            # are.
             callback, change = pending.popleft()
             with self.runtime.callback("a callback of events()"):
                 try:
@@ -267,7 +272,7 @@ class PollOperations:
                     log.exception("a callback of events() failed on %r", change.kind)
 
     async def serve_until(self, future: Any, deadline: int) -> list[Exception]:
-        """Run callbacks until the future has completed, or until `deadline`. Return their exceptions."""
+        """Run callbacks until the future has completed, or until `deadline`. Return all exceptions."""
         runtime = self.runtime
         failures: list[Exception] = []
         try:
@@ -282,19 +287,19 @@ class PollOperations:
                 elif not future.done() and not await runtime.wait(last_change, deadline):
                     break
                 self.run_event_callbacks()
-        finally:  # The caller does not receive the future.
+        finally:  # The caller has no reference to the future any more.
             runtime.forget(future)
         if future.done() and not future.cancelled() and (failure := future.exception()) is not None:
             failures.append(failure)
         return failures
 
     def held_offsets(self) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition that an iteration holds and has not returned."""
+        """Map each partition to its first offset that an iteration holds and has not returned yet."""
         return self.iteration.next_offsets()
 
 
 def check_group(options: ConsumerOptions) -> str:
-    """Return the group's id; raise IllegalState if there is none (M133)."""
+    """Return the id of the consumer's group. Raise IllegalState if it has none (M133)."""
     if options.group_id is None:
         raise IllegalState("this consumer has no group_id")
     return options.group_id

@@ -1,17 +1,17 @@
 """The operations of a producer except `send`, written once for threads and for asyncio.
 
-`send` is called 100,000 times per second, so each kind of producer has its own `send`.
+`send` may be called 100,000 times per second. For speed, each kind of producer has its own `send`.
 
     with Producer("localhost:9092", transactional_id="billing-1") as producer:
         with producer.transaction():
             producer.send("bills", b"...")
             producer.send_offsets(consumer.group_metadata(), {partition: offset})
 
-Leaving the inner block commits; an exception in it aborts. The state machine of transactions is
-`engine.producer.transactions`.
+The end of the inner block commits the transaction, and an exception in the block aborts it. The state machine
+of transactions is `engine.producer.transactions`.
 
-A call that stops waiting (a timeout, Ctrl-C, a cancelled task) does not stop the operation. The operation
-continues, and a repeated call returns its result.
+If a call stops waiting for an operation on a transaction (a timeout, Ctrl-C, a cancelled task), the operation
+continues. A repeated call returns its result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..records import GroupMetadata
 T = TypeVar("T")
 
 CLOSED = "this producer is closed; make a new one"
-# Time (ms) for which `kill` waits for callbacks.
+# Time (ms) for which `kill` waits for delivery callbacks.
 _KILL_MS = 5_000
 
 
@@ -69,7 +69,7 @@ class ProducerOperations:
         return deliveries
 
     async def wait_for_room(self, put: Callable[[], T | None]) -> T:
-        """Call `put` until its result is not None, for at most max_block_ms."""
+        """Call `put` until its result is not None, at most for max_block_ms. Return the result."""
         runtime = self.runtime
         deadline = now() + self.options.max_block_ms
         while True:
@@ -128,7 +128,7 @@ class ProducerOperations:
         await self._transact("begin", self.options.max_block_ms)
 
     async def end_block(self, error: BaseException | None) -> None:
-        """Commit the transaction of a `with` block; abort it after an error of the block or of the commit."""
+        """Commit the transaction of a `with` block. Abort it if the block or the commit raised an error."""
         self.runtime.check_call(waits=True)
         if error is not None:
             await self._abort_after(error)
@@ -142,13 +142,13 @@ class ProducerOperations:
     async def _abort_after(self, error: BaseException) -> None:
         """Abort the transaction after `error`.
 
-        If the abort shows that the producer cannot continue, and `error` is the reason why the transaction
-        failed, the application receives the error of the abort instead of `error`.
+        If `error` is the reason why the transaction failed, and the abort shows that the producer cannot
+        continue, the application receives the error of the abort instead of `error`.
         """
         transactions = self._transactions("abort")
         is_cause = error is transactions.error
         if "abort" not in CALLS[transactions.state]:
-            return  # The transaction never began, is committed, or is lost.
+            return  # No transaction is open: it has not begun, is committed, or the producer has failed.
         try:
             await self._transact("abort", self.options.max_block_ms)
         except KprotoError as abort_error:
@@ -173,7 +173,7 @@ class ProducerOperations:
         await self._wait_for(wish, limit, deadline)
 
     async def _wait_for(self, wish: PendingCall, limit: int, deadline: int) -> None:
-        """Wait until the transaction has ended. Raise its error."""
+        """Wait until the operation on the transaction has ended. Raise its error."""
         runtime = self.runtime
         try:
             wish.waiting.add(runtime.caller())
@@ -198,7 +198,7 @@ class ProducerOperations:
         runtime = self.runtime
         runtime.check_call(waits=True)
         deadline = now() + limit
-        closing = False  # Whether this call is the one that ends the client.
+        closing = False  # Whether this call closes the client; otherwise another call does.
         failure: KprotoError | None = None
         try:
             while not closing:
@@ -209,7 +209,8 @@ class ProducerOperations:
                         closing = True
                         runtime.closer = runtime.caller()
                         continue
-                if runtime.closer == runtime.caller():  # A signal handler interrupted this call.
+                # A signal handler calls close while the same thread is in it.
+                if runtime.closer == runtime.caller():
                     return
                 if runtime.ended:
                     runtime.wait_for_callbacks(deadline)
@@ -227,17 +228,19 @@ class ProducerOperations:
             if closing:
                 try:
                     runtime.shut_down(deadline)
-                finally:  # If Ctrl-C came again, the next call of close continues.
+                finally:  # If Ctrl-C came a second time, the next call of close completes this one.
                     runtime.closer = None
                     runtime.notify()
         if failure is not None:
             raise failure
 
     async def _leave_transaction(self, limit: int, deadline: int) -> KprotoError | None:
-        """Finish or abort the open transaction. Return the error of a commit, if no other call raises it.
+        """Wait for a commit or abort in progress, or abort the open transaction.
 
-        A transaction that is left open loses no records: consumers do not read it, and the broker aborts it
-        after transaction_timeout_ms.
+        Return the error of a commit if no other call raises it.
+
+        If the transaction stays open, read_committed consumers do not return its records, and the broker
+        aborts it after transaction_timeout_ms.
         """
         transactions = self.runtime.engine.transactions
         if transactions is None:
