@@ -303,7 +303,7 @@ def test_a_bug_fails_the_open_futures() -> None:
     with running(topics={"t": 1}) as server:
         consumer = Consumer(server.bootstrap, group_id="g", request_timeout_ms=1000)
         consumer.assign([P0])
-        server.slow(60)  # Without this, the commit would be done before the bug.
+        server.slow(60)  # A commit without this delay would be done before the bug.
         server.drop_connections()
         future = consumer.commit_async({P0: 1})
         fail_from_now(consumer, ZeroDivisionError("a bug"))
@@ -759,7 +759,7 @@ def test_after_a_stop_longer_than_the_session_no_record_of_a_lost_partition_is_r
                 sleeper.stdin.write("\n")
                 sleeper.stdin.flush()
         assert first[:5] == ["0", "1", "2", "3", "4"]
-        time.sleep(0.3)  # By then the consumer has fetched ahead.
+        time.sleep(0.3)  # The consumer has fetched ahead at this point.
         sleeper.send_signal(signal.SIGSTOP)
         with Consumer(broker, **{**GROUP, "group_id": "stopped"}, max_poll_records=1000) as other_consumer:
             other_consumer.subscribe("t")

@@ -45,7 +45,7 @@ AT_ONCE = {"linger_ms": 0, "delivery_timeout_ms": 20_000, "request_timeout_ms": 
 
 
 def parts(message: Message, path: list[str]) -> Iterator[Message]:
-    """Yield the structs of a message that hold the last name of a path."""
+    """Yield each struct of a message that has the field at the end of a path of names."""
     if len(path) == 1:
         yield message
         return

@@ -106,7 +106,7 @@ class MalformedWorld(Refusing):
             number, answer = decode_response(body, response_class(key), version)
             for part in parts(answer, self.path):
                 value = getattr(part, self.path[-1])
-                if value:  # A field that is not found exists only in other versions.
+                if value:  # A field that the response lacks exists only in other versions.
                     setattr(part, self.path[-1], self.change(value))
             World._reply(self, wire, encode_response(answer, version, number))
 

@@ -339,7 +339,7 @@ def test_no_odd_argument_raises_an_error_of_python(broker: str, kind: Any) -> No
             if name == "create_topics":
                 arguments["topics"] = {"t": 1}
             if wrong.name == "timeout" and (value is True or value in (math.inf, 2**70, 1.5)):
-                continue  # These values are allowed, and the call would block for a long time.
+                continue  # A call with these values is allowed, and would block for a long time.
             tried += 1
             with contextlib.suppress(KprotoError):
                 getattr(client, name)(**arguments | {wrong.name: value})

@@ -117,7 +117,7 @@ def test_a_response_does_not_complete_a_commit_queued_behind_it() -> None:
     a.pause_polling()
     for offset in (10, 5):
         a.commit({tp("t", 0): offset})
-    world.run(42)  # By then the response to the first commit has arrived.
+    world.run(42)  # The response to the first commit has arrived.
     token = a.commit()
     world.run(1000)
     assert a.done[token] == (None, None)

@@ -102,7 +102,7 @@ def test_a_commit_from_before_a_loss_is_not_sent_after_the_partition_is_assigned
     world.run(300)
     forget_member(world)
     assert world.run(until=lambda: a.owns() == set())
-    # Since then another member may have committed a later offset.
+    # Another member may have committed a later offset while this member was removed from the group.
     assert world.run(until=lambda: a.owns() == {T0})
     world.run(20_000)
     assert isinstance(a.done[late][1], CommitFailed)

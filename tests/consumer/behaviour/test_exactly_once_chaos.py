@@ -73,7 +73,7 @@ class Worker:
         self.reader.subscribe("in")
 
     def receive(self, rows: list[Any]) -> None:
-        """Keep the records of a poll. The next poll follows when they are processed."""
+        """Keep the records of a poll. The next poll follows when all of them are processed."""
         self.rows += rows
         self.reader.pause_polling()
 
@@ -111,7 +111,7 @@ class Worker:
                 if delivery is None:
                     self.call("abort")
                     return
-            # These are the values of the consumer's group_metadata().
+            # The values are those of the consumer's group_metadata().
             member_id, generation = self.reader.engine.group_status.assigned_member_and_generation
             self.machine.send_offsets(GroupMetadata("g", generation, member_id, None), offsets)
         except KprotoError:

@@ -89,7 +89,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
         state = reader._operations.engine.partitions[P0]
         for line in count(1, STEP):
             reader.seek(P0, 0)
-            # These are the records of this poll, or of an earlier poll that was complete.
+            # The records are those of this poll, or of an earlier poll that was complete.
             offsets = [] if line % 2 else read(reader)
             while len(state.fetches) < 2:
                 time.sleep(0.001)

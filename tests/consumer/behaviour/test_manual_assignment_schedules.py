@@ -1,8 +1,8 @@
 """Consumers with manual assignment in random schedules of faults: each reads its partitions to the end and
 commits.
 
-Without faults no errors are reported. A schedule is derived from a seed, as in `test_consumer_chaos`.
-KPROTO_SCHEDULES sets the number of schedules.
+No errors are reported in a schedule without faults. Each schedule is derived from a seed, as in
+`test_consumer_chaos`. KPROTO_SCHEDULES sets the number of schedules.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
             consumer.poll(0.1)
         generation = consumer.group_metadata().generation
         earlier, deadline = len(heartbeats), time.monotonic() + 20
-        while len(heartbeats) < earlier + 10:  # This is the time of ten heartbeats, without a poll.
+        while len(heartbeats) < earlier + 10:  # The consumer does not poll for the time of ten heartbeats.
             sum(range(1000))
             assert time.monotonic() < deadline
         consumer.poll(0.2)
@@ -196,7 +196,7 @@ def test_close_without_a_broker_ends_within_its_timeout() -> None:
         consumer.subscribe("t")
         while not consumer.assignment():
             consumer.poll(0.1)
-        # Without this, `close` would report that the initial position could not be committed.
+        # `close` would otherwise report that the initial position could not be committed.
         consumer.position(P0)
         consumer.commit()
     started_at = time.monotonic()

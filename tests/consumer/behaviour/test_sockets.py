@@ -129,7 +129,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
 
     def addresses(
         host: str, port: int, *_: object, **__: object
-    ) -> Any:  # This returns immediately, without a thread.
+    ) -> Any:  # The replaced function returns immediately, without a thread.
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
 
     monkeypatch.setattr(socket, "getaddrinfo", addresses)
@@ -529,7 +529,7 @@ def receive_into(sock: socket.socket, into: list[bytes], size: int) -> None:
 
 
 def test_write_at_once_leaves_what_the_socket_does_not_accept() -> None:
-    data = os.urandom(30_000_000)  # This is more than a socket accepts in one call.
+    data = os.urandom(30_000_000)  # The data is larger than a socket accepts in one call.
     received_data: list[bytes] = []
     release = threading.Event()
 

@@ -1,7 +1,7 @@
 """Runs a blocking `Consumer` in virtual time.
 
 The code of the background thread runs at times of the virtual clock, between two lines of the application.
-Every run is the same, so that Ctrl-C can be raised at each line in turn.
+Every run is identical, so that Ctrl-C can be raised at each line in turn.
 """
 
 from __future__ import annotations

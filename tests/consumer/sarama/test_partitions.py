@@ -300,7 +300,7 @@ def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCap
         reported = [next(errors[0]), next(errors[1])]
         for number in (1, 0):
             fill(server, 1, partition=number)
-        # By then all five fetches have failed.
+        # All five fetches have failed at this point.
         assert [next(iter(first)).offset, next(iter(second)).offset] == [0, 0]
     reported += [error for place in errors.values() for error in place]
     for name in ("t-0", "t-1"):

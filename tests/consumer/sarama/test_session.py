@@ -80,7 +80,9 @@ def test_a_mark_moves_back_only_by_reset(server: Server) -> None:
 
 
 def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Server) -> None:
-    """A thread may mark an offset of a partition that another member has got. Later commits must not fail."""
+    """A thread may mark an offset of a partition that now belongs to another member. Later commits must not
+    fail.
+    """
     fill(server, 5)
 
     def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
@@ -559,7 +561,7 @@ def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.L
     handler.until(lambda: len(handler.claims) == 4)
     server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)
     fill(server, 1)
-    handler.until(lambda: len(handler.records) == 1)  # By then all five requests have failed.
+    handler.until(lambda: len(handler.records) == 1)  # All five requests have failed at this point.
     loop.group.close()
     listening.join()
     denied = "the principal of this client needs an ACL that allows READ on the topic"

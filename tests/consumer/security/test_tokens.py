@@ -121,7 +121,7 @@ def fails() -> str:
 
 
 def ends_the_test() -> str:
-    pytest.fail(SECRET)  # This is like the exception of `pytest.fail`, which is not a subclass of Exception.
+    pytest.fail(SECRET)  # Some exceptions, such as that of `pytest.fail`, are not subclasses of Exception.
 
 
 def is_cancelled() -> str:

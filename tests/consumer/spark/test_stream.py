@@ -181,7 +181,7 @@ def test_a_query_waits_a_moment_for_a_new_topic(filled: Filled) -> None:
     creation = threading.Timer(PAUSE_S * 1.5, filled.topic, ["t", 1])
     creation.start()
     try:
-        # This raises UnknownTopic if the reader does not wait.
+        # A reader that does not wait for the topic raises UnknownTopic.
         Run(filled, startingOffsets="earliest").poll()
     finally:
         creation.join()

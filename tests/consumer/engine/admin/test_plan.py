@@ -299,7 +299,7 @@ def test_a_lost_leader_is_looked_up_before_the_next_batch() -> None:
 
 @pytest.mark.parametrize("route", [1, ("leader", "t", 0)])
 def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
-    """The broker may no longer be the leader, or may have another address."""
+    """A broker whose connection broke may no longer be the leader, or may have another address."""
     view = known()
     first = [] if isinstance(route, int) else [CLUSTER]
     with pytest.raises(ConnectionFailed):

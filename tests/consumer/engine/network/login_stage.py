@@ -78,7 +78,7 @@ class LoginStage:
 
     @staticmethod
     def no_token() -> str:
-        raise AssertionError("the engine asks by an action")
+        raise AssertionError("the engine requests tokens by an action")
 
     def ask(self) -> Call:
         call = self.network.send(HEARTBEAT, self.now, node=1)

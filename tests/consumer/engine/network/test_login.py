@@ -134,7 +134,7 @@ def test_requests_in_flight_are_answered_before_a_renewal_and_new_ones_after_it(
         if isinstance(action, Write)
         for body in Frames().feed(action.data)
     ]
-    for body in bodies:  # These are the requests that the broker reads when it wakes up.
+    for body in bodies:  # The broker reads these requests when it wakes up.
         stage.serve(1, body)
         stage.run()
     assert before.response is not None

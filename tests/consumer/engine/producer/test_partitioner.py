@@ -69,7 +69,9 @@ def test_records_without_a_key_fill_a_batch_before_the_partition_changes() -> No
 
 
 def test_large_batches_do_not_keep_records_without_a_key_on_one_partition() -> None:
-    """As in Java's BuiltInPartitioner, whose batch.size is 16 KiB."""
+    """The partitioner changes the partition after 16 KiB, as Java's BuiltInPartitioner does with its default
+    batch.size.
+    """
     records = new_accumulator(batch_size=512 * 1024)
     records.route("t", 4, [0, 1, 2, 3])
     partitions = partitions_of(records, 4000, 93)
@@ -80,7 +82,9 @@ def test_large_batches_do_not_keep_records_without_a_key_on_one_partition() -> N
 
 
 def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
-    """As in KIP-794: a partition with the most waiting batches has a share of 1, an idle one of most + 1."""
+    """A partition with the most waiting batches has a share of 1, and an idle partition a share of that
+    number + 1 (KIP-794).
+    """
     records = new_accumulator()
     records.route("t", 3, [0, 1, 2])
     route = records.routes["t"]
