@@ -9,9 +9,9 @@ Rules:
   node. Replication is not simulated: the operator removes the records that a new leader has not replicated
   (`TruncateLog`).
 * Leaders are assigned round-robin by partition index, unless the operator assigns them. A partition that is
-  created while its default leader is down is led by another node. The partitions of `__consumer_offsets` and
-  `__transaction_state` get their leaders in the same way. The leader of the partition that a group id or
-  transactional id hashes to is its coordinator, until the group is moved.
+  created while its default leader is down is led by another node. The leaders of the partitions of
+  `__consumer_offsets` and `__transaction_state` are assigned in the same way. A group id or transactional id
+  is hashed to one of these partitions, whose leader is its coordinator, until the group is moved.
 * When a group is moved, the delayed requests of its members are answered NOT_COORDINATOR. The new coordinator
   loads the group, and restarts the session timeout of every member (GroupMetadataManager.onUnloaded,
   onLoaded).

@@ -2,11 +2,10 @@
 
 Rules, as in Kafka's Cleaner:
 
-* The active segment is not compacted. Neither is a segment with unstable records (X5), or with records
-  younger than `min.compaction.lag.ms`, nor any segment after it. All earlier segments are compacted, from the
-  start of the log.
-* A record without a key is removed. So is a record whose key occurs again later in the compacted segments.
-  Offsets do not change.
+* Compaction starts at the start of the log, and ends before the first segment that is active, has unstable
+  records (X5), or has records younger than `min.compaction.lag.ms`.
+* A record is removed if it has no key, or if its key occurs again later in the compacted segments. Offsets do
+  not change.
 * A tombstone is kept for `delete.retention.ms` after its first compaction. The batch stores the end of that
   time as its delete horizon (KIP-534). A tombstone is kept for ever if the horizon exceeds an int64. The
   marker of a transaction is kept for `delete.retention.ms` after the last record of the transaction was

@@ -2,10 +2,10 @@
 
 Rules:
 
-* Only configs that take effect immediately can be changed (`Setting.dynamic`); changes of others are
+* Only configs that take effect immediately can be changed (`Setting.dynamic`). Changes of other configs are
   rejected.
-* A value for one broker has precedence over the value for all brokers. Both have precedence over the value
-  with which the brokers started.
+* A value for one broker has precedence over the value for all brokers. Both values have precedence over the
+  value with which the brokers started.
 """
 
 from __future__ import annotations

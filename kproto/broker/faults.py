@@ -2,7 +2,7 @@
 
 * A request with an injected error is rejected as if its caller had no permission, but with the injected
   error. Each API therefore reports the error in its own form, per partition, group or topic. The request is
-  not executed. If a response has no error field, as that of ListGroups v0, it is empty.
+  not executed. If the response of an API version has no error field, an empty response is sent.
 * A throttled client receives its response immediately, with a throttle time (KIP-219). Until that time has
   passed, nothing is read from its connection. A throttled Fetch returns no records (`apis.fetch`).
 """

@@ -5,13 +5,13 @@
 
 Rules:
 
-* `step` uses no socket, clock or random source. `now` is in milliseconds and never decreases. Random ids, of
-  topics and members, are derived from the `random_id` of the request that needs them. The time of day is
+* `step` uses no socket, clock or random source. `now` is in milliseconds and never decreases. Random ids of
+  topics and members are derived from the `random_id` of the request that creates them. The time of day is
   `now` plus `Cluster.wall_clock_offset`.
-* A connection has one request in progress, as in Kafka. A request that follows a delayed request (a fetch, a
-  join) is served after the delayed one is answered, so that responses keep the order of the requests. It is
-  also served only after `ResponseSent` for the previous response, so that a client that does not read its
-  responses delays only its own requests.
+* A connection has one request in progress, as in Kafka. The next request is served only after the previous
+  one was answered, also if that was delayed (a fetch, a join): responses keep the order of the requests. The
+  next request also waits for `ResponseSent`, so that a client that does not read its responses delays only
+  its own requests.
 * A request is either answered, or its connection is closed with `Disconnect` and a reason. Other connections
   are not affected.
 * The group coordinator is a `kproto.group.protocol.GroupCoordinator`, and the transaction coordinator is that

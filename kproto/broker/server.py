@@ -8,8 +8,8 @@
 
 Rules:
 
-* This module does only I/O: it reads and writes bytes, reads a clock and sets a timer. Everything else is
-  decided by `machine.step`.
+* This module does only I/O: it reads and writes bytes, reads a clock and sets a timer. `machine.step` makes
+  all decisions.
 * Every buffer is bounded. A frame has at most `socket.request.max.bytes`. The broker stops reading from a
   connection that has many waiting requests, or whose client does not read its responses.
 * A connection that sends an invalid request is closed, and the reason is logged. Other connections are not
@@ -103,7 +103,7 @@ class Server:
     * `topics` maps names to partition counts.
     * `settings` have Kafka's names, such as "group.initial.rebalance.delay.ms", and Kafka's defaults.
     * `advertised_host` is the host in the broker's Metadata. The default is the listener's host, or the name
-      of the machine if the listener has all addresses of the machine.
+      of the machine if the listener uses all addresses of the machine.
     * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11.
     * `listen` replaces `host` and `port`: ["PLAINTEXT://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"].
     * `users` are the names and passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default, tokens are

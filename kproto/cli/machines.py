@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..machine import Drawing, draw, draw_edges
 
-# Name -> module and attribute of a machine: the attribute is TABLE for a `Table`, or a name for `Edges`.
+# Name -> the module of a machine, and the name of its `Table` or `Edges` in the module.
 MACHINES: Final[Mapping[str, tuple[str, str]]] = {
     # The group coordinator and the group member of the classic protocol, and the transaction coordinator.
     "coordinator": ("kproto.group.classic.coordinator.table", "TABLE"),

@@ -31,7 +31,7 @@ OPTIONS: dict[str, str] = {
     "members": "--members",
     "seed": "--seed",
 }
-# The names that run many stories, each with the parameters that it accepts.
+# Names that run a set of stories -> the parameters that the set accepts.
 _MATRICES = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),

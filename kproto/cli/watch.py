@@ -266,7 +266,7 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 class ExchangeHandler:
-    """The callback of the proxy: it prints each exchange in the proxy's event loop.
+    """The proxy's callback, which prints each exchange (a request with its response).
 
     If stdout is closed, the command ends. The error is not raised in the callback: the proxy would close the
     clients' connections one by one, as if the broker had failed.

@@ -48,7 +48,7 @@ class DemoFailed(KprotoError):
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The parameters of a run. The rebalances happen while the records are produced, in `seconds`."""
+    """The parameters of a run. Producing takes `seconds`; the group rebalances during this time."""
 
     bootstrap: str | None = None
     topic: str = flights.TOPIC
@@ -114,7 +114,7 @@ class MemberGroup:
         self._reader.join(5)
 
     def is_settled(self, partitions: int, members: int) -> bool:
-        """Return whether each partition has one owner, and as many members as possible own partitions."""
+        """Return whether each partition has one owner, and as many members as possible are owners."""
         owned = self.reports.owned()
         owned_partitions = [partition for partitions_ in owned.values() for partition in partitions_]
         return len(owned_partitions) == len(set(owned_partitions)) == partitions and sum(

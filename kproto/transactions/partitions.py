@@ -2,9 +2,9 @@
 
 * X1: only the current owner of the transactional id, in its newest epoch, adds partitions. The first
   partition starts the transaction and its timeout.
-* X6: older clients add a partition to the transaction before they write to it. Newer clients write without it
-  (KIP-890): the broker that receives the write adds the partition. For an older client, this broker verifies
-  that the partition was added.
+* X6: older clients add a partition to the transaction before they write to it. Newer clients only write
+  (KIP-890): the broker that receives the write adds the partition. For an older client, the broker verifies
+  that the client has added it.
 * Either all partitions of a request are added, or none. If one partition does not exist, the other partitions
   have the error OPERATION_NOT_ATTEMPTED.
 * X3: while a transaction is being completed, no partition is added to the next transaction.

@@ -1,8 +1,8 @@
 """Error responses of the transaction coordinator, and the parts of responses about partitions.
 
 * Clients that do not know PRODUCER_FENCED yet receive INVALID_PRODUCER_EPOCH (KIP-588).
-* In the versions of AddPartitionsToTxn for clients, a response has no error code for the whole request, so
-  every partition has the error.
+* Up to v3 of AddPartitionsToTxn, a response has no error code for the whole request, so every partition has
+  the error.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
 
 * The response is sent immediately if it has at least `min_bytes`, if a partition has an error, if no
   partition is requested, or if `max_wait_ms` is not positive. Otherwise the fetch waits in the purgatory
-  until records arrive or `max_wait_ms` has passed.
+  until one of these conditions is met, or `max_wait_ms` has passed.
 * With `read_committed` no record after the last stable offset is returned. The response lists the aborted
   transactions in the returned range (X5).
 * Batches are sent whole. The first batch of a response is sent even if it exceeds the limits. The limits are

@@ -2,15 +2,16 @@
 
 Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 
-* acks=1 and acks=-1 are the same on this broker. A request with acks=0 has no response. If it fails, the
-  connection is closed, because the producer cannot notice an error in another way.
-* A partition accepts exactly one batch of magic 2 per request. It must not be a control batch, and not larger
-  than `max.message.bytes`.
-* A batch of a transaction needs a transactional id, and its partition must be in the transaction. Up to v11
-  clients add the partition first; from v12 on the write adds it (KIP-890). Errors of the transaction
-  coordinator are replaced by errors that the version of the request knows.
-* The bytes that the CRC covers are stored as they are. Records are decoded only in a compacted topic, where
-  each must have a key (LogValidator.validateKey).
+* acks=1 and acks=-1 are the same on this broker. A request with acks=0 has no response. If such a request
+  fails, the connection is closed: the producer cannot notice the error in another way.
+* A partition accepts exactly one batch of magic 2 per request. The batch must not be a control batch, and not
+  larger than `max.message.bytes`.
+* A batch of a transaction needs a transactional id, and its partition must be in the transaction. Up to v11,
+  the client adds the partition to the transaction before it produces. From v12 on, the Produce request adds
+  the partition (KIP-890). Errors of the transaction coordinator are replaced by errors that the version of
+  the request knows.
+* The bytes that the CRC covers are stored as they are. Records are decoded only in a compacted topic, in
+  which each record must have a key (LogValidator.validateKey).
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
 
 * X6. Records and offsets of a transaction are accepted only while it is ongoing and contains their partition.
-  Newer clients add a partition by writing to it, older ones with AddPartitionsToTxn. After the first record
-  or offset, the partition knows the transaction, and later requests are not verified with the coordinator,
-  even if they carry another transactional id.
+  Newer clients add a partition by writing to it, older clients with AddPartitionsToTxn. After the first
+  record or offset, the partition knows the transaction. Later requests are then not verified with the
+  coordinator, even if they carry another transactional id.
 * A fenced producer is answered with INVALID_PRODUCER_EPOCH instead of the coordinator's PRODUCER_FENCED.
   Clients that do not know TRANSACTION_ABORTABLE are answered with INVALID_TXN_STATE instead.
 """

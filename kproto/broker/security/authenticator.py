@@ -2,9 +2,10 @@
 
 Rules:
 
-* Before the login is complete, only one ApiVersions, one SaslHandshake, and after it SaslAuthenticate are
-  served. Any other request closes the connection. Between SaslHandshake and the end of the login, another
-  ApiVersions or SaslHandshake is answered ILLEGAL_SASL_STATE before the connection is closed.
+* Before the login is complete, the broker serves one ApiVersions request, one SaslHandshake request, and the
+  SaslAuthenticate requests that follow it. Any other request closes the connection. Between SaslHandshake and
+  the end of the login, another ApiVersions or SaslHandshake is answered ILLEGAL_SASL_STATE before the
+  connection is closed.
 * SaslHandshake v0 is followed by SASL messages without request headers (before KIP-152).
 * The response to a failed login is sent after `connection.failed.authentication.delay.ms`. Then the
   connection is closed. The delay slows down password guessing.

@@ -2,8 +2,8 @@
 
 Rules:
 
-* A user has one password. PLAIN compares the password. The SCRAM credentials are derived from it when it is
-  set: a derivation at the login would take milliseconds, which would reveal that the name exists.
+* A user has one password. PLAIN compares the password. The SCRAM credentials are derived from the password
+  when it is set: a derivation at the login would take milliseconds, which would reveal that the user exists.
   AlterUserScramCredentials changes the SCRAM credentials only, as in Kafka.
 * An unknown name gets a decoy: a credential that no password matches. Salts and decoys are derived from a
   secret of the broker. They are not random, so that an unknown name has the same salt at every login, as the
