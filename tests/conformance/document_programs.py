@@ -182,7 +182,7 @@ class Program:
 
 def run_walk_place(kind: str) -> Iterator[Place]:
     for release in RELEASES:
-        of_sarama("sarama_walk", release)  # Build the program once, before several threads need it.
+        of_sarama("sarama_walk", release)  # The program is built once, before several threads need it.
     yield from run_place(kind)
 
 

@@ -5,7 +5,7 @@
         ...
         request_lines(proxy.requests("A"))           # normalized lines, by which two clients are compared
 
-kproto's codecs decode the bytes; test_java_bytes checks the codecs.
+kproto's codecs decode the bytes. test_java_bytes checks these codecs against Kafka's classes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GROUP = {
 
 @dataclass(slots=True)
 class RecordedRequest:
-    """One request and its response (None: none arrived)."""
+    """One request and its response. `answer` is None if no response arrived."""
 
     client: str
     api: str
@@ -62,9 +62,9 @@ class RecordedRequest:
 
 @dataclass(slots=True)
 class RecordingProxy:
-    """Forwards requests and responses unchanged, except those named to `inject`, `hold`, `refuse` and `cut`.
+    """Forwards requests and responses unchanged, except as `inject`, `hold`, `refuse` and `cut` say.
 
-    `also` names APIs that are recorded in addition to the group APIs.
+    `also` has the names of APIs that are recorded in addition to the group APIs.
     """
 
     port: int
@@ -99,11 +99,11 @@ class RecordingProxy:
         self.holds[client, api] = seconds
 
     def refuse(self, client: str, api: str, *answers: Message) -> None:
-        """Answer the next requests in place of the broker, which does not receive them."""
+        """Answer the client's next requests of an API. The broker does not receive these requests."""
         self.refusals.setdefault((client, api), []).extend(answers)
 
     def cut(self, client: str, api: str, after: int = 0) -> None:
-        """Forward a request, skipping `after` of them, and close the connection in place of the response."""
+        """Close the connection instead of sending the response to the request after `after` others."""
         self.cuts[client, api] = after
 
     def requests(self, client: str) -> list[RecordedRequest]:
@@ -155,7 +155,7 @@ class RecordingProxy:
         sink.close()
 
     def _record(self, envelope: Envelope, waiting: dict[int, RecordedRequest]) -> bytes | None:
-        """Record a request; return the response if the broker must not receive the request."""
+        """Record a request. Return the proxy's own response if the broker must not receive the request."""
         api, correlation = API_NAMES[envelope.header.request_api_key], envelope.header.correlation_id
         recorded = RecordedRequest(envelope.header.client_id or "", api, envelope)
         if api in GROUP or api in _LOOK_UP or api in self.also:
@@ -206,7 +206,7 @@ async def _frame(source: asyncio.StreamReader) -> bytes:
 
 
 def _set_error(answer: Any, code: int) -> None:
-    """Set the error code of a response, wherever this kind of response has it."""
+    """Set the error code of a response, in the field that the response's type has for it."""
     for part in getattr(answer, "coordinators", None) or getattr(answer, "groups", None) or ():
         part.error_code = code
         return
@@ -222,11 +222,11 @@ def _set_error(answer: Any, code: int) -> None:
 
 
 def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] = ()) -> list[str]:
-    """Return lines that are equal in two runs of a scenario: member ids are numbered in their order.
+    """Return the requests as lines that are equal in two runs of a scenario, with numbered member ids.
 
     Requests that depend on timing are left out: successful heartbeats, metadata, offset lookups and repeated
-    equal commits. Commits with new offsets are kept. Of the APIs in `leave_out`, only injected responses are
-    kept.
+    equal commits. Commits with new offsets are kept. `leave_out` has further APIs. Of these, only injected
+    responses are kept.
     """
     names: dict[str, str] = {"": "-"}
     lines: list[str] = []
@@ -252,7 +252,7 @@ def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] 
 
 
 def lookup_lines(requests: Iterable[RecordedRequest]) -> dict[str, set[str]]:
-    """Return metadata and offset lookups by API: partitions asked together, offsets, epochs and topics.
+    """Map each lookup API to its different requests: their partitions, offsets, epochs and topics.
 
     The number of lookups depends on timing and is left out.
     """
@@ -293,7 +293,7 @@ _LOOK_UP = {"Metadata": _metadata, "ListOffsets": _list, "OffsetForLeaderEpoch":
 
 
 def _merged(before: str, line: str) -> list[str]:
-    """Merge two consecutive commits of a member: how records spread over polls is random."""
+    """Merge two consecutive commits of a member, because the records of each poll are random."""
     head, _, more = line.partition(" t-")
     if not before.startswith(f"{head} t-") or not before.endswith(" -> 0") or not line.endswith(" -> 0"):
         return [before, line]

@@ -1,4 +1,4 @@
-"""Runs of a client scenario: the requests and events of its members, in a form that two runs have in common.
+"""Run client scenarios, and return the members' requests and events in a form that two runs have in common.
 
 `KPROTO_PLAYS=FOLDER` writes the recordings.
 """
@@ -18,11 +18,15 @@ from tests.conformance.client_scenarios import SCENARIOS, DrivenMember, Scenario
 from tests.conformance.recording_proxy import RecordingProxy, request_lines
 
 RUNS = count(1)
-TRIES = 3  # Events within one millisecond may come in any order, also in two runs of one original.
-# librdkafka looks up its coordinator on each new connection, whose number varies.
+# The number of tries of a scenario. Events within one millisecond may come in any order, also in two runs of
+# one original.
+TRIES = 3
+# Client -> APIs that are left out. librdkafka looks up its coordinator on each new connection, and the number
+# of its connections varies.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
-# Events that an original reports at random: Go's select takes any channel that is ready. Here the reader of
-# notifications and the end of the consumer are both ready; the model always takes the end.
+# Client -> events that the original reports at random. Go's select takes any channel that is ready. For
+# sarama-cluster, the reader of notifications and the end of the consumer are both ready. The model always
+# takes the end.
 TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
 # Clients whose model has the assignors of the original, down to the order of hash tables.
 SAME_ONES_MOVE = ("java", "java-2.6")
@@ -37,9 +41,9 @@ def run_scenario(
     acts: Scenario | None = None,
     bootstrap: str = "",
 ) -> dict[str, dict[str, list[str]]]:
-    """Run a scenario, one of `SCENARIOS` or `acts`; return the requests and events of each member.
+    """Run a scenario of `SCENARIOS` or `acts`; return the requests and events of each member.
 
-    Members connect to `bootstrap`, or to the proxy.
+    The members connect to `bootstrap`, or to the proxy by default.
     """
     cluster, producer = operators
 
@@ -78,7 +82,7 @@ def run_scenario(
 
 
 def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> list[str]:
-    """Drop the names of the run; of most cooperative rebalances also the partition that moves."""
+    """Remove the run's names. For most cooperative rebalances, also remove which partition moves."""
     lot = TOLD_OR_NOT.get((client, scenario))
     kept_lines = [
         line.replace(f"-{stage.run}", "") for line in lines if lot is None or not line.startswith(lot)

@@ -1,4 +1,4 @@
-"""Members of one group by different clients, each authenticated and in a separate process."""
+"""Members of one group, each by another client, authenticated and in a separate process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECURITY = "org.apache.kafka.common.security."
 
 
 class SecuredMember:
-    """A group member in a process, which prints the values that it reads."""
+    """A group member in a separate process that prints the values it reads."""
 
     def __init__(self, order: list[str]) -> None:
         pipe = subprocess.PIPE
@@ -140,7 +140,7 @@ while not over.is_set():
 consumer.close()
 """
 PYTHON = {"librdkafka": LIBRDKAFKA, "kproto": OWN, "kafka-python": KAFKA_PYTHON, "aiokafka": AIOKAFKA}
-# The client and the mechanism of each member of one group; all of `ALL` support each mechanism.
+# The members of one group, each with its client and mechanism. All clients of `ALL` support each mechanism.
 MIXED = {
     "librdkafka": "SCRAM-SHA-256",
     "kproto": "SCRAM-SHA-512",
@@ -154,7 +154,7 @@ ALL = {*MIXED}
 
 
 def java_properties(folder: Path, ca: str, mechanism: str, user: str, password: str) -> str:
-    """Write a client.properties and return its path; `ca` is empty without TLS."""
+    """Write a client.properties and return its path. Without TLS, `ca` is empty."""
     module, login = "scram.ScramLoginModule", f'username="{user}" password="{password}"'
     if mechanism == "PLAIN":
         module = "plain.PlainLoginModule"
@@ -173,7 +173,7 @@ def java_properties(folder: Path, ca: str, mechanism: str, user: str, password: 
 def order(
     client: str, place: str, ca: str, mechanism: str, login: tuple[str, str], group: str, folder: Path
 ) -> list[str]:
-    """Return the command of a member that reads the topic `flights`; `ca` is empty without TLS.
+    """Return the command of a member that reads the topic `flights`. Without TLS, `ca` is empty.
 
     `login` is a name and a password. For OAUTHBEARER an unsigned token of that name is used.
     """
@@ -208,7 +208,7 @@ def members(orders: Mapping[str, list[str]]) -> Generator[dict[str, SecuredMembe
 def one_of_each(
     place: str, ca: str, user: str, password: str, folder: Path
 ) -> Generator[dict[str, SecuredMember]]:
-    """Run a member of each client in the group `mixed`; the name of the client is its client.id."""
+    """Run a member of each client in the group `mixed`. Its client.id is the client's name."""
     with members(
         {
             name: order(name, place, ca, mechanism, (user, password), "mixed", folder)

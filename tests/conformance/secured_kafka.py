@@ -23,9 +23,9 @@ pytest.importorskip("trustme")
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 _SECURITY = "org.apache.kafka.common.security."
 SESSION_MS = 2_000
-# All listeners but PLAINTEXT, with their protocols. MTLS requires a client certificate, EXPIRED and ELSEWHERE
-# present a wrong certificate, PLAIN_ONLY offers one mechanism. SKEWED accepts tokens that expired within
-# `SKEW_MS`. With an issuer, the listeners of `SIGNED` accept its tokens.
+# The listeners except PLAINTEXT, with their protocols. MTLS requires a client certificate. EXPIRED presents
+# an expired certificate, ELSEWHERE one for another host. PLAIN_ONLY supports one mechanism. SKEWED accepts
+# tokens that expired within `SKEW_MS`. With an issuer, the listeners of `SIGNED` accept its tokens.
 LISTENERS = {
     "SSL": "SSL",
     "MTLS": "SSL",
@@ -51,7 +51,7 @@ def token() -> str:
 
 @dataclass(frozen=True)
 class Secured:
-    """A broker's addresses: listener -> HOST:PORT, for PLAINTEXT and the names in `LISTENERS`."""
+    """A broker's addresses: listener -> HOST:PORT, for PLAINTEXT and the listeners in `LISTENERS`."""
 
     places: dict[str, str]
     certificates: Certificates
@@ -64,7 +64,7 @@ def real_kafka(
     java_options: Sequence[str] = (),
     issuer: Issuer | None = None,
 ) -> Iterator[Secured]:
-    """Run a real Kafka: alice and anonymous clients are superusers, bob has no permissions."""
+    """Run a real Kafka. alice and anonymous clients are superusers. bob has no permissions."""
     files = certificates(folder)
     listeners = LISTENERS if issuer is None else {**LISTENERS, **SIGNED}
     ports = {name: judges.free_port() for name in listeners}

@@ -1,4 +1,4 @@
-"""Each way in which TLS or SASL can fail, and the one sentence that reports cause and remedy."""
+"""The ways in which TLS or SASL can fail, and the sentence that reports the cause and the remedy of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kproto.security.oauthbearer import unsecured_token
 from tests.conformance import secured_kafka
 
 BROKERS = ("embedded", pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.java]))
-# Secrets that no error may show.
+# Secrets that must not appear in any error.
 SECRETS = ("wr0ng-secret", *secured_kafka.USERS.values())
 
 
@@ -35,7 +35,7 @@ def run_broker(kind: str, folder: Path) -> Iterator[secured_kafka.Secured]:
 
 
 def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> dict[str, Any]:
-    """Return options that work at a listener, with a test's changes; None removes an option."""
+    """Return a listener's valid client options with `changes`, in which None removes an option."""
     protocol = {"PLAINTEXT": "PLAINTEXT", **secured_kafka.LISTENERS}[listener]
     protocol = changes.pop("security_protocol", protocol)
     chosen: dict[str, Any] = {"security_protocol": protocol}
@@ -52,7 +52,7 @@ def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> d
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-# ---- token providers, which every process can import by name
+# ---- token providers, which other processes import by name
 
 
 def _token(seconds: float) -> str:
@@ -68,7 +68,7 @@ def expired_token() -> str:
 
 
 def token_within_skew() -> Token:
-    """Return a token that is valid only within the broker's clock skew; its lifetime claims more."""
+    """Return a token that has expired within the broker's clock skew, with a longer stated lifetime."""
     return Token(_token(-90), 1e11)
 
 
@@ -85,9 +85,9 @@ def _named(function: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Case:
-    """A failure at a listener; `words` is a pattern of its message.
+    """A failure of a client at a listener. `words` is a regular expression for the message.
 
-    `final` says that the error is reported immediately, and not only after a timeout.
+    If `final` is true, the error is reported immediately, otherwise after a timeout.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Case:
         return options(kafka, self.listener, self.mechanism, **self.changes)
 
     def java(self, kafka: Any) -> dict[str, str]:
-        """Return the same options for a client.properties."""
+        """Return the options of the case as entries of a client.properties."""
         chosen = self.options(kafka)
         properties = {"security.protocol": chosen["security_protocol"]}
         for ours, store in (("ssl_cafile", "truststore"), ("ssl_certfile", "keystore")):

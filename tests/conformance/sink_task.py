@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 
 def run(writer: Any, partition: int, batch: int, values: Iterable[str], pause_s: float = 0.0) -> None:
-    """Use a writer as Spark's worker does: rows arrive one by one, `pause_s` apart."""
+    """Call a writer as Spark's worker does. Rows arrive one by one, with `pause_s` seconds between them."""
     TaskContext._taskContext = None
     context: Any = TaskContext._getOrCreate()
     context._partitionId = partition

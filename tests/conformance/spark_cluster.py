@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine: processes for a master and two workers, any of which may be killed."""
+"""A Spark cluster on one machine: processes for a master and two workers. A test may kill any of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Cluster:
-    """A standalone cluster; `master` is the URL for SparkSession.builder.master."""
+    """A standalone cluster. `master` is the URL for SparkSession.builder.master."""
 
     def __init__(self, folder: Path) -> None:
         import pyspark
@@ -64,7 +64,7 @@ class Cluster:
 
 
 def driver(cluster: Cluster, program: Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-    """Start a program whose session is on the cluster; its output goes to driver.log."""
+    """Start a program whose session is on the cluster. Its output is written to driver.log."""
     environment_ = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -78,7 +78,7 @@ def driver(cluster: Cluster, program: Path, *arguments: str, **environment: str)
 
 
 def session(master: str) -> object:
-    """Return a session on a cluster as a user would create it, with settings that start faster."""
+    """Return a session on a cluster, created as by a user, with settings for a faster start."""
     from pyspark.sql import SparkSession
 
     settings = {
@@ -97,7 +97,7 @@ def session(master: str) -> object:
     return builder.getOrCreate()
 
 
-# ---- processes, all started here
+# ---- the processes that a cluster starts
 
 
 def below(*pids: int) -> dict[int, str]:
@@ -138,7 +138,7 @@ def eventually(holds: Callable[[], bool], condition: str, seconds: float) -> Non
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Cluster]:
-    """Run a cluster; all its processes end with the context."""
+    """Run a cluster, whose processes end with the context."""
     cluster = Cluster(folder)
     try:
         cluster.start()

@@ -1,10 +1,10 @@
-"""The job that the crash test kills repeatedly: batches, and streams into files, a state, and Kafka.
+"""The job that the crash test kills repeatedly: batches, and streams to files, to a state and to Kafka.
 
     python spark_crash_job.py MASTER BOOTSTRAP TOPIC FOLDER
 
 The job runs until the file FOLDER/stop exists. Then every stream reads to the end, and the job writes
-FOLDER/done. Each start resumes from the checkpoints. The job restarts a stream that has ended, because
-starting a driver takes most of the time.
+FOLDER/done. Each start of the job resumes from the checkpoints. The job itself restarts a stream that has
+ended, because a new driver would take much longer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
     where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
 
     def streams(names: list[str], **trigger: Any) -> dict[str, Any]:
-        """Start these streams at their checkpoints."""
+        """Start these streams from their checkpoints."""
 
         def stream() -> Any:
             options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"}
@@ -74,7 +74,7 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
 
 
 def batch(spark: Any, cluster: Cluster, where: dict[str, str], folder: Path) -> None:
-    """Check a batch over all records; write the result to a file."""
+    """Check a batch query over all records, and write the result to a file."""
     topic = where["subscribe"]
     partitions = dict.fromkeys((TopicPartition(topic, n) for n in range(3)), "latest")
     ends = {p.partition: at.offset or 0 for p, at in cluster.list_offsets(partitions).items()}

@@ -1,4 +1,4 @@
-"""One Spark session for all Spark tests, and the brokers they read from."""
+"""One Spark session for all Spark tests, and the brokers that the tests read from."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def sparks_own_jars() -> list[str]:
-    """Return the jars of Spark's own Kafka source; none if Maven is unavailable."""
+    """Return the jars of Spark's own Kafka source, or no jars if Maven is unavailable."""
     spark, token = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0", "spark-token-provider-kafka-0-10_2.13"
     try:
         jars = brokers.maven_jars("spark-kafka-4.2.0", (spark, f"org.apache.spark:{token}:4.0.0"))
@@ -70,7 +70,7 @@ class Kafka(Filled):
         return {k: self.name if (k, v) == ("subscribe", "t") else v for k, v in options.items()}
 
     def fill(self, *counts: int) -> None:
-        """Create the topic, with a partition of that many records for each count."""
+        """Create the topic with one partition per count, and write that many records to each."""
         self.topic(self.name, *counts)
 
     def offsets(self, *positions: int) -> str:
@@ -81,7 +81,7 @@ class Kafka(Filled):
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
 def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    """Run the test with the embedded broker, and again with a real one."""
+    """Run the test once with the embedded broker and once with a real Kafka."""
     broker = request.getfixturevalue("embedded" if request.param == "embedded" else "real_kafka")
     kafka = Kafka(broker.bootstrap, f"t-{uuid4().hex[:12]}")
     with kafka.cluster:
@@ -92,7 +92,7 @@ def started(writer: Any) -> Any:
     """Start a query and return it once it has made progress or ended.
 
     Spark waits 10 s for the Python process that plans a stream, and has no option for this time. If the
-    process of a slow machine takes longer, the source has not run yet, and the query is started again.
+    process takes longer on a slow machine, the source has not run yet, and the query is started again.
     """
     while True:
         query = writer.start()
@@ -103,7 +103,7 @@ def started(writer: Any) -> Any:
 
 
 class Query:
-    """A query with a checkpoint: every `run` starts it again, reads to the end, and stops."""
+    """A query with a checkpoint. Each `run` starts the query, reads to the end, and stops it."""
 
     def __init__(self, spark: Any, checkpoint: Path) -> None:
         self.spark = spark
@@ -114,9 +114,9 @@ class Query:
     def run(
         self, options: dict[str, str], act: Callable[[int], None] = lambda _: None
     ) -> list[list[tuple[int, int]]]:
-        """Return the (partition, offset) of the rows of each batch of this run.
+        """Run the query, and return a list of (partition, offset) for each batch of this run.
 
-        `act` is called in each batch after its rows were read.
+        `act` is called in each batch, after the rows of the batch were read.
         """
         done: list[list[tuple[int, int]]] = []
 

@@ -1,4 +1,4 @@
-"""The ACL that an authorization error names is sufficient: bob gets it, and nothing else."""
+"""The ACL that an authorization error names is sufficient: bob gets this ACL and no other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ON = {
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     run_broker = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka
     with run_broker(tmp_path_factory.mktemp("secured")) as broker:
-        # embedded_kafka runs a broker for each listener; only bob's is used here.
+        # embedded_kafka runs one broker per listener. This test uses only bob's.
         place = broker.places["SASL_PLAINTEXT"]
         with Cluster(place, timeout=60, **how("alice")) as alice:
             alice.create_topics({TOPIC: 1}, exist_ok=True)
@@ -57,7 +57,7 @@ def how(user: str) -> Any:
     }
 
 
-# ---- bob's operations; each returns on success
+# ---- bob's operations, each of which returns on success
 
 
 def reads_in_a_group(place: str) -> None:
@@ -180,7 +180,7 @@ def test_the_acl_named_by_an_error_is_sufficient(kafka: Any, caplog: pytest.LogC
                 assert not [record for record in caplog.records if record.exc_info]
                 caplog.clear()
                 needed = NEEDS.search(str(error))
-                # Otherwise Kafka does not apply the ACL yet.
+                # The operation fails again until Kafka applies the new ACL.
                 if needed is None or needed.groups() not in granted:
                     granted.append(give(alice, error))
             except KprotoError as error:

@@ -1,4 +1,4 @@
-"""Authorization: the same requests of the same users to a real Kafka and to our broker with the same ACLs."""
+"""Authorization: a real Kafka and the embedded broker with the same ACLs answer the users' requests alike."""
 
 from __future__ import annotations
 

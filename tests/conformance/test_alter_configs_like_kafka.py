@@ -50,7 +50,7 @@ STEPS = {
         [of(TOPIC, NAME, ("retention.bytes", None))],
         [of(TOPIC, NAME, ("no.such.config", "1"))],
         [of(TOPIC, NAME, ("retention.bytes", "1"), ("retention.bytes", "2"))],
-        # Kafka 4.3.1 never answers a request that names one resource twice; the embedded broker rejects it.
+        # Kafka 4.3.1 never answers a request that names a resource twice. The embedded broker rejects it.
         [of(TOPIC, NAME, ("retention.bytes", "1")), of(TOPIC, "not-there", ("retention.bytes", "2"))],
     ],
     "no topic": [
@@ -101,7 +101,7 @@ def test_both_brokers_answer_alter_configs_alike(pair: tuple[Socket, Socket], ca
             kafkas, ours = (alter(client, resources, only) for client in pair)
             assert kafkas == ours, resources
             for kind, name in ((TOPIC, NAME), (BROKER, "1")):
-                # Kafka's brokers get changes from their controller later.
+                # Kafka's brokers get changes from their controller after the response.
                 same = partial(have_same_configs, pair, kind, name)
                 assert eventually(same, PATIENCE), (
                     resources,

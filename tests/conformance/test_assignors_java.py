@@ -1,9 +1,10 @@
-"""Kafka's four assignors and ours get the same inputs: the plans are equal wherever Java has only one plan.
+"""Kafka's four assignors and kproto's get the same inputs. The assignments are equal if Java's is unique.
 
 Java keeps members in hash maps. Each input is therefore tried with several sets of member ids in the same
-order. If all of Java's plans are equal and all members want the same topics, ours must be that plan. If the
-plans differ (more members have an extra partition than may keep it), or topics differ, ours must be at least
-as good: in balance, then in retained partitions, then in matching racks.
+order. If all of Java's assignments are equal and all members subscribe to the same topics, kproto's
+assignment must equal Java's. Java's assignments may differ, for example if more members have an extra
+partition than may keep it. In these cases kproto's assignment must be at least as good in balance, then in
+retained partitions, then in matching racks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tests.group.assignors.stage import (
 pytestmark = pytest.mark.java
 
 SOURCE = Path(__file__).parent / "java" / "Assignors.java"
-TURNS = 5  # The number of tries of each input.
+TURNS = 5  # The number of sets of member ids with which each input is tried.
 
 Question = tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]
 
@@ -93,7 +94,7 @@ def java() -> Iterator[Java]:
 
 
 def answers(java: Java, name: str, question: Question) -> list[Plan]:
-    """Return the different plans of Java, with the member ids of the input."""
+    """Return Java's different assignments, with the member ids of the input."""
     topics, members, racks = question
     plans: list[Plan] = []
     for turn in range(TURNS):
@@ -112,8 +113,8 @@ def ours(name: str, question: Question) -> Plan:
 
 
 def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, int]:
-    """Return the rank of a plan; a lower rank is better: pairwise differences, largest difference, minus
-    retained partitions, minus matching racks.
+    """Return the rank of an assignment: pairwise differences, largest difference, minus retained partitions,
+    minus matching racks. A lower rank is better.
     """
     _, members, racks = question
     sizes = sorted(len(part) for part in plan.values())
@@ -128,7 +129,7 @@ def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, i
 
 
 def spoken(name: str, question: Question) -> Question:
-    """Encode the input for the assignor, without members that want no topic: Java may assign them some."""
+    """Encode the input, without members that subscribe to no topic: Java may assign them partitions."""
     topics, members, racks = question
     members = {m: _speak(name, subscription) for m, subscription in members.items() if subscription.topics}
     assume(members)
@@ -179,7 +180,9 @@ def test_sticky_plans_equal_javas_with_equal_topics_and_are_never_worse(
 @examples
 @given(question=assignor_inputs(is_consistent=True))
 def test_plans_of_a_second_round_equal_javas(java: Java, name: str, question: Question) -> None:
-    """In the second round partitions of the first one are owned, a topic has grown, and a member has left."""
+    """In the second round the members own their partitions of the first round. A topic has more partitions,
+    and a member has left.
+    """
     topics, members, _ = question
     plan = ours(name, spoken(name, question))
     later = {
@@ -199,7 +202,7 @@ def test_plans_of_a_second_round_equal_javas(java: Java, name: str, question: Qu
 
 
 def rounds(ask: Callable[[Question], Plan], question: Question) -> list[int]:
-    """Return the number of partitions assigned in each round, until all members keep theirs."""
+    """Return the number of assigned partitions of each round, until a round changes no assignment."""
     topics, members, racks = question
     assigned_counts: list[int] = []
     while len(assigned_counts) < 10:

@@ -1,9 +1,10 @@
-"""The sticky assignors of Java 2.6.2 and its model give equal plans, down to the order within each part.
+"""The sticky assignors of Java 2.6.2 and of its model return equal assignments, including each member's
+order.
 
 The inputs come from a simulated group, in which no two members own the same partition. Eager members report
 owned partitions in user data of version 1, of version 0, or not at all, and from several generations. If
-members subscribe to different topics, our plans come from the current general algorithm, and must be at least
-as balanced as the plans of 2.6.
+members subscribe to different topics, kproto uses the general algorithm of the current release. Its
+assignments must be at least as balanced as those of 2.6.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _spread(plan: Plan) -> tuple[int, int]:
 
 
 def _called_otherwise(members: Members) -> Iterator[Members]:
-    """Yield the group with rotated and reversed member ids, on which the plans of 2.6 depend."""
+    """Yield the group with rotated and reversed member ids, on which Java 2.6's result depends."""
     names = sorted(members)
     for order in (names, names[::-1]):
         for by in range(len(names)):
@@ -116,7 +117,7 @@ def test_with_different_subscriptions_the_balance_is_not_worse(java: Ask, data: 
     topics, members = data.draw(groups("sticky", alike=False))
     members = {
         member: subscription for member, subscription in members.items() if subscription.topics
-    }  # In Java the other members may get partitions.
+    }  # In Java, members that subscribe to no topic may get partitions.
     assume(members)
     theirs = [java("sticky", topics, called) for called in _called_otherwise(members)]
     assert _spread(ours("sticky", topics, members)) <= max(map(_spread, theirs))

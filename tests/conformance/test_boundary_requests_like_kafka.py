@@ -1,7 +1,7 @@
 """Boundary requests to a real Kafka and to the embedded broker have the same responses and effects.
 
-Each case runs some scenes, and in each a sequence of requests of its APIs. `KPROTO_SEED` draws some scenes;
-`KPROTO_ALL_PLAYS=1` draws many more (tox -e soak).
+Each case has some APIs and runs several scenes. A scene is a sequence of random requests of these APIs.
+`KPROTO_SEED` draws some scenes. With `KPROTO_ALL_PLAYS=1` many more run (tox -e soak).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.conformance.client_scenarios import RUN_ALL, SEED
 
 SCENES: Final = 25 if RUN_ALL else 2
 REQUESTS: Final = 20
-ODD: Final = (0.08, 0.25)  # The probability of an odd field, one of these for each scene.
+ODD: Final = (0.08, 0.25)  # The probabilities of an odd field. Each scene draws one of them.
 
 ALONE: Final = (
     "AlterUserScramCredentials", "ApiVersions", "CreateAcls", "CreatePartitions", "CreateTopics",
@@ -44,7 +44,7 @@ TOGETHER: Final = (
      "Metadata", "ElectLeaders"),
 )  # fmt: skip
 CASES: Final = (*((api,) for api in ALONE), *TOGETHER)
-# Scenes that once differed: they run every time.
+# Scenes in which the brokers once differed. They run in every run.
 FOUND: Final = ((411834, TOGETHER[3], 1),)
 
 
@@ -63,7 +63,7 @@ def seed_of(seed: int, apis: tuple[str, ...], scene: int) -> str:
 
 
 def differences(two: Pair, apis: tuple[str, ...], seed: str, requests: int) -> Iterator[str]:
-    """Yield the differences; the first one ends the scene, because later ones may follow from it."""
+    """Yield the scene's differences up to the first request that has some: later ones may follow from it."""
     dice = Random(seed)
     odd = dice.choice(ODD)
     for number in range(requests):
@@ -96,7 +96,7 @@ def test_an_earlier_difference_does_not_return(
 
 
 def test_two_embedded_brokers_do_not_differ() -> None:
-    """The same seed gives both the same requests, and nothing that is compared is random."""
+    """Two embedded brokers get the same requests, and no compared value is random."""
     with running(settings=SETTINGS) as first, running(settings=SETTINGS) as second:
         for number, apis in enumerate(CASES):
             if apis == ("JoinGroup",):  # A JoinGroup waits.
@@ -117,7 +117,8 @@ def test_a_wrong_response_fails_the_script() -> None:
 
 
 def test_a_different_effect_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_pair, "PATIENCE", 3.0)  # The embedded broker has finished before it responds.
+    # A short wait suffices, since the embedded broker applies changes before it responds.
+    monkeypatch.setattr(broker_pair, "PATIENCE", 3.0)
     with (
         running(settings=SETTINGS) as first,
         running(settings=SETTINGS) as second,

@@ -58,7 +58,7 @@ NO_ID, SOME_ID = uuid.UUID(int=0), uuid.UUID(int=9)
 NOW = int(time.time() * 1000)
 _NUMBERS = count(1)
 
-# Fields that are not compared: texts, addresses, and the records blamed for a rejected batch.
+# Fields that are not compared: texts, addresses, and the records that caused a rejected batch.
 _FREE = {"error_message", "cluster_id", "port", "record_errors", "documentation", "synonyms"}
 
 
@@ -80,7 +80,7 @@ class BrokerPair:
         assert comparable(ours) == comparable(kafka), f"{request}"
 
     def come_to_agree(self, request: Message) -> None:
-        """Repeat a request until the responses agree: a real broker gets changes later."""
+        """Repeat a request until the responses are equal. A real broker gets changes later."""
         end = time.monotonic() + 20
         kafka, ours = map(comparable, self.answers(request))
         while kafka != ours and time.monotonic() < end:
@@ -89,7 +89,7 @@ class BrokerPair:
         assert ours == kafka, f"{request}"
 
     def agree_in_session(self, epoch: int, *topics: Any, forget: tuple[ForgottenTopic, ...] = ()) -> None:
-        """Fetch in the session that each broker gave to its own client."""
+        """Send a Fetch to each broker, in the session that this broker created."""
         got = []
         for index, broker in enumerate(self.brokers):
             request = fetch_request(*topics, wait=0, session=(self.sessions[index], epoch), forget=forget)
@@ -100,7 +100,8 @@ class BrokerPair:
     def create(self, partitions: int = 1, *configs: tuple[str, str | None]) -> None:
         self.agree(CreateTopicsRequest(topics=[creating(self.topic, partitions, 1, *configs)]))
         until = time.monotonic() + 20
-        for partition in range(partitions):  # Kafka's broker gets the partitions from its controller later.
+        # Kafka's broker gets the partitions from its controller after the response.
+        for partition in range(partitions):
             request = listing(self.topic, -1, partition=partition)
             while self.answers(request)[0].topics[0].partitions[0].error_code:
                 assert time.monotonic() < until
@@ -108,7 +109,7 @@ class BrokerPair:
 
 
 def comparable(value: Any, name: str = "") -> Any:
-    """Return the comparable part of a response: ids only as existing, lists of topics in any order."""
+    """Return the comparable part of a response, without ids and without the order of topics."""
     if name in _FREE:
         return None
     if name == "session_id":
@@ -241,7 +242,7 @@ def producing(topic: str, batch: bytes | None, partition: int = 0, acks: int = -
 
 
 def fresh(*values: bytes, **fields: Any) -> bytes:
-    """Return a batch with timestamps of today."""
+    """Return a batch whose timestamps are the current time."""
     return batch_of(*values, **{"timestamps": [NOW + i for i in range(len(values))], **fields})
 
 
@@ -277,7 +278,7 @@ def test_both_brokers_reject_records_without_keys_in_compacted_topics(pair: Brok
     change = AlterableConfig(name="cleanup.policy", config_operation=0, value="compact")
     resource = AlterConfigsResource(resource_type=2, resource_name=pair.topic, configs=[change])
     pair.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
-    end = time.monotonic() + 20  # Kafka's broker gets the change from its controller.
+    end = time.monotonic() + 20  # Kafka's broker gets the change from its controller after the response.
     while not all(
         answer.responses[0].partition_responses[0].error_code
         for answer in pair.answers(producing(pair.topic, fresh(b"no key"), 1), 12)
@@ -311,7 +312,7 @@ def test_both_brokers_check_producer_sequences_alike(pair: BrokerPair) -> None:
         batch = fresh(*[b"x"] * size, producer_id=4000, producer_epoch=epoch, base_sequence=sequence)
         pair.agree(producing(pair.topic, batch), 12)
     pair.agree(producing(pair.topic, fresh(b"x", producer_id=4001, producer_epoch=0, base_sequence=41)), 12)
-    for sequence in [*range(1, 8), *range(1, 8)]:  # Brokers remember the last five batches of a producer.
+    for sequence in [*range(1, 8), *range(1, 8)]:  # Brokers remember a producer's last five batches.
         batch = fresh(b"x", producer_id=4000, producer_epoch=1, base_sequence=sequence)
         pair.agree(producing(pair.topic, batch), 12)
 

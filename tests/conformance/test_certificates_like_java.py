@@ -1,7 +1,7 @@
-"""TLS certificates and stores: Kafka's own TLS in Java and ours accept and reject the same, at both ends.
+"""TLS certificates and stores: Kafka's own TLS in Java and kproto's accept and reject the same cases.
 
-Each case is the properties of a client and a broker, and the host name that the client expects. The result is
-the end that rejects the connection, if any. `DIFFERENT` lists the intended differences.
+Each case has the properties of a client and a broker, and the host name that the client expects. The result
+is the end that rejects the connection, if any. `DIFFERENT` lists the intended differences.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Case = tuple[dict[str, str], dict[str, str], str]
 
 
 def cases_by_name() -> dict[str, Case]:
-    """Build the cases; texts stand for the files that contain them."""
+    """Build the cases. File options have the files' contents instead of their paths."""
     cases: dict[str, Case] = {}
 
     def broker(name: str, shown: str, trusted: str, host: str = HOST) -> None:

@@ -1,7 +1,7 @@
-"""kill -9 of Kafka and network faults: no record is lost, and the order of records stays.
+"""kill -9 of Kafka and network faults: no record is lost, and the order of records is kept.
 
-`KPROTO_CHAOS=20` runs 20 seeds with 200,000 records each (tox -e soak); the default is one short run.
-`KPROTO_SEED` draws the seeds, and a failure prints how to repeat it.
+`KPROTO_CHAOS=20` runs 20 seeds with 200,000 records each (tox -e soak). The default is one short run.
+`KPROTO_SEED` draws the seeds. A failure prints how to repeat the run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def test_no_record_is_lost_when_brokers_die_and_networks_break(number: int, tmp_
     with repeatable(seed, f"KPROTO_CHAOS={min(RUNS, 1)}"):
         ledgers = chaos.run(tmp_path, seed, records, kills, seconds)
         assert chaos.errors_in(ledgers, records) == []
-        # A dead connection is found after a request timeout, a member lost with it after a session timeout.
+        # A client detects a dead connection after a request timeout, and its member's session may expire
+        # after that.
         patience = (chaos.SESSION_MS + 2 * chaos.OPTIONS["request_timeout_ms"]) / 1000 + 5
         for group, ledger in ledgers.items():
             assert ledger.longest_silence < patience, group
@@ -50,9 +51,9 @@ def test_no_record_is_lost_when_brokers_die_and_networks_break(number: int, tmp_
 def test_a_killed_kafka_remembers_only_the_last_batch_of_a_producer(tmp_path: Path) -> None:
     """After kill -9, Kafka remembers only the last batch of a producer.
 
-    If two batches were in flight and both are in the log, only the response to the second one shows that the
-    first one was written (`ProduceResponses._complete_earlier`). A run of the test above wrote the first
-    batch again, under new sequence numbers.
+    If two batches were in flight and both are in the log, only the response to the second batch shows that
+    the first one was written (`ProduceResponses._complete_earlier`). Without this rule, the first batch would
+    be written again under new sequence numbers.
     """
     kafka = Killable(tmp_path)
     kafka.start()
@@ -75,7 +76,7 @@ def test_a_killed_kafka_remembers_only_the_last_batch_of_a_producer(tmp_path: Pa
 
 
 def send_batch(kafka: Killable, producer: Any, sequence: int) -> tuple[int, int]:
-    """Send ten records with these sequence numbers; return the error code and the base offset."""
+    """Send ten records from this sequence number on; return the error code and the base offset."""
     records = [Record(offset=at, timestamp=time.time_ns() // 10**6, key=None, value=b"x") for at in range(10)]
     numbers = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
     batch = encode_batch(records, base_sequence=sequence, **numbers)

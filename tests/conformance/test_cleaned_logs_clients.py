@@ -32,7 +32,7 @@ class Regret(Exception):
 
 
 class Log:
-    """Written records, and those that a reader of committed records must find."""
+    """The written records, and the records that a reader of committed records must find."""
 
     def __init__(self, server: Server, random: Random) -> None:
         self.server, self.random = server, random

@@ -1,6 +1,6 @@
-"""Retention and compaction of random logs: a real Kafka and our broker leave the same records.
+"""Retention and compaction of random logs: a real Kafka and the embedded broker keep the same records.
 
-Nothing is cleaned while a log is written. Then a config is altered, and both brokers clean the log once.
+No log is cleaned while it is written. Then a config is altered, and both brokers clean the log once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Side:
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
         )
         assert self.socket.ask(CreateTopicsRequest(topics=[new_topic]), 7).topics[0].error_code == 0
-        # Kafka creates its transaction topic now.
+        # The lookup lets Kafka create its transaction topic.
         lookup = FindCoordinatorRequest(key_type=1, coordinator_keys=[topic])
         self.again(lambda: self.socket.ask(lookup, 4), lambda answer: answer.coordinators[0].error_code)
         init = InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=60_000)
@@ -138,7 +138,7 @@ class Side:
         return answer.offset, answer.timestamp
 
     def state(self, *times: int) -> dict[str, Any]:
-        """Return what a reader finds: start and end, batches, aborted transactions, and offsets by time."""
+        """Return what a reader sees: start, end, batches, aborted transactions, and offsets by time."""
         start = self.listed(-2)[0]
         batch_lines: list[Any] = []
         aborted: list[int] = []
@@ -155,7 +155,7 @@ class Side:
             at = got[-1].last_offset + 1
         return {
             "start": start,
-            "end": self.listed(-1)[0],  # Offsets only: the times of markers differ.
+            "end": self.listed(-1)[0],  # Only the offset is compared, because the times of markers differ.
             "batches": batch_lines,
             "aborted": sorted({*aborted}),
             **{f"at {when}": self.listed(when)[0] for when in (-3, *times)},
@@ -163,7 +163,7 @@ class Side:
 
 
 def describe_batch(batch: Any) -> str:
-    """Show a batch in one line, without random values and times of markers."""
+    """Return a batch as one line of text, without random values and times of markers."""
     records = batch.records()
     kind = "marker" if batch.is_control else "transaction" if batch.is_transactional else "plain"
     inside = [f"{record.offset}" for record in records]
@@ -200,7 +200,7 @@ def sides(two: tuple[str, str], number: int, configs: dict[str, str]) -> Iterato
 def assert_alike(brokers: list[Side], *times: int) -> None:
     """Check that both brokers reach the same state and keep it."""
     kafka, ours = brokers
-    time.sleep(0.3)  # Our broker has cleaned by then.
+    time.sleep(0.3)  # The embedded broker has cleaned the log after this time.
     end = time.monotonic() + PATIENCE
     while (our_state := ours.state(*times)) != (
         kafka_state := kafka.state(*times)
@@ -215,7 +215,7 @@ def assert_alike(brokers: list[Side], *times: int) -> None:
 @pytest.mark.parametrize("number", range(LOGS))
 def test_compaction_leaves_the_same_records(two: tuple[str, str], number: int) -> None:
     dice = Random(f"{SEED}/compaction/{number}")
-    # A dirty ratio of 1.0 disables cleaning; segments end by age.
+    # A dirty ratio of 1.0 disables cleaning. Segments roll by age.
     configs = {
         "cleanup.policy": "compact",
         "segment.ms": str(dice.choice([10, 100, 1_000])),
@@ -223,7 +223,8 @@ def test_compaction_leaves_the_same_records(two: tuple[str, str], number: int) -
         "delete.retention.ms": str(dice.choice([0, 0, HOUR])),
         "message.timestamp.after.max.ms": str(100 * HOUR),
     }
-    # Timestamps in the future: transaction markers, which have the broker's time, then do not roll a segment.
+    # The timestamps are in the future, so that transaction markers, which have the broker's time, do not roll
+    # a segment.
     now = int(time.time() * 1000) + HOUR
     with sides(two, number, configs) as brokers:
         for _ in range(ROUNDS):

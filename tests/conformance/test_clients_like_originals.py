@@ -2,8 +2,8 @@
 same events.
 
 Each scenario runs twice on one broker, with the original and with the model, each with its own group and
-topic. A run draws a quarter of them; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak). `KPROTO_PLAYS=FOLDER`
-writes the recordings.
+topic. A run draws a quarter of the scenarios. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
+`KPROTO_PLAYS=FOLDER` writes the recordings to a folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CASES = [
 ]
 
 
-# The largest part of the scenarios that may need another try. A real difference fails every try.
+# The largest share of scenarios that may need more than one try. A real difference fails in every try.
 MORE_THAN_ONCE = 0.15
 
 TRIED: dict[tuple[str, str], int] = {}
@@ -48,7 +48,7 @@ def test_a_model_sends_and_reports_the_same_as_its_original(
         try:
             theirs = run_scenario(client, original, scenario, proxied_kafka, operators)
             ours = run_scenario(client, machine, scenario, proxied_kafka, operators)
-        except AssertionError:  # A member did not perform the step that the scenario waits for.
+        except AssertionError:  # A member did not print or send what the scenario waits for.
             if tries == TRIES:
                 raise
             continue

@@ -1,8 +1,8 @@
 """Operator actions on a Kafka of three brokers, while groups read and producers write.
 
-Nothing is lost, nothing committed is read again, and no client reports an error. `traffic` starts the readers
-and writers. A run draws two scenarios; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak), the same `KPROTO_SEED`
-draws the same two.
+No record is lost, no committed record is read again, and no client reports an error. `traffic` starts the
+readers and writers. A run draws two scenarios. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak). The same
+`KPROTO_SEED` draws the same two.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def every_broker_dies_once(fleet: Fleet) -> None:
 
 
 def partitions_move_to_other_leaders(fleet: Fleet) -> None:
-    """The old leaders keep running and return the new leader."""
+    """Partitions move to other leaders. The old leaders keep running and respond with the new leader."""
     with traffic(fleet) as readers:
         names = sorted({reader.topic for reader in readers.values()})
         for replicas in ([1, 2], [3, 2], [2, 3, 1]):
@@ -117,7 +117,7 @@ def partitions_move_to_other_leaders(fleet: Fleet) -> None:
 
 
 def a_broker_restarts_on_another_port(fleet: Fleet) -> None:
-    """The coordinator of a group restarts on another port."""
+    """The broker that coordinates a group restarts on another port."""
     with traffic(fleet) as readers:
         node = fleet.cluster.coordinator(readers["range"].group)
         fleet.kill(node)
@@ -126,7 +126,7 @@ def a_broker_restarts_on_another_port(fleet: Fleet) -> None:
 
 
 def all_brokers_move(fleet: Fleet) -> None:
-    """All brokers restart on other ports; the bootstrap address stays, as in a rebuilt cluster."""
+    """All brokers restart on other ports, as in a rebuilt cluster. The bootstrap address stays."""
     first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
     with Proxy(first) as name, traffic(fleet, name.bootstrap, session_timeout_ms=180_000) as readers:
         for node in fleet.nodes:
@@ -141,7 +141,7 @@ def all_brokers_move(fleet: Fleet) -> None:
 
 
 def a_broker_is_replaced(fleet: Fleet) -> None:
-    """A new broker takes the partitions of the last one, which is then unregistered."""
+    """A new broker gets the partitions of the last broker, which is then unregistered."""
     with traffic(fleet):
         old = max(fleet.nodes)
         new = old + 1
@@ -156,7 +156,7 @@ def a_broker_is_replaced(fleet: Fleet) -> None:
 
 
 def a_broker_freezes(fleet: Fleet) -> None:
-    """The connections of a frozen coordinator, leader of a third of the partitions, stay open."""
+    """A frozen broker keeps its connections open. It coordinates a group and leads some partitions."""
     with traffic(fleet) as readers:
         node = fleet.cluster.coordinator(readers["range"].group)
         fleet.freeze(node)
@@ -177,7 +177,8 @@ def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
         for who, (seconds, error) in took.items():
             print(f"{who}: {seconds:.1f} s{f', {type(error).__name__}: {error}' if error else ''}"[:160])
         assert {who: round(seconds, 1) for who, (seconds, _) in took.items() if seconds > 5.5} == {}
-        assert isinstance(took["Producer"][1], RequestTimedOut)  # The producer still had unsent records.
+        # The producer still has unsent records when it closes.
+        assert isinstance(took["Producer"][1], RequestTimedOut)
         assert isinstance(took["AsyncProducer"][1], RequestTimedOut)
         assert not (new := new_resources(fleet, before)), new
         wait_until_in_sync(fleet)
@@ -187,7 +188,8 @@ def too_few_replicas(fleet: Fleet) -> None:
     """The producer waits while fewer replicas than min.insync.replicas are in sync, and then continues.
 
     A killed broker is listed, and counts as in sync, until its session expires. The scenario waits for the
-    expiry: before it, enough replicas are in sync, and a restarted broker would be listed before it is up.
+    expiry. Before the expiry enough replicas are in sync, and a restarted broker would be listed before it is
+    up.
     """
     *killed, survivor = sorted(fleet.nodes)
     with traffic(fleet) as readers:
@@ -263,7 +265,7 @@ def a_quota(fleet: Fleet) -> None:
 
 
 def a_consumer_reads_from_the_replica_in_its_rack(fleet: Fleet) -> None:
-    """A consumer reads from the follower in its rack (KIP-392), and from the leader when that dies."""
+    """A consumer reads from the follower in its rack (KIP-392), or from the leader when the follower dies."""
     node = sorted(fleet.nodes)[1]
     rack = chr(ord("a") + (node - 1) % 26)
     name = topic(fleet, 1)

@@ -1,7 +1,7 @@
 """`Consumer(policy="java")` sends a real Kafka the same requests as Java's consumer, in the same order.
 
-Each scenario runs twice on one broker, with Java's consumer and with ours, each with its own group and topic.
-A run draws a quarter of them; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
+Each scenario runs twice on one broker, with Java's consumer and with kproto's, each with its own group and
+topic. A run draws a quarter of the scenarios. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_an_application_with_javas_policy_gets_javas_events(
         ours = run_scenario("java", OURS, scenario, proxied_kafka, operators, acts)
         save_recordings("consumer", scenario, theirs=theirs, ours=ours)
         javas = lookups_by_member(proxied_kafka.all[start:middle])
-        # Java's consumer may close before its lookups; ours starts them as soon as it has partitions.
+        # Java's consumer may close before its lookups. kproto's starts them as soon as it has partitions.
         lookups = {
             key: lines for key, lines in lookups_by_member(proxied_kafka.all[middle:]).items() if key in javas
         }
@@ -83,12 +83,12 @@ def lookups_by_member(everything: list[RecordedRequest]) -> dict[str, set[str]]:
     return lookups
 
 
-# Java's close() waits for the commit but drops its callback; our application gets the result.
+# Java's close() waits for the commit but drops its callback. kproto's application gets the result.
 FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
 
 
 def events_of(members: Mapping[str, Mapping[str, list[str]]], scenario: str) -> dict[str, list[list[str]]]:
-    """Return answers, callbacks and distinct errors; the number of errors depends on the polls."""
+    """Return the events, and each error once, because the number of errors depends on the polls."""
     out = {"answer poll-once ok", FORGOTTEN.get(scenario)}
     return {
         name: [[line for line in member["heard"] if line not in out], sorted(set(member["errors"]))]
@@ -109,7 +109,7 @@ def requests_of(members: Mapping[str, Mapping[str, list[str]]]) -> dict[str, lis
     return requests
 
 
-# The scenario configures every client; this adds the options of our consumer.
+# The program that adds the options of kproto's consumer to those of the scenario.
 WRAPPER = """
 import json, sys
 from kproto.cli import main

@@ -1,4 +1,4 @@
-"""Our clients on a real Kafka and on the embedded broker, alone and in one group with other clients."""
+"""kproto's clients on a real Kafka and on the embedded broker, alone and in one group with other clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture(params=["real_kafka", "embedded"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """The bootstrap address of a real Kafka, and then of the embedded broker."""
+    """The bootstrap address of a real Kafka. Each test runs again with that of the embedded broker."""
     address: str = request.getfixturevalue(request.param).bootstrap
     return address
 
@@ -110,7 +110,7 @@ class MemberThread(threading.Thread):
 
 
 class Source(threading.Thread):
-    """Produce a number every 3 ms until `stop`."""
+    """A producer that sends a number every 3 ms until `stop`."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -204,7 +204,7 @@ def test_each_partition_keeps_its_order_over_three_connections(
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_acks(bootstrap: str, topic: str, acks: Any) -> None:
     with Producer(bootstrap) as first:
-        # A new partition may reject records for a moment, which acks=0 would hide.
+        # A new partition may briefly reject records, which acks=0 would not show.
         first.send(topic, b"first", partition=1).result(10)
     with Producer(bootstrap, acks=acks) as producer:
         place = producer.send(topic, b"x", partition=1).result(10)
@@ -321,7 +321,7 @@ def test_errors_name_the_cause(bootstrap: str) -> None:
 def test_a_group_of_three_grows_and_shrinks_without_losing_records(
     bootstrap: str, cluster: Cluster, topic: str, strategy: str
 ) -> None:
-    """A third member joins, partitions are added, one member dies, one leaves, and records arrive."""
+    """While records arrive, a third member joins, partitions are added, one member dies, and one leaves."""
     options = {"partition_assignment_strategy": strategy}
     source = Source(bootstrap, topic)
     members = [MemberThread(bootstrap, topic, topic, **options) for _ in range(2)]
@@ -350,7 +350,7 @@ def test_a_group_of_three_grows_and_shrinks_without_losing_records(
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, strategy: str) -> None:
-    """Members join and leave one by one; by their own clocks no two owners of a partition overlap."""
+    """Members join and leave one by one. Two members' periods of owning a partition never overlap."""
     everyone: list[MemberThread] = []
 
     def join() -> MemberThread:
@@ -380,7 +380,9 @@ def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, s
 def test_retained_partitions_are_read_during_a_rebalance_longer_than_the_session(
     bootstrap: str, cluster: Cluster, topic: str
 ) -> None:
-    """The coordinator answers heartbeats during a JoinGroup; otherwise the session would expire."""
+    """The coordinator answers heartbeats during a JoinGroup. Without these heartbeats the session would
+    expire.
+    """
     source = Source(bootstrap, topic)
     member = MemberThread(
         bootstrap, topic, topic, partition_assignment_strategy="cooperative-sticky", max_poll_interval_ms=9000
@@ -469,9 +471,9 @@ def test_a_static_member_gets_its_partitions_back_after_a_restart(bootstrap: str
 def test_a_static_leader_that_rejoins_assigns_added_partitions(
     bootstrap: str, cluster: Cluster, topic: str, newest: int, grows: bool
 ) -> None:
-    """A static leader that rejoins sees added partitions; without any, no rebalance happens.
+    """A static leader that rejoins detects added partitions. Without added partitions it starts no rebalance.
 
-    JoinGroup v9 names the leader to the member.
+    The response to JoinGroup v9 tells the member that it is the leader.
     """
 
     def member(instance_id: str) -> MemberThread:
@@ -707,12 +709,12 @@ def mock_cluster() -> Iterator[str]:
 
 @pytest.mark.clients
 def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaders and the coordinator are on different nodes; all records arrive, alone and in a group.
+    """Leaders and the coordinator are on different nodes. All records arrive, alone and in a group.
 
-    The mock has no CreateTopics; a topic that it creates has four partitions. It advertises JoinGroup 6 and
-    other flexible versions, but closes the connection on them. It answers a SyncGroup after the leader's with
-    INVALID_REQUEST and a null assignment, which no version allows. So the leader assigns slowly: else half of
-    the rebalances would fail, 10 s each.
+    The mock cluster has no CreateTopics. A topic that it creates has four partitions. It advertises JoinGroup
+    6 and other flexible versions, but closes the connection on these requests. It answers a SyncGroup that
+    arrives after the leader's with INVALID_REQUEST and a null assignment, which no version allows. The leader
+    of this test therefore assigns slowly. Otherwise half of the rebalances would fail, after 10 s each.
     """
 
     quick = ASSIGNORS["range"]

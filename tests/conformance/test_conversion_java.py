@@ -1,4 +1,4 @@
-"""Our record conversions equal Kafka 3.9's; compressed batches are compared after decompression."""
+"""kproto's record conversions equal those of Kafka 3.9. Compressed batches are decompressed first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parent / "java" / "Convert.java"
 
 
 class UnsupportedCompression(ValueError):
-    """Kafka cannot convert these records; a broker would answer UNSUPPORTED_COMPRESSION_TYPE."""
+    """Raised if Kafka cannot convert the records. A broker answers UNSUPPORTED_COMPRESSION_TYPE."""
 
 
 class Kafka:
@@ -36,7 +36,7 @@ class Kafka:
         self._errors = errors
 
     def ask(self, data: bytes, magic: int, **where: int) -> bytes:
-        """Return the converted bytes; if Kafka rejects them, raise its words as an error."""
+        """Return the converted bytes. Raise the text of Kafka's error if Kafka rejects them."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         question = {"hex": data.hex(), "magic": magic, **where}
@@ -122,7 +122,8 @@ def test_records_of_old_producers_are_stored_as_by_kafka(
     kafka: Kafka, source: int, magic: int, codec: str, data: st.DataObject
 ) -> None:
     batch = data.draw(record_batches(source, codecs=[codec], max_records=9, compacted=False))
-    assume(batch.header.get("timestamp_type") != "LogAppendTime")  # A producer may not send such a batch.
+    # A producer is not allowed to send this batch.
+    assume(batch.header.get("timestamp_type") != "LogAppendTime")
     ours, theirs = convert(batch.data, magic), kafka.ask(batch.data, magic, firstOffset=batch.base_offset)
     if codec == "none":
         assert ours.hex() == theirs.hex()

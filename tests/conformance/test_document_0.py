@@ -1,9 +1,9 @@
-"""The program of document 000 as printed there, in Go: it prints what its scenarios say.
+"""The Go program of document 000 prints the results that its scenarios predict.
 
-It is built with confluent-kafka-go, which contains librdkafka, and runs each program of `kproto scenario
-race` on a broker: HTTP requests that subscribe, assign, seek and poll. The test compares what each poll of
-each request prints: the offset assigned for partition 0, and the event. Repeated prints count once, because
-the duration of a fetch depends on the machine.
+The program is built with confluent-kafka-go, which contains librdkafka. It runs each schedule of `kproto
+scenario race` on a broker: HTTP requests that subscribe, assign, seek and poll. The test compares the output
+of each poll of each request: the offset assigned for partition 0, and the event. Repeated output counts once,
+because the duration of a fetch depends on the machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ pytestmark = pytest.mark.originals
 
 DELAY = "group.initial.rebalance.delay.ms"
 POLLS = 10
-# The program has connected before its first request; otherwise a quick join would race with it.
+# The time before the first request, in which the program connects. Without it, a quick join would race with
+# the request.
 LEAD_MS = 500
 
 Printed = list[tuple[int | None, str]]
 
 
 def _schedules() -> dict[str, RaceProgram]:
-    """Return the schedules with the broker's join delay, with enough polls to see the end."""
+    """Return the schedules that need no rejoin, with enough polls to see the last event."""
     schedules: dict[str, RaceProgram] = {}
     for name, program in PROGRAMS.items():
         if program.rejoin_ms is None:
@@ -46,7 +47,7 @@ def _schedules() -> dict[str, RaceProgram]:
 
 
 def _without_repeats(prints: Iterator[tuple[int | None, str]]) -> Printed:
-    """Drop repeated prints, and prints of polls that returned nothing."""
+    """Drop repeated lines of output, and lines of polls that returned nothing."""
     once = [printed for printed, _ in groupby(prints)]
     return [
         printed
@@ -60,12 +61,12 @@ def model_prints(program: RaceProgram) -> list[Printed]:
     return [_without_repeats(iter(request.prints)) for request in handler.requests]
 
 
-# The most runs of a program: its steps are milliseconds apart, on a machine that may be busy.
+# The maximum number of runs of a program. On a busy machine its steps, milliseconds apart, may be late.
 TRIES = 6
 
 
 def run_original(program: RaceProgram, bootstrap: str, name: str) -> tuple[list[Printed], int]:
-    """Return what the program printed, and the offset that its group committed."""
+    """Return the program's output, and the offset that its group committed."""
     partition = TopicPartition(name, 0)
     with Cluster(bootstrap) as cluster:
         cluster.create_topics({name: 1})
@@ -97,7 +98,7 @@ def run_original(program: RaceProgram, bootstrap: str, name: str) -> tuple[list[
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def brokers(request: pytest.FixtureRequest) -> Iterator[dict[int, str]]:
-    """A broker whose groups start immediately, and one whose groups wait for 3 s."""
+    """Map the initial rebalance delays 0 and 3 s to brokers with these delays."""
     with ExitStack() as stack:
         bootstraps: dict[int, str] = {}
         for delay in (0, 3_000):
@@ -110,7 +111,7 @@ def brokers(request: pytest.FixtureRequest) -> Iterator[dict[int, str]]:
 
 
 def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str]) -> None:
-    # Build the program once, before several threads need it.
+    # The program is built once, before several threads need it.
     original_clients.with_modules("offset_minus_1000")
     schedules = _schedules()
     numbers = count()
@@ -122,7 +123,8 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
         futures = {name: pool.submit(run, program) for name, program in schedules.items() if program.join_ms}
         outcomes = {name: future.result() for name, future in futures.items()}
     for name, program in schedules.items():
-        for _ in range(TRIES):  # Programs run one at a time, so that a join without a delay is quick enough.
+        # These programs run one at a time, so that a join without a delay is quick enough.
+        for _ in range(TRIES):
             if name in outcomes and outcomes[name][0] == model_prints(program):
                 break
             outcomes[name] = run(program)

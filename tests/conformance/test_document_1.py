@@ -1,10 +1,9 @@
-"""The programs of document 001 as printed there, in Go, on current brokers: which of them find new
-partitions.
+"""The Go programs of document 001 on current brokers: the test shows which of them find new partitions.
 
-The document's table holds: only sarama and confluent-kafka-go find new partitions, sarama if Consume is
-called in a loop. So does its warning: with the offset reset `newest`, earlier records are lost. New is that
-on Kafka 4 the document's sarama, 1.38.1, commits nothing, and reads nothing with V0_10_2_1; no call reports
-it.
+The programs confirm the document's table: only sarama and confluent-kafka-go find new partitions, sarama only
+if Consume is called in a loop. They also confirm its warning: with the offset reset `newest`, earlier records
+are lost. One result is not in the document. On Kafka 4 the document's sarama, 1.38.1, commits nothing, and
+with V0_10_2_1 it reads nothing. No call reports this.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ pytestmark = pytest.mark.originals
 
 USER, PASSWORD = "adEngine", "secret"
 OLD, NEW = (0, 1), (2, 3)
-# The time to read the old partitions, and the time to find new ones, in seconds.
+# The maximum times to read the old partitions and to find new ones, in seconds.
 JOINS_S, SEES_S = 12.0, 16.0
 
-# How much is read of new partitions (all: from the first record), and whether offsets are committed.
+# Program -> (share of the new partitions' records that is read, whether offsets are committed). "all" means
+# from the first record.
 FOUND: dict[str, tuple[str, bool]] = {
     "sarama": ("some", False),
     "sarama-retention": ("some", True),
@@ -44,7 +44,7 @@ FOUND: dict[str, tuple[str, bool]] = {
 }
 
 
-# Changes to the document's main() around sarama; only the last one has its V0_10_2_1.
+# Options of the document's main() around sarama, by case. Only the last case has the document's V0_10_2_1.
 MAIN: dict[str, dict[str, Any]] = {
     "sarama": {},
     "sarama-retention": {"retention_ms": 3_600_000},
@@ -94,7 +94,7 @@ class Reads:
 def _write_until(
     producer: Producer, topic: str, reads: Reads, partitions: tuple[int, int], most: float
 ) -> None:
-    """Write ten records a second to each of these partitions until a record of each was read."""
+    """Write ten records per second to each partition, until a record of each has been read."""
     end = time.monotonic() + most
     while time.monotonic() < end and not all(reads.offsets.get(partition) for partition in partitions):
         for partition in partitions:
@@ -104,7 +104,9 @@ def _write_until(
 
 
 def run_program(client: str, bootstrap: str, topic: str, sasl: bool = False) -> tuple[Reads, bool]:
-    """Run the program on a topic that grows from 2 to 4 partitions; return whether its group committed."""
+    """Run the program on a topic that grows from 2 to 4 partitions. Return its reads, and whether its group
+    committed.
+    """
     own: Any = {}
     if sasl:
         own = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
@@ -142,10 +144,10 @@ def broker(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 
 
 def test_the_documents_programs_find_new_partitions_as_in_its_table(broker: tuple[str, str]) -> None:
-    """S1-2, S1-3, S1-14, S1-17, and S1-25's table without sarama-cluster, which S1-9 covers."""
+    """Covers S1-2, S1-3, S1-14, S1-17, and the table of S1-25. S1-9 covers sarama-cluster."""
     kind, bootstrap = broker
     for client in ("sarama", "kafka-go"):
-        _words(client, bootstrap, "", False)  # Build the program once, before several threads need it.
+        _words(client, bootstrap, "", False)  # The program is built once, before several threads need it.
     with ThreadPoolExecutor(len(FOUND) + 1) as pool:
         futures = {
             client: pool.submit(

@@ -1,9 +1,9 @@
-"""Document 001's programs as a whole: their reaction to errors, signals and new partitions.
+"""Document 001's complete programs: their reaction to errors, signals and new partitions.
 
-The document's main() around sarama runs with its own release, 1.38.1, and with today's 1.61.1, which our
-model follows. sarama-cluster's runs with sarama 1.29.1, the last one that it compiles with, and which has the
-document's Consumer.Group.Rebalance.Strategy. ReadMessage is confluent-kafka-go's. A proxy records the
-requests of each program.
+The document's main() around sarama runs with its own release, 1.38.1, and with 1.61.1, which kproto's model
+follows. The program around sarama-cluster runs with sarama 1.29.1. This is the last release with which
+sarama-cluster compiles, and it has the document's Consumer.Group.Rebalance.Strategy. ReadMessage is
+confluent-kafka-go's. A proxy records the requests of each program.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ from tests.conformance.document_programs import (
 pytestmark = pytest.mark.originals
 
 MAINS = (LAST, OURS)
-HOUR_MS = 3_600_000  # With a retention, 1.38.1 commits with a version that brokers still support.
+# Offsets.Retention. With it, 1.38.1 sends a version of OffsetCommit that brokers still support.
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     for release in MAINS:
-        of_sarama("sarama_main", release)  # Build the program once, before several threads need it.
+        of_sarama("sarama_main", release)  # The program is built once, before several threads need it.
     original_clients.with_modules("sarama_cluster_main")
     original_clients.with_modules("new_partitions")
     yield from run_place(request.param)
@@ -94,7 +95,7 @@ def topic_of(place: Place, name: str, partitions: int = 2) -> str:
 
 
 def test_main_without_a_broker_logs_one_error_and_ends(place: Place) -> None:
-    """S1-5: nothing listens on the port."""
+    """S1-5: no broker listens on the port."""
     address = f"127.0.0.1:{judges.free_port()}"
     story = results("S1-5")["without a broker"]
     for release in MAINS:
@@ -107,7 +108,7 @@ def test_main_without_a_broker_logs_one_error_and_ends(place: Place) -> None:
 
 
 def test_main_panics_on_an_error_and_leaves_on_a_signal(place: Place) -> None:
-    """S1-5: growth starts a new session; a panic sends no LeaveGroup, a signal does."""
+    """S1-5: new partitions start a new session. A panic sends no LeaveGroup, a signal does."""
     story = results("S1-5")
 
     def ends(release: str, way: str) -> tuple[list[str], int, bool]:
@@ -152,12 +153,12 @@ def test_main_panics_on_an_error_and_leaves_on_a_signal(place: Place) -> None:
 
 
 def _said(panics: list[str]) -> list[str]:
-    """Drop the full stop at the end, which 1.61.1 sometimes adds."""
+    """Remove the full stop at the end, which 1.61.1 adds to some messages."""
     return [panic.rstrip(".") for panic in panics]
 
 
 def test_the_handler_gets_each_message_once_when_partitions_are_added(place: Place) -> None:
-    """S1-6, S1-13: a session is Setup, ConsumeClaim and Cleanup; marked offsets are committed after it."""
+    """S1-6, S1-13: a session is Setup, ConsumeClaim and Cleanup. Then the marked offsets are committed."""
     story = results("S1-6")
 
     def handles(release: str, stale: bool) -> Any:
@@ -199,7 +200,7 @@ def test_the_handler_gets_each_message_once_when_partitions_are_added(place: Pla
 
 
 def test_sigusr1_pauses_within_the_session(place: Place) -> None:
-    """S1-8: no Fetch is sent while paused, and everything is read afterwards, in one session."""
+    """S1-8: no Fetch is sent while paused. All records are read afterwards, in the same session."""
     story = results("S1-8")
 
     def pauses(release: str) -> tuple[int, int, int]:
@@ -212,7 +213,8 @@ def test_sigusr1_pauses_within_the_session(place: Place) -> None:
             main.until("R", 20)
             main.signal(signal.SIGUSR1)
             main.until("paused")
-            eventually(lambda: False, 1.5)  # An open Fetch gets its response first: MaxWaitTime is 500 ms.
+            # The Fetch in flight completes first, after at most MaxWaitTime, 500 ms.
+            eventually(lambda: False, 1.5)
             read_before, fetched = len(main.read), len(main.requests("Fetch"))
             main.write((0, 1), 10)
             beats = len(main.requests("Heartbeat"))
@@ -233,7 +235,7 @@ def test_sigusr1_pauses_within_the_session(place: Place) -> None:
 
 
 class Clustered(Program):
-    """The document's program around sarama-cluster; records are written to the first topic."""
+    """The document's program around sarama-cluster. Records are written to the first topic."""
 
     def __init__(self, place: Place, topics: Sequence[str], group: str = "", **conf: Any) -> None:
         name = f"cluster-{next(RUNS)}"
@@ -253,7 +255,7 @@ class Clustered(Program):
 
     @property
     def owned(self) -> list[str]:
-        """Return the partitions that the last notification calls current."""
+        """Return the partitions under "current" in the last notification."""
         last = (self.printed("notification") or ["current="])[-1]
         return [partition for partition in last.partition("current=")[2].split(",") if partition]
 
@@ -264,7 +266,7 @@ class Clustered(Program):
 
 
 def shared(members: Sequence[Clustered], partitions: int) -> bool:
-    """Return whether all of these members own partitions, and together that many."""
+    """Return whether each member owns a partition, and all members together own `partitions`."""
     names = [partition for member in members for partition in member.owned]
     return all(member.owned for member in members) and len(names) == len(set(names)) == partitions
 
@@ -359,7 +361,7 @@ def test_sarama_cluster_ignores_rebalance_strategy(place: Place) -> None:
 
 
 def test_a_blocked_sink_blocks_only_messages(place: Place) -> None:
-    """S1-12: ticks, heartbeats and notifications continue in the other loop."""
+    """S1-12: ticks, heartbeats and notifications continue in a second loop of the program."""
     story = results("S1-12")
     topic = topic_of(place, "sink")
     first = Clustered(place, [topic], tick_ms=500)
@@ -393,7 +395,7 @@ def _notification(line: str, topic: str) -> str:
 
 
 def _same(line: str) -> str:
-    """Hide which partition moves, which random member ids decide; keep only what "start" calls current."""
+    """Hide which partition moves, since random member ids decide it. Of "start", keep "current"."""
     words = re.findall(
         r"t-\d|released|current", line.partition("current" if "start" in line else "claimed")[2]
     )
@@ -405,7 +407,7 @@ def _same(line: str) -> str:
 
 
 class Reading(Program):
-    """ReadMessage(1 s) in the document's loop."""
+    """A program that calls ReadMessage(1 s) in the document's loop."""
 
     def __init__(self, place: Place, client: str, topic: str, group: str) -> None:
         words = [original_clients.with_modules("new_partitions"), client, place.bootstrap, group, topic]
@@ -413,7 +415,7 @@ class Reading(Program):
 
     @property
     def returned(self) -> list[str]:
-        """Return what ReadMessage returned, in the words of S1-18."""
+        """Return the results of ReadMessage, in the words of S1-18."""
         codes = {-150: "_FATAL", 82: "_FATAL"}
         results: list[str] = []
         for line in list(self.lines):
@@ -437,7 +439,7 @@ def _forbidden(topic: str) -> FetchResponse:
 
 
 def test_read_message_returns_as_in_the_story(place: Place) -> None:
-    """S1-18, first part: the end of the partition is ignored; an error is returned once and passes."""
+    """S1-18, first part: the end of the partition is ignored. A temporary error is returned once."""
     story = results("S1-18")
     topic = topic_of(place, "reads", 1)
     reading = Reading(place, "confluent-eof", topic, f"g-{topic}")
@@ -454,7 +456,7 @@ def test_read_message_returns_as_in_the_story(place: Place) -> None:
         assert eventually(lambda: sum(request.injected for request in reading.requests("Fetch")) == refused)
         reading.write([0])
         assert eventually(lambda: "message" in reading.returned[before:])
-        # Fetches back off after the errors, and calls time out meanwhile.
+        # After the errors the fetches back off, and calls time out during the backoff.
         after = [result for result in reading.returned[before:] if result != "_TIMED_OUT"]
         expected = map(_word, (*story["while reading is denied"], *story["afterwards"]))
         assert after == [word for word in expected if word != "_TIMED_OUT"]

@@ -1,7 +1,8 @@
-"""What document 002 concludes from Java's source, tested with Java: the stories show Java's own words.
+"""The conclusions of document 002 from Java's source, tested with Java: the scenarios have Java's own error
+texts.
 
-A program runs consumers of 2.6.2 and 4.3.1 through the stories, on a broker with an initial rebalance delay
-of 1 s. The test compares the exceptions of poll, word by word, and the final assignment.
+A Java program runs consumers of 2.6.2 and 4.3.1 through the scenarios, on a broker with an initial rebalance
+delay of 1 s. The test compares the exceptions of poll, word by word, and the final assignment.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["java-2.6", "java"])
 def results(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """Run the program; return its results by scene, and its "release"."""
+    """Run the Java program. Return its results by scenario, and its "release"."""
     topics = {f"t-{request.param}": 4, f"empty-{request.param}": 1}
     with Cluster(broker) as cluster:
         cluster.create_topics(topics)
@@ -54,7 +55,7 @@ def results(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 def story_result(story: str, result: str) -> str:
-    """Return a result of a story in the form NAME: TEXT, as the Java program prints it."""
+    """Return a result of a scenario in the form NAME: TEXT, which the Java program prints."""
     result_: Any = find(story).run().results[result]
     if isinstance(result_, list):
         (result_,) = result_
@@ -95,7 +96,7 @@ def test_poll_of_a_long_does_not_restart_its_timeout_after_the_join(results: dic
         assert results["S2-11"] == "gone"
         return
     assert results["S2-11 assigned"] == "1"
-    # A new timeout for the records would end later.
+    # If the timeout restarted for the records, poll would return later.
     assert DELAY_MS <= int(results["S2-11"]) < DELAY_MS + LONG_MS
 
 
@@ -108,7 +109,7 @@ def place() -> Iterator[Place]:
 def test_an_unknown_assignor_is_thrown_by_each_poll_while_heartbeats_succeed(
     release: str, place: Place
 ) -> None:
-    """S2-32: the proxy answers all group requests, so that one broker is enough."""
+    """S2-32: the proxy answers all group requests, so that one broker is sufficient."""
     name = f"best-{next(RUNS)}"
     place.cluster.create_topics({name: 1})
     for api, answer in (

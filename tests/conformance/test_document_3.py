@@ -1,6 +1,6 @@
-"""The programs of document 003 as printed there, in Go: sarama does what the stories say.
+"""The Go programs of document 003: sarama behaves as its scenarios say.
 
-Document 003 describes sarama 1.27 to 1.29. The test runs these releases, 1.38.1 (the last one under
+Document 003 describes sarama 1.27 to 1.29. The test runs 1.27.2, 1.38.1 (the last one under
 github.com/Shopify/sarama) and IBM's 1.61.1, which kproto's model follows. Each release has the document's
 Config.Version, V2_0_0_0. A proxy returns the errors that newConsumerGroupSession handles. With the document's
 own release, commits to Kafka 4 fail, because Kafka 4 removed the old versions of OffsetCommit.
@@ -54,7 +54,7 @@ BRANCHES: dict[str, tuple[type[Message], tuple[int, ...]]] = {
     "S3-19g": (JoinGroupRequest, (30,)),
     "S3-19j": (SyncGroupRequest, (25, 22, 27)),
 }
-WAITS = {"S3-19a", "S3-19f"}  # In these stories the member rejoins after the backoff of 2 s.
+WAITS = {"S3-19a", "S3-19f"}  # Scenarios in which the member rejoins after the backoff of 2 s.
 
 
 def _branched(place: Place, release: str, story: str, version: str) -> tuple[list[str], list[str], str]:
@@ -120,7 +120,7 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
                 for topic, trio in zip(topics, (walks[:3], walks[3:]), strict=True)
             }
             shared = [sorted(re.findall(r"\d", " ".join(owned[topic]))) for topic in topics]
-            # Otherwise the first member may still own all of them.
+            # Without this wait, the first member may still own all partitions.
             all_assigned = all("?" not in owned[topic] for topic in topics)
             if all_assigned and shared == [list("01234"), list("01")]:
                 break
@@ -145,11 +145,11 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
 
 
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
-    """Return whether everything read was committed, whether anything was, and whether Errors() reported an
-    error.
+    """Return whether all reads were committed, whether any offset was committed, and whether Errors()
+    reported an error.
 
     In the manual example the handlers of all claims commit. Up to 1.38.1 the requests may overtake each
-    other, and an older offset may remain committed. The first result is not checked there.
+    other, and an older offset may remain committed. For these releases the first result is always True.
     """
     topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})
@@ -172,7 +172,7 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
 
 
 def test_the_documents_release_commits_nothing_on_kafka_4(place: Place) -> None:
-    """constructRequest of this release makes version 1 while Retention is 0, the default."""
+    """With the default Retention 0, this release's constructRequest builds version 1. Kafka 4 lacks it."""
     works = (True, True, False)
     expected = {
         (release, example, retention): (
@@ -187,7 +187,7 @@ def test_the_documents_release_commits_nothing_on_kafka_4(place: Place) -> None:
 
 
 def test_a_slow_handler_stays_a_member(place: Place) -> None:
-    """S3-20: the sleep of 10 s, a comment in the document, exceeds the session timeout of 6 s."""
+    """S3-20: the handler sleeps 10 s, as in a comment of the document. The session timeout is 6 s."""
 
     def slow(release: str) -> tuple[int, int]:
         topic = f"slow-{next(RUNS)}"
@@ -215,7 +215,7 @@ def _partitions(fetch: RecordedRequest) -> list[int]:
 
 
 def test_a_partition_with_a_blocked_handler_is_not_fetched(place: Place) -> None:
-    """S3-9 and S3-12, with full Fetch requests, before fetch sessions (V1_1_0_0)."""
+    """S3-9 and S3-12, with a version before fetch sessions (V1_1_0_0): each Fetch lists all partitions."""
     story: Any = find("S3-12").run().results
 
     def stands(release: str) -> tuple[list[int], list[int], list[int]]:

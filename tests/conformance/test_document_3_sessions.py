@@ -1,6 +1,6 @@
 """Sessions of document 003's programs, with the releases in `document_programs`.
 
-Covers broken connections, the fetch loop, commits, rebalances, and the output of Kafka's own tools.
+The tests cover broken connections, the fetch loop, commits, rebalances, and the output of Kafka's own tools.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from tests.conformance.recording_proxy import RecordedRequest
 pytestmark = pytest.mark.originals
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
-HOUR_MS = 3_600_000  # With a retention, the older releases commit with a version that brokers still support.
+# Offsets.Retention. With it, the older releases send a version of OffsetCommit that brokers still support.
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
@@ -64,7 +65,7 @@ def partitions_of(recorded: RecordedRequest) -> list[int]:
 def test_consume_returns_the_network_error_and_the_next_call_joins(
     place: Place, story: str, api: str
 ) -> None:
-    """Without a response, newSession neither retries nor backs off."""
+    """If no response arrives, newSession neither retries nor backs off."""
 
     def breaks(release: str, version: str) -> tuple[list[str], list[str], str]:
         topic = f"breaks-{next(RUNS)}"
@@ -95,7 +96,7 @@ PROCESSING_MS = 1_000
 
 
 def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Place) -> None:
-    """S3-10, with full Fetch requests, before fetch sessions (V1_1_0_0)."""
+    """S3-10, with a version before fetch sessions (V1_1_0_0): each Fetch lists all partitions."""
     story = results("S3-10")
 
     def fetches(release: str) -> list[str]:
@@ -149,7 +150,7 @@ def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Plac
 
 
 def ends_known(walk: Walk) -> set[int]:
-    """Return partitions whose latest offset it has received: it reads every later record of them."""
+    """Return the partitions whose end offset the program has received; it reads all later records."""
     return {
         part.partition_index
         for lookup in walk.requests("ListOffsets")
@@ -170,7 +171,7 @@ def partitions_with_records(fetch: RecordedRequest) -> list[int]:
 
 
 def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
-    """S3-17; brokers no longer support version 1, which the older releases use for Retention 0."""
+    """S3-17. The older releases run only with a Retention: for 0 they send version 1, which brokers lack."""
 
     def commits(release: str, version: str, retention: int) -> list[tuple[int, int, list[int]]]:
         topic = f"dirty-{next(RUNS)}"
@@ -208,12 +209,13 @@ def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
     assert at_once({case: lambda case_=case: commits(*case_) for case in expected}) == expected
 
 
-# Messages of each partition. A commit waits for the open Fetch on its broker's connection.
+# The number of messages per partition. It is small, since a commit waits for the open Fetch on its broker's
+# connection.
 EACH = 5
 
 
 def test_each_manual_commit_of_new_offsets_is_one_request(place: Place) -> None:
-    """S3-5, with one partition: with several, the commits of older releases overtake each other."""
+    """S3-5. Each commit has one partition, or all: else commits of older releases overtake each other."""
 
     def requests(release: str, version: str, conf: dict[str, int], partitions: int) -> list[list[int]]:
         topic = f"manual-{next(RUNS)}"
@@ -247,7 +249,7 @@ def test_each_manual_commit_of_new_offsets_is_one_request(place: Place) -> None:
 
 
 def test_the_group_stops_fetching_while_a_members_handlers_return(place: Place) -> None:
-    """S3-7: from the old session's last claim to the next JoinGroup, in the whole group."""
+    """S3-7: no member of the group fetches from the end of the old session's claims to the next JoinGroup."""
 
     def stops(release: str) -> bool:
         topic = f"stops-{next(RUNS)}"
@@ -281,7 +283,7 @@ def test_the_group_stops_fetching_while_a_members_handlers_return(place: Place) 
 
 
 def test_close_leaves_and_the_other_member_gets_all_partitions(place: Place) -> None:
-    """S3-22: without LeaveGroup the session would last two more minutes."""
+    """S3-22: without LeaveGroup the member's session would last two more minutes."""
 
     def leaves(release: str) -> tuple[set[str], int, str]:
         topic = f"leaves-{next(RUNS)}"
@@ -314,7 +316,7 @@ def test_close_leaves_and_the_other_member_gets_all_partitions(place: Place) -> 
 
 
 def test_kafkas_tools_show_a_sarama_group_as_in_the_story(place: Place, kafka_jars: str) -> None:
-    """S3-24: create three partitions, produce lines, and see the lag that --describe shows."""
+    """S3-24: create three partitions, produce lines, and compare the lag in the output of --describe."""
     run = next(RUNS)
     topic, other_topic, group = f"test3-{run}", f"test-{run}", f"g1-{run}"
     server = ("--bootstrap-server", place.bootstrap)
@@ -348,7 +350,7 @@ def test_kafkas_tools_show_a_sarama_group_as_in_the_story(place: Place, kafka_ja
 
 
 def _plain(row: list[str]) -> list[str]:
-    """Drop the names of the run, and the address of this machine."""
+    """Remove the run's names and the machine's address."""
     cells = [re.sub(r"^(g1|test3?)-\d+$", r"\1", cell) for cell in row]
     cells[6] = re.sub(r"[0-9a-f-]{36}$", "UUID", cells[6])
     cells[7] = re.sub(r"^/.*", "/host", cells[7])

@@ -1,4 +1,4 @@
-"""Dynamic broker configs: a real Kafka and the embedded broker accept and report the same values."""
+"""Dynamic broker configs: a real Kafka and the embedded broker accept and return the same values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.broker.stage import PATIENCE, Socket, connected
 from tests.conformance import judges
 
 SET, DELETE, APPEND = 0, 1, 2
-# Kafka accepts these for a running broker, or as unknown names; ours reads them only at its start.
+# Kafka accepts these configs for a running broker, or as unknown names. The embedded broker reads them only
+# at its start.
 ACCEPTED_BY_KAFKA: Final = {
     "allow.everyone.if.no.acl.found", "sasl.enabled.mechanisms", "ssl.client.auth", "super.users",
 }  # fmt: skip
@@ -105,4 +106,4 @@ def test_both_brokers_report_values_and_synonyms_alike(pair: tuple[Socket, Socke
         end = time.monotonic() + PATIENCE
         while (reported := [describe(pair[0], broker_, name) for broker_ in ("1", "")]) != wanted:
             assert time.monotonic() < end, (broker, value, reported, wanted)
-            time.sleep(0.05)  # The broker gets the change from its controller.
+            time.sleep(0.05)  # Kafka's broker gets the change from its controller after the response.

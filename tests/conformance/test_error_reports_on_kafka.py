@@ -1,7 +1,7 @@
-"""Authentication and connection errors are reported once and soon: each case at each entry point.
+"""Authentication and connection errors are reported once and in time, at each entry point.
 
-They run on a real Kafka and on our broker. `KPROTO_SEED` draws some of them; `KPROTO_ALL_PLAYS=1` runs all
-(tox -e soak). `test_spark_security_errors` covers Spark.
+The cases run on a real Kafka and on the embedded broker. `KPROTO_SEED` draws some of them. With
+`KPROTO_ALL_PLAYS=1` all run (tox -e soak). `test_spark_security_errors` covers Spark.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def entry_points_of(case: Case) -> list[str]:
-    """Return all entry points, or two of them such that each one is used by some case."""
+    """Return two entry points for a case, or all in a full run. Over all cases, each is used."""
     every = Random(SEED).sample(sorted(ENTRY_POINTS), len(ENTRY_POINTS))
     first = 2 * CASES.index(case)
     return every if RUN_ALL else [every[(first + more) % len(every)] for more in range(2)]
 
 
 def cases_of(command: str) -> list[Case]:
-    """Return the cases that concern the command: all cases in a full run, otherwise one that is drawn."""
+    """Return the cases that the command supports: all of them in a full run, else one drawn case."""
     concerned = [case for case in CASES if concerns(command, case)]
     return concerned if RUN_ALL else [Random(f"{SEED} {command}").choice(concerned)]
 

@@ -1,6 +1,6 @@
-"""Other clients on the embedded broker: no record is lost, whatever happens to the group.
+"""Other clients on the embedded broker: no record is lost in joins, leaves, crashes and broken connections.
 
-Each client is a separate process (foreign_clients.py), which can be killed.
+Each client is a separate process (foreign_clients.py), which the tests may kill.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.clients
 PROGRAM = Path(__file__).with_name("foreign_clients.py")
 PARTITIONS = 6
 SESSION_MS = 2000
-PATIENCE = 40.0  # The longest time for any single step, in seconds.
+PATIENCE = 40.0  # The longest time for a single step of a test, in seconds.
 
 
 def command(client: str, role: str, *arguments: object) -> list[str]:
@@ -36,7 +36,7 @@ def command(client: str, role: str, *arguments: object) -> list[str]:
 
 
 def ask(client: str, role: str, *arguments: object) -> dict[str, Any]:
-    """Run one of the programs to its end, and return its last line."""
+    """Run one of the programs to its end, and return its last line of output."""
     done = subprocess.run(
         command(client, role, *arguments),
         capture_output=True,
@@ -78,7 +78,7 @@ class ForeignMember:
             sink(line)
 
     def listen(self) -> None:
-        """Process the output received so far."""
+        """Process the output that has been received."""
         while True:
             try:
                 event = json.loads(self._said.get_nowait())
@@ -107,7 +107,7 @@ def member(client: str, *arguments: object) -> Iterator[ForeignMember]:
 
 
 def wait(condition: str, members: list[ForeignMember], done: Any) -> None:
-    """Process the members' output until `done()`, at most for PATIENCE."""
+    """Process the members' output until `done()` returns True, at most for PATIENCE."""
     end = time.monotonic() + PATIENCE
     while True:
         for member_ in members:
@@ -177,7 +177,7 @@ def test_a_group_reads_every_record_when_members_join_and_leave(
             lost.process.kill()
         else:
             lost.close()
-        # Commits during a rebalance may fail like this.
+        # A commit during a rebalance may fail with these errors.
         embedded.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", 3)
         produce(7000, 3000)
         wait("two members own all again", remaining, lambda: evenly(remaining))
@@ -262,6 +262,6 @@ def test_compressed_batches_are_stored_unchanged(
     stored = topic.partitions[0].log.read(0, 1 << 30, at_least_one=True)
     codecs = {batch.compression for chunk in stored for batch in batches(chunk)}
     assert codec in codecs
-    assert codecs <= {codec, "none"}  # kafka-python does not compress a batch that would grow.
+    assert codecs <= {codec, "none"}  # kafka-python does not compress a batch if it would become larger.
     with member(client, embedded.bootstrap, "packed", "unpackers", "range", SESSION_MS) as reader:
         wait("all records", [reader], lambda: numbers([reader]) == set(range(500)))

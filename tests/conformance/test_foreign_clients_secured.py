@@ -207,7 +207,7 @@ def test_go_clients_write_and_read(place: str, files: Certificates, library: str
 def test_a_group_of_all_clients_misses_no_record_while_sessions_expire(
     files: Certificates, tmp_path: Path
 ) -> None:
-    """Log in with seven clients by three mechanisms; other tests cover session renewal."""
+    """Authenticate seven clients by three mechanisms. Other tests cover re-authentication."""
     for client in ("confluent_kafka", "kafka", "aiokafka"):
         pytest.importorskip(client)
     session_ms = 6_000
@@ -246,7 +246,7 @@ def copied(lines: list[str]) -> dict[str, list[str]]:
     ids=["sasl", "mtls"],
 )
 def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The address of a broker, and the options that its command prints for each client."""
+    """A broker's address, and the options that `kproto broker` prints for each client."""
     protocol, words = request.param
     with running_broker(
         tmp_path_factory.mktemp("made"), *words, protocol=protocol, password=PASSWORD

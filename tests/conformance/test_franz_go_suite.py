@@ -1,8 +1,8 @@
-"""franz-go's own tests of its client, run against the embedded broker.
+"""Run franz-go's own tests of its client against the embedded broker.
 
-A real Kafka 4.3.1 passes them all. They read and write through groups with changing members, and exactly once
-through transactions, while other tests create and delete topics and stop partitions. `KPROTO_SEED` draws half
-of them, with fewer records; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
+A real Kafka 4.3.1 passes all these tests. They read and write through groups with changing members, and
+exactly once through transactions. At the same time other tests create and delete topics and stop partitions.
+`KPROTO_SEED` draws half of the tests, with fewer records. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tests.conformance.client_scenarios import SEED
 
 pytestmark = pytest.mark.originals
 
-# Tests of features that `help(kproto.broker)` lists as missing. Subtests with 848 in their name skip
-# themselves.
+# Tests of features that `help(kproto.broker)` lists as missing. Subtests with 848 in their name are skipped
+# by franz-go itself.
 LACKS: Final = {
     "TestConsumeRegex": "there is no __consumer_offsets to be skipped",
     "TestConsumeRegexShareSkipsInternal": "share groups",
@@ -34,7 +34,7 @@ LACKS: Final = {
     "TestShareGroupOffsetsAdmin": "share groups",
     "Test848RegexBrokerResolves": "KIP-848",
 }
-TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # The test skips itself on Kafka 4, too.
+TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # franz-go skips this test on Kafka 4, too.
 # Every assignor, with and without static members, at least once and exactly once.
 ALWAYS: Final = frozenset({"TestGroupETL", "TestTxnEtl"})
 
@@ -90,7 +90,7 @@ def test_franz_gos_own_tests_pass_on_the_embedded_broker() -> None:
 
 
 def _complaints(text: str) -> str:
-    """Return the output before each failure or panic; a repeated or lost record is a panic."""
+    """Return the output before each failure or panic. A repeated or lost record causes a panic."""
     lines = text.splitlines()
     ends = [number for number, line in enumerate(lines) if re.match(r" *--- FAIL|panic:", line)]
     return "\n".join(line for end in ends for line in lines[max(0, end - 10) : end + 1])

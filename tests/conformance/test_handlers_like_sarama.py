@@ -1,4 +1,6 @@
-"""Handlers that fail, mark and reset: sarama and `ConsumerGroup` read, raise and report the same."""
+"""Handlers that fail, mark and reset: sarama and `ConsumerGroup` read the same records and report the same
+errors.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Kafka's generated classes check our bytes: every message, in every version, in both directions.
+"""Kafka's generated classes check kproto's bytes of every message, in every version and both directions.
 
-Our encoding of a message that Hypothesis draws equals Kafka's encoding of its JSON form, and Kafka's reading
-of our bytes equals our JSON. The same holds for messages that Kafka draws. Of broken bytes, Kafka rejects the
-same as we do, or reads the same values.
+kproto's encoding of a message that Hypothesis draws equals Kafka's encoding of its JSON form, and Kafka
+decodes kproto's bytes to the same JSON. The same holds for messages that Kafka draws. Kafka either rejects
+broken bytes, as kproto does, or decodes the same values.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ MOST_USED = (
 
 @dataclass(frozen=True)
 class Effort:
-    """The number of examples per version, and of values that replace each byte of a sample.
+    """The number of examples per version, and of values that replace each byte of an example.
 
-    Hypothesis draws `most_used` examples of a frequent message and `less_used` of any other; Kafka draws
-    `kafkas` of each.
+    Hypothesis draws `most_used` examples of a frequent message and `less_used` of any other message. Kafka
+    draws `kafkas` examples of each message.
     """
 
     most_used: int
@@ -77,7 +77,7 @@ def judge(bridge: Bridge, name: str, version: int, count: int) -> None:
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
     @given(from_message(cls, version, unknown_tags=True))
     def check(message: Message) -> None:
-        # Kafka prints Infinity, but cannot read it.
+        # Kafka prints Infinity in JSON, but cannot read it.
         assume("Infinity" not in json.dumps(to_json(message, version)))
         kafka_agrees(bridge, message, version)
 
@@ -108,7 +108,7 @@ SEED = random.randrange(2**31) if PROFILE == "soak" else 0
 
 def reads_what_kafka_draws(bridge: Bridge, cls: type[Message], version: int, count: int, first: int) -> None:
     """The invariant: Kafka's bytes decode to Kafka's JSON, and encode to the same bytes again."""
-    for seed in range(first, first + count, 100):  # One response has up to a hundred of these.
+    for seed in range(first, first + count, 100):  # One response of the bridge has up to a hundred messages.
         for drawn, data, form in bridge.draw(cls.__name__, version, min(100, count), seed):
             where = f"v{version}, seed {seed}: {drawn.hex()}"
             message = cls.decode(drawn, version)
@@ -140,8 +140,9 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
     kafka_agrees(bridge, message, 0)
 
 
-# Mutants: declarations with one mistake must differ from Kafka's. A declaration that allows too little, for
-# example not null, draws only what Kafka accepts; tests/messages/behaviour/test_against_kafka.py finds those.
+# Mutants: the test must fail for declarations with one mistake. It cannot detect a declaration that allows
+# too little, for example not null, since only accepted values are drawn.
+# tests/messages/behaviour/test_against_kafka.py detects these.
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_kafka_detects_one_mistake(bridge: Bridge, mutant: type[Message]) -> Non
         version, message = drawn
         try:
             kafka_agrees(bridge, message, version)
-        except EncodeError as refused:  # Kafka's JSON does not fit our declaration.
+        except EncodeError as refused:  # Kafka's JSON does not match kproto's declaration.
             raise AssertionError from refused
 
     with pytest.raises((AssertionError, Refused)):
@@ -186,7 +187,7 @@ def test_messages_that_kafka_draws_reveal_one_mistake(
             reads_what_kafka_draws(bridge, mutant, version, 5, 0)
 
 
-# Kafka and kproto reject the same bytes.
+# Both Kafka and kproto reject the bytes.
 
 
 def read_or_none(cls: type[Message], data: bytes, version: int) -> Any:
@@ -197,7 +198,7 @@ def read_or_none(cls: type[Message], data: bytes, version: int) -> Any:
 
 
 def in_order(form: Any) -> Any:
-    """Sort unknown tags as we do: Kafka keeps their order, we keep the last one of each tag."""
+    """Sort unknown tags and keep the last of each, as kproto does. Kafka keeps all in their order."""
     if isinstance(form, list):
         return [in_order(item) for item in form]
     if not isinstance(form, dict):
@@ -210,10 +211,10 @@ def in_order(form: Any) -> Any:
 
 
 def we_are_stricter(cls: type[Message], version: int, data: bytes, theirs: Any) -> bool:
-    """Return whether we reject bytes on purpose that Kafka reads.
+    """Return whether kproto rejects the bytes on purpose, although Kafka reads them.
 
-    We reject text that is not UTF-8, which Kafka replaces, and a known tagged field whose size does not fit
-    its value, which Kafka ignores.
+    kproto rejects text that is not UTF-8, in which Kafka replaces characters. It also rejects a known tagged
+    field whose size does not fit its value, which Kafka ignores.
     """
     with pytest.raises(DecodeError) as refused:
         cls.decode(data, version)

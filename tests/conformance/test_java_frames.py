@@ -1,4 +1,4 @@
-"""Kafka checks the bytes around and inside of messages: headers, tags and the consumer protocol."""
+"""Kafka checks kproto's bytes around and inside messages: headers, tags and the consumer protocol."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_kafkas_network_layer_parses_our_requests(
         }
 
 
-# Tags that the message has in another version.
+# Tags of fields that the message has in another version.
 
 
 def foreign_tags(struct: Any, version: int) -> list[int]:
@@ -57,7 +57,7 @@ def foreign_tags(struct: Any, version: int) -> list[int]:
 
 
 def with_tag(message: Message, struct: Any, tag: int, version: int) -> bytes:
-    """Return the bytes of `message` with this tag in `struct`, which `encode` would reject."""
+    """Return the bytes of `message` with a tag in `struct` that `encode` itself rejects."""
     before = struct.__unknown_tags__
     written = []
     for placeholder in (97, 98):
@@ -96,7 +96,7 @@ def test_there_are_tags_of_other_versions() -> None:
     assert len(FOREIGN) > 10
 
 
-# Unknown numbers: error codes, flags, types.
+# Values that Kafka does not know: error codes, flags, types.
 
 
 @pytest.mark.parametrize("name", index.names())
@@ -111,7 +111,7 @@ def test_kafka_and_we_keep_unknown_numbers(bridge: Bridge, name: str) -> None:
             kafka_agrees(bridge, message, version)
 
 
-# The metadata of JoinGroup and the assignment of SyncGroup.
+# The consumer protocol: the metadata of JoinGroup and the assignment of SyncGroup.
 
 names = st.text("ab\u00e9", min_size=1, max_size=4)
 partitions = st.lists(st.builds(TopicPartition, names, st.integers(0, 2**31 - 1)), max_size=6, unique=True)
@@ -139,7 +139,7 @@ def test_a_subscription_round_trips_through_kafka(
 def test_kafka_reads_an_assignment_as_we_do(
     bridge: Bridge, assigned: list[TopicPartition], user_data: bytes | None, version: int
 ) -> None:
-    """Kafka writes the topics in the order of a hash map; only the order may differ."""
+    """Kafka writes the topics in the order of a hash map, so only the order may differ."""
     data = Assignment(partitions=tuple(assigned), user_data=user_data).encode(version)
     theirs = bridge.assignment(data, version)
     assert len(theirs) == len(data)
@@ -174,7 +174,7 @@ def control_record(data: bytes) -> tuple[int, bytes]:
 @pytest.mark.parametrize(("name", "kind"), CONTROL.items())
 @given(data=st.data())
 def test_control_records_of_kafka_are_read(bridge: Bridge, name: str, kind: int, data: st.DataObject) -> None:
-    """Kafka's raft layer always writes version 0, whatever the first field of the record is."""
+    """Kafka's raft layer always writes version 0, whatever the record's version field is."""
     message: Any = data.draw(from_message(index.message_class(name), 0))
     batch = bridge.control_batch(name, 0, to_json(message, 0))
     assert control_record(batch) == (kind, message.encode(0))
@@ -191,7 +191,7 @@ def test_transaction_markers_of_kafka_are_read(bridge: Bridge, kind: str, number
 
 @pytest.mark.parametrize("api_key", sorted(index.API_NAMES))
 def test_a_client_is_throttled_by_the_same_responses_as_javas(bridge: Bridge, api_key: int) -> None:
-    """KIP-219; versions that Kafka 4 no longer has are skipped."""
+    """Clients pause for the throttle time (KIP-219). Versions that Kafka 4 removed are skipped."""
     judged = 0
     for version in every_version(index.request_class(api_key)):
         try:

@@ -1,4 +1,4 @@
-"""subscribePattern has Java's meaning: java.util.regex.Pattern checks it."""
+"""Patterns of subscribePattern match the same names as java.util.regex.Pattern."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = _words(
     "flights flights-1 flights.eu Flights FLIGHTS f a aa ab ba abc a1 a-1 a_b 1 12 123 0 . .. - _ a.b A aB "
     "x0 q z zz aaa aab orders orders-2024 orders.v2 ORDERS-2 i I s S k K A-Z b d"
 )
-# Patterns of Spark's users, and corner cases of the grammar; the last one is empty.
+# Patterns from Spark's users, and corner cases of the grammar. The last pattern is empty.
 PATTERNS = (Path(__file__).parent / "java_patterns.txt").read_text().split("\n")
 
 ATOMS = _words(
@@ -61,7 +61,7 @@ def we_say(pattern: str) -> str:
 
 
 def is_left_out(pattern: str) -> bool:
-    """Return whether we reject the pattern for a reason in `NOT_HERE`."""
+    """Return whether kproto rejects the pattern for a reason in `NOT_HERE`."""
     try:
         matcher(pattern)
     except ConfigError as error:
@@ -69,15 +69,15 @@ def is_left_out(pattern: str) -> bool:
     return False
 
 
-# Java reads these; we reject them with a message.
+# Patterns that Java accepts and kproto rejects with a message.
 NOT_HERE = {
     r".*(?<=a|bb)",  # A look-behind of variable length.
     r"\N{LATIN SMALL LETTER A}",
-    r"\p{IsGreek}*a",  # Scripts whose letters no topic name contains.
-    r"{2}",  # A repetition of nothing, or of a repetition, which Java does not document.
+    r"\p{IsGreek}*a",  # Unicode scripts whose letters no topic name contains.
+    r"{2}",  # A quantifier without an operand, or after another quantifier. Java does not document these.
     r"a{2}{2}",
     r"[a&&&b]",
-    r"\1(a)",  # A reference to a later group.
+    r"\1(a)",  # A backreference to a later group.
 }
 
 

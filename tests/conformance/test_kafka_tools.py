@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, and with them its Java clients, on the embedded broker."""
+"""Kafka's command-line tools, and therefore its Java clients, on the embedded broker."""
 
 from __future__ import annotations
 

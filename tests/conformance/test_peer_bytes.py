@@ -1,9 +1,9 @@
-"""The codecs of two other clients check our bytes: kio (Rust) and kafka-python, both made from Kafka's
-definitions.
+"""The codecs of two other clients check kproto's bytes: kio (Rust) and kafka-python, both generated from
+Kafka's definitions.
 
-They read our bytes with the same values under the same names, and write the same bytes again. `DEFECTS` lists
-their known errors; messages are narrowed to avoid them. Each entry is tested, too, so that it is removed when
-the peer is fixed.
+Both read kproto's bytes to the same values under the same names, and write the same bytes again. `DEFECTS`
+lists their known errors. Messages are narrowed to avoid these errors. A test checks each entry, so that it is
+removed when the client is fixed.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ pytestmark = pytest.mark.clients
 
 EXAMPLES = {"quick": 2, "ci": 6, "soak": 200}[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# Decodes a message and encodes it again; returns the peer's object and its bytes.
+# The type of a function that decodes a message and encodes it again. It returns the peer's object and its
+# bytes.
 Codec = Callable[[bytes], tuple[Any, bytes]]
 
 
 class Peer(Protocol):
     package: str
-    pairs: int  # The least number of pairs of a message and a version that are checked.
+    pairs: int  # The minimum number of (message, version) pairs that the test has to check.
 
     def codec(self, name: str, version: int) -> Codec | None:
-        """Return None if the peer does not have this message or version."""
+        """Return the peer's codec, or None if the peer does not have this message or version."""
 
 
 class Kio:
-    """All messages except the records of groups, with one class per message and version."""
+    """kio: all messages except the records of groups, with one class per message and version."""
 
     package = "kio"
     pairs = 620
@@ -85,7 +86,7 @@ def _kio_paths() -> dict[tuple[str, int], str]:
 
 
 class KafkaPython:
-    """The APIs that clients use, and the consumer protocol, with one class per message."""
+    """kafka-python: the APIs that clients use, and the consumer protocol, with one class per message."""
 
     package = "kafka"
     pairs = 480
@@ -97,7 +98,7 @@ class KafkaPython:
 
         def api(data: bytes) -> tuple[Any, bytes]:
             message = peer.decode(data, version=version)
-            message._header = None  # A decoded message lacks the header that encode needs.
+            message._header = None  # A decoded message has no header, which its encode needs.
             return message, bytes(message.encode(version=version))
 
         def body(data: bytes) -> tuple[Any, bytes]:
@@ -127,19 +128,21 @@ def peer(request: pytest.FixtureRequest) -> Peer:
     return chosen
 
 
-# Known errors of the peers.
+# The known errors of the peers.
 
 
 @dataclass(frozen=True)
 class Defect:
-    """A known error: `narrow` changes a struct to what the peer supports; `example` is still wrong."""
+    """A known error. `narrow` limits a struct to what the peer supports. The peer fails on `example`."""
 
     package: str
     description: str
-    narrow: Callable[[Any, str], None]  # For any struct within the message of this name.
+    # The name of the message. `narrow` is called for any struct within it.
+    narrow: Callable[[Any, str], None]
     example: Message
     version: int
-    shown: str  # The error that the peer raises; empty if it reads the example and writes other bytes.
+    # The error that the peer raises. It is empty if the peer reads the example but writes other bytes.
+    shown: str
 
 
 def drop_unknown_tags(struct: Struct, _: str) -> None:
@@ -231,7 +234,7 @@ def test_a_known_defect_of_a_peer_still_exists(defect: Defect) -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.description}")
 def test_narrowing_removes_only_the_defect(defect: Defect) -> None:
-    """The example changes by its own narrowing, and by no other one."""
+    """Only the entry's own `narrow` changes its example."""
     version = defect.version
     data = defect.example.encode(version)
     for checked in DEFECTS:
@@ -245,7 +248,7 @@ def test_narrowing_removes_only_the_defect(defect: Defect) -> None:
 
 
 def judge(peer: Peer, message: Message, version: int) -> None:
-    """The invariant: the peer reads the same values from our bytes, and writes the same bytes."""
+    """The invariant: the peer reads the same values from kproto's bytes, and writes the same bytes."""
     codec = peer.codec(type(message).__name__, version)
     assert codec is not None
     data = message.encode(version)
@@ -255,7 +258,7 @@ def judge(peer: Peer, message: Message, version: int) -> None:
 
 
 def same_values(ours: Any, theirs: Any, version: int) -> None:
-    """Compare fields that both have: kio renames some whose type implies the unit."""
+    """Compare the common fields. kio renames some whose type implies the unit."""
     for f in type(ours).__fields__:
         if version in f.versions and hasattr(theirs, f.name):
             mine, yours = getattr(ours, f.name), getattr(theirs, f.name)
@@ -269,7 +272,8 @@ def same_values(ours: Any, theirs: Any, version: int) -> None:
 
 def same_value(f: Field, mine: Any, yours: Any, version: int) -> None:
     if yours is None:
-        assert mine in (None, ZERO_UUID, f.initial()), f.name  # Also a tagged struct that is missing.
+        # This also covers a tagged struct that is missing.
+        assert mine in (None, ZERO_UUID, f.initial()), f.name
     elif isinstance(mine, Struct):
         same_values(mine, yours, version)
     elif isinstance(yours, set):

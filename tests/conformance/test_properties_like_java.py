@@ -1,4 +1,4 @@
-"""JAAS lines and properties are parsed as in Java: by Kafka's JaasContext and java.util.Properties."""
+"""JAAS lines and properties are parsed as Kafka's JaasContext and java.util.Properties parse them."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def drawn(seed: int, count: int) -> list[tuple[str, str]]:
     for _ in range(count):
         some = "".join(random.choices(JAAS, k=random.randint(0, 7)))
         texts.append(("jaas", some if random.random() < 0.1 else f"{MODULE} required {some};"))
-        # A last line that continues is ignored or a property without a name, depending on Java 17's
-        # read-ahead.
+        # If the last line ends with a continuation, Java 17's read-ahead decides whether the line is ignored
+        # or is a property without a name.
         texts.append(("properties", "".join(random.choices(PROPERTIES, k=random.randint(0, 12))) + "\nz=1"))
     return texts
 

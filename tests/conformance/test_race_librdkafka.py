@@ -1,19 +1,19 @@
-"""The race of document 000: librdkafka, on its mock cluster, ends each random schedule as its model does.
+"""The race of document 000: on its mock cluster, librdkafka has the model's result for each random schedule.
 
-A schedule says when the document's program acts: it subscribes once or in each request, and in each request
-assigns, seeks and polls; between requests it sleeps. The test compares what each request saw: the assignment
-after its polls, its first message, and the result of seek.
+A schedule has the times of the document's program. The program subscribes once or in each request. In each
+request it assigns, seeks and polls, and between requests it sleeps. The test compares the results of each
+request: the assignment after its polls, its first message, and the result of seek.
 
-Only schedules without ties are drawn: the model gives the same result with joins 300 ms earlier or later, and
-with a slow network. A seek immediately after an assign is a tie, because it meets the old fetcher (_STATE) or
-the new one. So there is a gap between them.
+Only schedules without ties are drawn. Without a tie, the model's result does not change with joins 300 ms
+earlier or later, or with a slow network. A seek immediately after an assign is a tie, because it meets the
+old fetcher (_STATE) or the new one. Schedules therefore have a gap between assign and seek.
 
 A run with another result is repeated if its sleeps and polls took longer than planned. It is then repeated
-once more with few others in parallel, because librdkafka's own threads may have waited for a CPU.
+once more with few parallel runs, because librdkafka's own threads may have waited for a CPU.
 
-The mock cluster ends a group's first join after 3 s, and a member's next one 1 s before its session expires
-(rdkafka_mock_cgrp.c). `KPROTO_RACES=200` sets the number of schedules (tox -e soak), `KPROTO_SEED` the first
-one.
+The mock cluster completes a group's first join after 3 s. It completes a member's next join 1 s before the
+member's session expires (rdkafka_mock_cgrp.c). `KPROTO_RACES=200` sets the number of schedules (tox -e soak).
+`KPROTO_SEED` sets the first one.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
 FIRST_JOIN_MS = 3_000
 MARGIN_MS = 300
-FETCH_WAIT_MS = 50  # An open fetch delays the next one; its duration is a tie, too.
-SETTLES_MS = 500  # From the start of a client to its first request, while it connects.
+FETCH_WAIT_MS = 50  # An open fetch delays the next one. A step within this time is a tie, too.
+SETTLES_MS = 500  # The time from the start of a client to its first request, in which the client connects.
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule; all values but `polls` are milliseconds."""
+    """A schedule. All values except `polls` are milliseconds."""
 
     inside: bool
     session: int
-    pauses: tuple[int, ...]  # Before each request.
-    naps: tuple[int, ...]  # In each request, between subscribe and assign.
+    pauses: tuple[int, ...]  # The waits before each request.
+    naps: tuple[int, ...]  # The wait between subscribe and assign in each request.
     gap: int  # Between assign and seek.
     polls: int
     timeout: int
@@ -66,7 +66,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Request:
-    """The result of a request: offset assigned for partition 0, first message's offset, result of seek."""
+    """The results of a request: offset assigned for partition 0, first message's offset, seek's error."""
 
     assigned: int | None
     first: int | None
@@ -96,14 +96,15 @@ def schedules(seed: int) -> Iterator[tuple[Schedule, list[Request]]]:
             yield schedule, expected
 
 
-# ---- the model, in a world whose coordinator has the delays of the mock cluster
+# ---- the model, on a simulated cluster whose coordinator has the delays of the mock cluster
 
 
 def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Request]:
-    """Return the results of the requests; none for a schedule that leaves a second, dead member in the group.
+    """Return the results of the requests. Return no results for a schedule that leaves a second, dead member
+    in the group.
 
-    A subscribe during the first join does so if JoinGroup assigns the id: how long a coordinator waits for
-    the dead member differs.
+    A subscribe during the first join leaves a dead member if JoinGroup assigns the id. The time for which a
+    coordinator waits for this member differs.
     """
     # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED, which the mock cluster never returns.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})
@@ -209,7 +210,7 @@ def run_librdkafka(schedule: Schedule, bootstrap: str, group: str) -> tuple[list
     for number, (pause, nap) in enumerate(zip(schedule.pauses, schedule.naps, strict=True)):
         wait(pause)
         if schedule.inside or number == 0:
-            # With callbacks, which leave the response to the binding, as in Go.
+            # The callbacks call no assign, so that the binding answers, as in Go.
             app.subscribe(["test"], on_assign=lambda *_: None, on_revoke=lambda *_: None)
         wait(nap)
         app.assign([Place("test", 0, WANTED)])
@@ -235,14 +236,14 @@ def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
     groups = count()
 
     def run_with_retries(case: tuple[Schedule, list[Request]]) -> list[Request] | None:
-        """Return librdkafka's results; None if no run kept to the schedule."""
+        """Return librdkafka's results, or None if no run kept to the schedule."""
         for _ in range(TRIES):
             theirs, in_time = run_librdkafka(case[0], mock_cluster, f"g{next(groups)}")
             if in_time or theirs == case[1]:
                 return theirs
         return None
 
-    # Draw all schedules first, because drawing would disturb running schedules.
+    # All schedules are drawn first, because drawing would delay running schedules.
     drawn = list(islice(schedules(SEED), RACES))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(pool.map(run_with_retries, drawn))

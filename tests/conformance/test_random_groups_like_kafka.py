@@ -1,7 +1,8 @@
-"""Long random sequences of requests of two members of one group: a real Kafka and our broker respond alike.
+"""Long random request sequences of two members of a group: a real Kafka and the embedded broker respond
+alike.
 
-The members take turns with requests that may be invalid, in any version; what waits must wait on both
-brokers. The leader and the list of members are not compared: Kafka chooses them from a hash map.
+The members take turns with requests that may be invalid, in any version. A request that waits must wait on
+both brokers. The leader and the list of members are not compared, because Kafka chooses them from a hash map.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from tests.conformance.raw_requests import FOREVER, Actor, BrokerScene, ScriptRu
 
 TALKS: Final = 120 if RUN_ALL else 6
 LINES: Final = 30
-# The time after which a request counts as waiting; Kafka gets a longer timeout if ours has answered.
+# The time after which a request counts as waiting. Kafka gets more time if the embedded broker has answered.
 SOON: Final = 0.3
 NOT_COMPARED: Final = ("leader=", "members=", "skip=")
 
-# The requests, their weights and versions.
+# Request -> its weight in the draw, and its versions.
 VERBS: Final = (
     ("join", 6, (2, 9)), ("sync", 5, (0, 5)), ("heartbeat", 3, (0, 4)), ("leave", 2, (0, 5)),
     ("commit", 3, (2, 9)), ("fetch", 2, (1, 9)), ("delete-offsets", 1, (0, 0)), ("describe", 2, (0, 6)),
@@ -47,7 +48,8 @@ def drawn(dice: Random, actor: Actor, runner: ScriptRunner) -> tuple[str, dict[s
     """Draw the member's next request."""
     verb, _, (low, high) = dice.choices(VERBS, [often for _, often, _ in VERBS])[0]
     if verb == "leave" and any(actor.member_id and actor.generation < 0 for actor in runner.actors.values()):
-        # If a member id is given back before it joined, Kafka starts a rebalance and our broker does not.
+        # No member leaves that has an id but has not joined: Kafka starts a rebalance, the embedded broker
+        # does not.
         verb, low, high = "heartbeat", 0, 4
     version = dice.randint(low, high)
     options = {"v": str(version)}
@@ -84,7 +86,7 @@ def comparable(verb: str, response: Seen) -> Seen:
 
 
 class Conversation:
-    """The same sequence of requests to two brokers."""
+    """One sequence of requests, sent to two brokers."""
 
     def __init__(self, ours: ScriptRunner, kafka: ScriptRunner, seed: str) -> None:
         self.runners = ours, kafka
@@ -114,7 +116,7 @@ class Conversation:
                 runner.stack.close()
 
     def send(self, name: str, verb: str, options: dict[str, str]) -> bool:
-        """Send a request to both; return whether the responses differ."""
+        """Send a request to both brokers; return whether the responses differ."""
         actors = [runner.actor(name) for runner in self.runners]
         if "generation" in options and int(options["generation"]) > 0:
             options = {**options, "generation": str(actors[0].generation + 1)}
@@ -126,9 +128,9 @@ class Conversation:
             if not responses or ours_waits:
                 patience = SOON if verb != "answered" else SOON / 10
             if verb in ("join", "sync") and actor.waits_for:
-                return False  # One request at a time.
+                return False  # A member has one request in flight at a time.
             responses.append(comparable(request, runner.act(actor, verb, options, patience)))
-        # Our broker may be slower than Kafka, but has to respond.
+        # The embedded broker may be slower than Kafka, but has to respond.
         if responses[0] == ("waits",) != responses[1]:
             responses[0] = comparable(request, self.runners[0].act(actors[0], "answered", {}, FOREVER))
         words = " ".join(f"{key}={value}" for key, value in options.items())

@@ -1,8 +1,8 @@
-"""Long random sequences of requests of two producers with one transactional id: Kafka and our broker respond
-alike.
+"""Long random request sequences of two producers with one transactional id: Kafka and the embedded broker
+respond alike.
 
-The producers take turns. Each may use an old epoch, from an ended transaction or from before the other one
-initialized.
+The producers take turns. Each may use an old epoch: that of an ended transaction, or the one before the other
+producer initialized.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ pytestmark = pytest.mark.kafka
 TALKS: Final = 60 if RUN_ALL else 4
 LINES: Final = 25
 PATIENCE: Final = 15.0
-# Kafka's answers while it writes markers or elects a leader; our broker has finished by then.
+# Kafka's temporary errors while it writes markers or elects a leader. The embedded broker does not return
+# them.
 BUSY: Final = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -176,7 +177,7 @@ class Side:
         return codes, self.label(got)
 
     def state(self) -> Any:
-        """Return the state of the coordinator and the logs after all markers were written."""
+        """Return the state of the coordinator and of the logs after all markers have been written."""
         end = time.monotonic() + PATIENCE
         while True:
             describe = DescribeTransactionsRequest(transactional_ids=[self.name])

@@ -1,4 +1,4 @@
-"""Scripts of raw requests on our coordinator, the embedded broker and a real Kafka."""
+"""Scripts of raw requests on kproto's coordinator, the embedded broker and a real Kafka."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ BROKERS = {
     },
 }
 
-# A script with waits may fail on a slow machine, whose sessions expire too early: it is tried again.
+# The number of tries of a script with waits. On a slow machine a session may expire too early.
 TRIES = 3
 
 every_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.title)
 
 
 class RealBrokers:
-    """Real Kafkas by the name of their settings, started when a script needs one."""
+    """Real Kafkas by the name of their settings. Each is started when a script first needs it."""
 
     def __init__(self, usual: judges.RealKafka, stack: contextlib.ExitStack) -> None:
         self._stack = stack
@@ -93,7 +93,7 @@ def test_kafka_and_the_embedded_broker_answer_as_in_the_script(
 
 
 def run_with_retries(script: Script, run: Callable[[], list[Seen]]) -> list[Seen]:
-    """Run a script; one with waits runs again after a failure, as a session may have expired too early."""
+    """Run a script. After a failure, a script with waits runs again: a session may have expired."""
     for _ in range(TRIES - 1 if any(line.verb == "wait" for line in script.lines) else 0):
         with contextlib.suppress(AssertionError):
             return run()
@@ -116,7 +116,7 @@ def like_kafka(script: Script, scene: BrokerScene, kafka: list[Seen]) -> list[Se
 
 
 def test_a_wrong_response_fails_the_script() -> None:
-    """The comparison of scripts can fail: a wrong response does not fit."""
+    """The comparison detects a wrong response."""
     (script,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
     ((line, response),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(script)
     assert response == ("UNKNOWN_MEMBER_ID",)

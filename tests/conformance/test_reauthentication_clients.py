@@ -1,7 +1,8 @@
-"""Expiring sessions (KIP-368) over TLS on our broker: each client re-authenticates by each mechanism.
+"""Expiring sessions (KIP-368) over TLS: each client re-authenticates by each mechanism on the embedded
+broker.
 
-test_reauthentication_like_kafka compares with a real broker. Here the embedded broker reports
-re-authentications.
+In this module the embedded broker reports the re-authentications. test_reauthentication_like_kafka compares
+with a real broker.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tests.conformance.secured_clients import ALL, SecuredMember, members, order
 pytest.importorskip("trustme")
 pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-# Opens a new connection after the broker closes the old one, see test_reauthentication_like_kafka.
+# A client that opens a new connection after the broker closes the old one, see
+# test_reauthentication_like_kafka.
 NEVER = {"aiokafka"}
 MODULES = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 LOGIN = ("alice", "alice-secret")
@@ -29,7 +31,7 @@ SESSION_MS = 3_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result by mechanism: re-authenticated sessions, new connections, and the records read by each
+    """The results by mechanism: re-authenticated sessions, new connections, and the records read by each
     member.
 
     `written` lists the values written after the re-authentications.

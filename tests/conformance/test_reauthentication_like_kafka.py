@@ -1,6 +1,6 @@
-"""Re-authentication of expiring sessions (KIP-368): each client on a real Kafka and on our broker.
+"""Re-authentication of expiring sessions (KIP-368): each client on a real Kafka and on the embedded broker.
 
-A proxy counts the handshakes of each connection, and therefore the listener has no TLS.
+A proxy counts the handshakes of each connection. The listener has no TLS, so that the proxy can read them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.conformance.secured_clients import ALL, one_of_each
 
 secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = pytest.mark.java
-# It does not implement KIP-368: the broker closes its connections, and it opens new ones.
+# A client that does not implement KIP-368. The broker closes its connections, and the client opens new ones.
 NEVER = {"aiokafka"}
 
 
@@ -53,7 +53,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @contextmanager
 def recording_proxy(place: str, exchanges: list[Exchange]) -> Generator[str]:
-    """Run a proxy in a thread that records all exchanges; yield its HOST:PORT."""
+    """Run a proxy in a thread that records all requests and responses; yield its HOST:PORT."""
     loop, began = asyncio.new_event_loop(), threading.Event()
     ended, bootstrap = asyncio.Event(), ""
 
@@ -114,7 +114,7 @@ def test_the_same_clients_reauthenticate_on_both_brokers(place: str, tmp_path: P
 
 
 def by_token(client: Socket, seconds: float) -> Any:
-    """Authenticate with a token of this lifetime; return the last response."""
+    """Authenticate with a token of this lifetime, and return the last response."""
     token = unsecured_token("alice", secured.now_ms(), int(seconds * 1000))
     answer = client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
     if answer.error_code:

@@ -1,7 +1,7 @@
-"""Kafka's MemoryRecords, and the builders and readers of two Python clients, check our record batches.
+"""Kafka's MemoryRecords, and the builders and readers of two Python clients, check kproto's record batches.
 
-For every codec and magic, both sides read what the other one writes. Uncompressed batches have the same
-bytes.
+For every codec and magic (format version), each side reads the batches of the other. Uncompressed batches
+have the same bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size
 
 @st.composite
 def some(draw: st.DrawFn, magic: int) -> list[Record]:
-    """Records as a client sends them: numbered from 0, each with some content."""
+    """Records as a client sends them: numbered from 0, each with a key, a value or headers."""
     records = []
     for at in range(draw(st.integers(1, 6))):
         key, value = draw(CONTENT), draw(CONTENT)
@@ -63,7 +63,7 @@ def client(request: pytest.FixtureRequest) -> Client:
 
 
 class Client:
-    """The builders and the reader of a client; both packages use the same names."""
+    """The builders and the reader of a client. Both packages use the same names."""
 
     def __init__(self, package: str) -> None:
         def load(module: str, name: str) -> Any:
@@ -95,7 +95,7 @@ class Client:
         return result
 
 
-# These clients reject lz4 with magic 0's wrong checksum; Kafka checks it below.
+# These clients reject lz4 with the wrong checksum of magic 0. A later test checks it with Kafka.
 FORMS = (
     [(2, codec) for codec in CODECS]
     + [(1, codec) for codec in CODECS[:4]]
@@ -134,7 +134,7 @@ def test_our_builder_writes_the_bytes_of_the_clients(client: Client, data: st.Da
         builder.append(record.timestamp, record.key, record.value, record.headers)
     ours = builder.build()
     theirs = client.write(records, 2, "none")
-    outside_the_crc = slice(12, 16)  # The leader epoch: -1 here, 0 in aiokafka.
+    outside_the_crc = slice(12, 16)  # The leader epoch is -1 in kproto and 0 in aiokafka.
     assert ours[: outside_the_crc.start] == theirs[: outside_the_crc.start]
     assert ours[outside_the_crc.stop :] == theirs[outside_the_crc.stop :]
 
@@ -219,7 +219,7 @@ def text(content: bytes | None) -> str | None:
 
 
 def agreed(answer: dict[str, Any]) -> dict[str, Any]:
-    """Drop the texts of errors, and the records before an error."""
+    """Remove the texts of errors, and the records before an error."""
     return answer if answer["valid"] else {"valid": False}
 
 
@@ -249,7 +249,7 @@ def test_kafka_reads_what_we_write(kafka: Kafka, drawn: list[RecordBatch]) -> No
 
 
 def built(batch: RecordBatch) -> bool:
-    """Return whether Kafka's builder writes this batch: its empty batches have no codec or delete horizon."""
+    """Return whether Kafka can build this batch: its empty ones have no codec or delete horizon."""
     return bool(batch.written) or (
         batch.header["compression"] == "none" and "delete_horizon_ms" not in batch.header
     )

@@ -1,10 +1,9 @@
-"""SASL logins that fail or deviate: the same frames to a real Kafka and to our broker give the same
-responses.
+"""SASL logins that fail or deviate: a real Kafka and the embedded broker respond to the same frames alike.
 
-Responses are compared with error code and text. The order of the mechanisms is random in Kafka; salts, nonces
-and lifetimes always differ. Intended differences are left out. Our broker closes the connection on another
-request in the middle of a login. It does not distinguish an unknown user from a wrong password. Extensions,
-and proofs of another length, follow RFC 5802 and always get a response.
+Responses are compared with error code and text. The order of the mechanisms is random in Kafka. Salts, nonces
+and lifetimes always differ. Intended differences are left out. The embedded broker closes the connection if
+another request arrives during a login. It does not distinguish an unknown user from a wrong password. It
+handles extensions, and proofs of another length, as RFC 5802 says, and always responds to them.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def proved(change: Callable[[str], str] = str, user: str = "alice", password: st
 
 
 def bearing(bearer_token: str = "") -> list[Step]:
-    """A login by a token, by default alice's."""
+    """A login with a token, by default a token of alice."""
     return [handshake("OAUTHBEARER"), token(OAuthBearerClient(bearer_token or secured.token()).begin())]
 
 
@@ -200,7 +199,7 @@ def cases_by_name() -> dict[str, list[Step]]:
 
 
 def responses_to(place: str, steps: Sequence[Step]) -> list[object]:
-    """Return the response to each step, until the connection is closed."""
+    """Return the responses to the login's frames, until the connection is closed."""
     host, _, port = place.rpartition(":")
     responses: list[object] = []
     challenge = b""

@@ -1,4 +1,4 @@
-"""Authentication and authorization errors name their cause, on a real Kafka and on our broker."""
+"""Authentication and authorization errors name their cause, on a real Kafka and on the embedded broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our clients on a real Kafka with TLS, SASL and ACLs: each protocol and mechanism."""
+"""kproto's clients on a real Kafka with TLS, SASL and ACLs, by each protocol and mechanism."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def keytool(*words: str) -> None:
 
 @pytest.mark.parametrize("name", ["store.p12", "store.jks"])
 def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> None:
-    """Since Java 9 keytool writes PKCS12 under any name, and Java's clients read both names as JKS."""
+    """Since Java 9 keytool writes PKCS12 to a file of any name. Java's clients read both files as JKS."""
     form = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     x509 = pytest.importorskip("cryptography.x509")
     text = Path(kafka.certificates.client).read_bytes()
@@ -162,11 +162,11 @@ def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> 
         }
     )
     with Cluster(kafka.places["MTLS"], **options) as cluster:
-        assert cluster.topics() == {}  # The certificate's user is authenticated, but has no permissions.
+        assert cluster.topics() == {}  # The user of the certificate is authenticated, but has no permissions.
 
 
 def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
-    """The broker ends each session after 2 s; the clients keep their connections for 6 s."""
+    """The broker ends each session after 2 s. The clients keep their connections for 6 s."""
     place, how = kafka.places["SASL_SSL"], options(kafka, "SASL_SSL", "SCRAM-SHA-256")
     with (
         Producer(place, linger_ms=0, **how) as producer,
@@ -193,7 +193,7 @@ def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
 
 
 def test_a_produce_without_acks_writes_allowed_topics_and_closes_the_connection(kafka: Any) -> None:
-    """tests/broker/apis/test_authorization.py tests the same for the embedded broker."""
+    """tests/broker/apis/test_authorization.py tests the same cases on the embedded broker."""
     place = kafka.places["PLAINTEXT"]
     with Cluster(place, timeout=60) as cluster:
         cluster.create_topics({"may": 1, "may-not": 1})

@@ -1,4 +1,4 @@
-"""kproto reads compacted logs as Spark's own source does: whole logs, bounds in gaps, and streams."""
+"""kproto reads compacted logs as Spark's own source does: whole logs, offset bounds in gaps, and streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOTH = ("kafka", "kproto")
 def compacted() -> Iterator[Kafka]:
     """Two compacted logs, from 60 rounds of few keys with tombstones among them.
 
-    One log has a batch per round, the other one all rounds in a few compressed batches.
+    One log has a batch per round. The other log has all rounds in a few compressed batches.
     """
     with judges.real_kafka({"log.cleaner.backoff.ms": "100"}) as broker:
         kafka = Kafka(broker.bootstrap, TOPIC)
@@ -56,14 +56,14 @@ def write(kafka: Kafka) -> None:
     while any(len(left(kafka, number)) > len(records) // 2 for number in sizes):
         assert time.monotonic() < deadline, "the broker's cleaner does nothing"
         time.sleep(0.1)
-        for number in sizes:  # The active segment is never cleaned; a new one closes the previous one.
+        for number in sizes:  # The active segment is never cleaned. The next write rolls it.
             last = encode_batch([Record(0, HOUR, b"last", b"%d" % number)])
             kafka.cluster.produce(TopicPartition(TOPIC, number), last)
     until_quiet(kafka)
 
 
 def left(kafka: Kafka, number: int) -> list[int]:
-    """Return the offsets that still have a record."""
+    """Return the offsets of the records that the cleaner has kept."""
     partition, at, offsets_ = TopicPartition(TOPIC, number), 0, list[int]()
     end = kafka.cluster.list_offsets({partition: "latest"})[partition].offset or 0
     while at < end:

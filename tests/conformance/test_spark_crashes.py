@@ -1,8 +1,8 @@
 """kill -9 of executors, drivers and their Python processes on a cluster: every row arrives exactly once.
 
-`KPROTO_SPARK_KILLS=50` sets the number of kills (tox -e soak), by default two. `KPROTO_SEED`, which is
+`KPROTO_SPARK_KILLS=50` sets the number of kills (tox -e soak). The default is two. `KPROTO_SEED`, which is
 printed, draws the processes and times. The test can fail: with a planner that returns to startingOffsets
-after each restart, a run of four kills gave 2009 extra rows.
+after each restart, a run of four kills produced 2009 extra rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CrashRun:
         self.process: subprocess.Popen[bytes] | None = None
 
     def write(self) -> None:
-        """Write records whose value is their own offset."""
+        """Write records whose values are their own offsets."""
         for number in range(PARTITIONS):
             for _ in range(self.random.randint(1, 4)):
                 first, count = self.ends[number], self.random.randint(1, 200)
@@ -78,7 +78,7 @@ class CrashRun:
             self.process = driver(self.cluster, HERE / "spark_crash_job.py", *arguments)
 
     def progress(self) -> int:
-        """Return the number of completed batches. Restart the driver if it has ended."""
+        """Return the number of completed batches, after restarting a driver that has ended."""
         self.drive()
         # Batches are counted by their numbers, because Spark keeps only the last hundred of each stream.
         numbers = (self._last(folder) for folder in self.folder.glob("checkpoints/*/commits"))
@@ -144,15 +144,15 @@ def test_every_row_is_there_once_whatever_process_is_killed(
         assert all(row["value"] == str(row["offset"]) for row in table)
         counts = {int(number): n for number, n in json.loads((tmp_path / "counts").read_text()).items()}
         assert counts == dict(enumerate(story.ends))
-        # A sink without transactions writes each row at least once.
+        # The sink without transactions writes each row at least once.
         assert set(copied(kafka, f"{story.topic}-copy")) == every
-        # With transactions, a reader of committed records sees each row once.
+        # With transactions, a reader of committed records reads each row exactly once.
         assert sorted(copied(kafka, f"{story.topic}-once", "read_committed")) == sorted(every)
         assert set((tmp_path / "batches").read_text().splitlines()) == {"right"}
 
 
 def committed(folder: Path) -> list[str]:
-    """Return the valid files of a folder, which Spark's own log in it names."""
+    """Return the valid files of a folder: those that the folder's own Spark log lists."""
     names: dict[str, None] = {}
     log = folder / "_spark_metadata"
     compacted = sorted(log.glob("*.compact"), key=lambda path: int(path.stem))[-1:]

@@ -1,4 +1,4 @@
-"""A Spark program gives the same rows after the word "kafka" is changed to "kproto", and the same metrics.
+"""A Spark program returns the same rows and metrics after the word "kafka" is changed to "kproto".
 
 The program uses every option of docs/reference/spark-options.md that Spark's own source and sink have.
 """

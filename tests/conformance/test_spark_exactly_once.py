@@ -1,4 +1,4 @@
-"""Rows that a task of the sink writes with transactionalIdPrefix, on a real Kafka and without a JVM.
+"""Rows of a sink task with transactionalIdPrefix are written exactly once, on a real Kafka and without a JVM.
 
 `KPROTO_SPARK_KILLS` is the number of kills. `KPROTO_SEED`, which is printed, draws their times.
 """
@@ -71,7 +71,7 @@ def test_a_failed_task_leaves_nothing_and_its_retry_writes_all_rows(place: Place
 
 
 def send(process: Any, number: int) -> None:
-    """Send a signal; the process may have ended meanwhile."""
+    """Send a signal to a process, which may have ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, number)
 
@@ -81,7 +81,7 @@ def test_one_of_two_copies_of_a_task_writes(place: Place) -> None:
 
     def slow() -> Iterator[str]:
         yield "a"
-        run(writer, 0, 0, "ab")  # A speculative copy, which finishes first.
+        run(writer, 0, 0, "ab")  # A speculative copy of the task, which finishes first.
         yield "b"
 
     with pytest.raises(KprotoError):
@@ -116,14 +116,15 @@ def test_every_row_is_seen_once_when_tasks_are_killed_or_stopped(place: Place) -
         began, process = time.monotonic(), start()
         process.join(random.uniform(0, 1.5 * took) if random.random() < 0.7 else None)
         if process.is_alive() and random.random() < 0.3:
-            send(process, signal.SIGSTOP)  # It resumes as a zombie, after other processes have done its work.
+            # The task resumes as a zombie, after other processes have done its work.
+            send(process, signal.SIGSTOP)
             stopped.append(process)
         elif process.is_alive():
             process.kill()
             process.join()
             killed += 1
         elif random.random() < 0.3:
-            # The task ended, but counts as killed: Spark may not know that it ended, and runs it again.
+            # The task ended, but is treated as killed: Spark may not know that it ended, and runs it again.
             killed += 1
         else:
             assert process.exitcode == 0

@@ -1,6 +1,6 @@
-"""Each pipeline in examples/spark runs as it is, with the same results as pandas.
+"""Each pipeline in examples/spark runs unchanged, with the same results as pandas.
 
-With `KPROTO_SPARK_KILLS` (tox -e soak) all of them run, otherwise two.
+With `KPROTO_SPARK_KILLS` (tox -e soak) all pipelines run, otherwise two.
 """
 
 from __future__ import annotations

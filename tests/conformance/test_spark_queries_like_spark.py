@@ -1,4 +1,4 @@
-"""Unusual topics on a real Kafka: our source returns the same rows as Spark's own source."""
+"""Unusual topics on a real Kafka: kproto's source returns the same rows as Spark's own source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.consumer.spark.stage import HOUR
 pytestmark = pytest.mark.spark
 __all__ = ["kafka", "spark", "sparks_own"]
 
-# Timestamps around the hours that occur twice or not at all in New York, no timestamp (-1), and 1970.
+# Timestamps around the hours that occur twice or not at all in New York because of daylight saving time, -1
+# (no timestamp), and 1970.
 TIMES = (1_710_055_800_000, 1_710_059_400_000, 1_699_162_200_123, 1_699_165_800_000, -1, 0)
 
 
@@ -39,7 +40,7 @@ class Look:
         return self.spark.readStream.format(self.word).options(**options).load()
 
     def run(self, frame: Any, name: str) -> tuple[list[list[str]], list[Any]]:
-        """Return the rows of each batch, and the end offsets of the progress."""
+        """Return the rows of each batch, and the end offsets in the query's progress."""
         row_batches: list[list[str]] = []
         writer = frame.writeStream.foreachBatch(lambda batch, _: row_batches.append(rows(batch)))
         query = (

@@ -1,7 +1,7 @@
-"""Scenarios, most of them from the test suites of Spark's own source, that give the same rows with kproto on
-a real Kafka.
+"""Scenarios that return the same rows with kproto's and Spark's source on a real Kafka. Most of them come
+from the test suites of Spark's own source.
 
-Each runs several queries. `KPROTO_ALL_SPARK_STORIES=1` runs all of them.
+Each scenario runs several queries. With `KPROTO_ALL_SPARK_STORIES=1` all scenarios run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REFUSED = "refused"
 
 
 class ScenarioRun:
-    """Runs a scenario with one source format; topics get the prefix `name`, which results omit."""
+    """Runs a scenario with one source format. Topics get the prefix `name`, which results omit."""
 
     def __init__(self, spark: Any, kafka: Kafka, word: str, folder: Path) -> None:
         self.spark, self.word = spark, word
@@ -62,7 +62,7 @@ class ScenarioRun:
     def options(self, topics: str, extra: dict[str, Any]) -> dict[str, str]:
         """Return options that subscribe to the topics with these letters, or to all by a pattern ("*").
 
-        `_` in the name of an option stands for a dot.
+        In the name of an option, `_` stands for a dot.
         """
         way = {"subscribe": ",".join(self.name + letter for letter in topics)}
         if topics == "*":
@@ -75,7 +75,7 @@ class ScenarioRun:
         return self.spark.readStream.format(self.word).options(**self.options(topics, options)).load()
 
     def rows(self, frame: Any) -> list[str]:
-        """Return the rows in short: ``a-0 3..5`` stands for the offsets 3 to 5 of partition 0 of topic a."""
+        """Return the rows as text: ``a-0 3..5`` means offsets 3 to 5 of partition 0 of topic a."""
         rows = sorted(map(tuple, frame.select("topic", "partition", "offset").collect()))
         ranges: list[str] = []
         for (topic, partition), each in groupby(rows, lambda row: row[:2]):
@@ -97,7 +97,8 @@ class ScenarioRun:
     ) -> list[list[str]] | str:
         """Run a query to the end of the logs and return the rows of each batch, or REFUSED if it failed.
 
-        All runs share a checkpoint. `before` is called when a batch is planned, `act` when it has been read.
+        All runs share a checkpoint. `before` is called when a batch is planned, and `act` when the batch has
+        been read.
         """
         all_rows: list[list[str]] = []
 
@@ -119,7 +120,7 @@ class ScenarioRun:
 
     @contextmanager
     def running(self, topics: str, **options: Any) -> Iterator[Callable[[], list[str]]]:
-        """Run a query in the background; the function yielded returns the new rows once all are read."""
+        """Run a query in the background. The yielded function waits for and returns the new rows."""
         pending: list[Any] = []
 
         def see(frame: Any, _: int) -> None:
@@ -244,7 +245,7 @@ def two_limited_topics_in_one_query(runner: ScenarioRun) -> Any:
 
 
 def the_other_source_continues(runner: ScenarioRun) -> Any:
-    """Either source may continue with a checkpoint of the other one."""
+    """Each of the two sources can continue from the other's checkpoint."""
     runner.topic("a", 3, 2)
     results = [runner.run("a", startingOffsets="latest")]
     mine, theirs = runner.word, {"kafka": "kproto", "kproto": "kafka"}[runner.word]
@@ -259,7 +260,7 @@ def the_other_source_continues(runner: ScenarioRun) -> Any:
 
 
 def the_other_source_continues_after_all_topics_were_deleted(runner: ScenarioRun) -> Any:
-    """An offset without partitions does not make the query a new one, whichever source wrote it."""
+    """A query continues from an offset without partitions, whichever of the two sources wrote it."""
     runner.topic("a", 2)
     options = {"startingOffsets": "latest", "failOnDataLoss": "false"}
     results = [runner.run("*", **options)]
@@ -273,7 +274,7 @@ def the_other_source_continues_after_all_topics_were_deleted(runner: ScenarioRun
 
 
 def limits_and_starts_change(runner: ScenarioRun) -> Any:
-    """Options for the start of a query are ignored after it started; limits of batches apply immediately."""
+    """After the first start, options for the start are ignored. Limits of batches apply immediately."""
     runner.topic("a", 9, 9)
 
     def fail() -> None:
@@ -387,7 +388,7 @@ def a_sink_buffers_a_single_row(runner: ScenarioRun) -> Any:
 
 def a_batch_query_runs_again(runner: ScenarioRun) -> Any:
     """A batch query reads the current start and end of its logs at every action, and in every batch of a
-    joined stream.
+    stream that it is joined with.
 
     At the end a topic is deleted and created again.
     """

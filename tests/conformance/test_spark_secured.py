@@ -1,4 +1,4 @@
-"""format("kproto") with TLS and SASL in Spark itself, on the embedded broker and on a real one."""
+"""format("kproto") with TLS and SASL in Spark itself, on the embedded broker and on a real Kafka."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["spark"]
 PASSWORD = secured.USERS["alice"]
 WRONG = "wr0ng-of-alice"
 CLIENT_SECRET = "s3cret-of-a-client"
-# The start of the claims in each token of the issuer.
+# The beginning of the encoded claims in each token of the issuer.
 TOKENS = b64encode(b'{"sub": "alice"').decode()
 SECURITY = "org.apache.kafka.common.security."
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """A broker's listeners by protocol; the listeners of `secured.SIGNED` accept the issuer's tokens."""
+    """A broker's listeners by protocol. The listeners of `secured.SIGNED` accept the issuer's tokens."""
 
     places: dict[str, str]
     ca: str
@@ -76,7 +76,7 @@ class Kafka:
         """Return options for this protocol and mechanism."""
         if mechanism == "OAUTHBEARER":
             [listener] = (name for name, its in secured.SIGNED.items() if its == protocol)
-            # The scope separates these tokens: Spark's processes outlive a test and cache tokens.
+            # Each test has its own scope, because Spark's processes outlive a test and cache tokens.
             return {**self.by_credentials(listener=listener), "kafka.sasl.oauthbearer.scope": "ways"}
         options = self.options(mechanism, protocol=protocol)
         return {name: value for name, value in options.items() if mechanism or "sasl" not in name}
@@ -101,7 +101,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 yield Kafka(broker.places, broker.certificates.ca, issuer)
             return
         files = certificates(folder)
-        # Sessions are as short as on the real broker, so that executors renew theirs, too.
+        # Sessions are as short as on the real broker, so that executors re-authenticate, too.
         settings = {
             "connections.max.reauth.ms": str(secured.SESSION_MS),
             "sasl.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
@@ -128,7 +128,7 @@ def provider(spark: Any, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory)
 
 
 def shown(frame: Any) -> str:
-    """Return everything that Spark shows about the plan of a frame."""
+    """Return all texts in which Spark shows the plan of a DataFrame."""
     execution = frame._jdf.queryExecution()
     return f"{execution.toString()} {execution.logical().toString()} {execution.analyzed().toJSON()}"
 
@@ -148,7 +148,7 @@ def assert_no_secret(text: str) -> None:
 
 
 def ways() -> Iterator[Any]:
-    """Each protocol with each mechanism; without KPROTO_ALL_PLAYS each mechanism with one protocol."""
+    """Each protocol with each mechanism. Without KPROTO_ALL_PLAYS, each mechanism with one protocol."""
     yield "SSL", ""
     for number, mechanism in enumerate(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")):
         for offset, protocol in enumerate(("SASL_PLAINTEXT", "SASL_SSL")):
@@ -186,7 +186,7 @@ def test_tokens_are_fetched_on_the_driver_and_in_executors(
     read = frame.selectExpr("cast(value as string)").collect()
     assert sorted(int(row["value"]) for row in read) == list(range(20))
     forms = kafka.issuer.requested_forms[requests_before:]
-    assert len(forms) >= 2  # One request by the writer and one by the reader.
+    assert len(forms) >= 2  # The writer sends one request, and the reader one.
     assert all(("scope" in form) == named for form in forms)
     assert_no_secret(" ".join([shown(frame), *capfd.readouterr()]))
 

@@ -1,7 +1,7 @@
-"""Security errors in Spark name their cause at each entry point: once, in one sentence, in terms of kafka.*
-options.
+"""Security errors in Spark name their cause at each entry point: once, in one sentence, with the names of
+kafka.* options.
 
-`KPROTO_SEED` draws one case for each entry point; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
+`KPROTO_SEED` draws one case for each entry point. With `KPROTO_ALL_PLAYS=1` all cases run (tox -e soak).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IN_KAFKAS_WORDS = {
     "ssl_certfile": "kafka.ssl.keystore.location",
 }
 OURS = re.compile(rf"\b({'|'.join(name for name in SecurityConfig.__annotations__ if '_' in name)})\b")
-FRAME = 'File "'  # The start of a traceback's frame.
+FRAME = 'File "'  # The beginning of a frame in a traceback.
 SOON = {"kafka.request.timeout.ms": "4000"}
 WRITES_SOON = {"kafka.max.block.ms": "4000"}
 
@@ -47,7 +47,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield broker
 
 
-# ---- the entry points: (session, options, folder) -> None; each raises
+# ---- the entry points: (session, options, folder) -> None, each of which raises
 
 
 def batch(spark: Any, how: dict[str, str], folder: Path) -> None:
@@ -115,7 +115,8 @@ def test_a_query_reports_the_cause_once(
         assert len(re.findall(words, message)) == 1, f"{where}: {message}"
         assert not OURS.search(message.partition("kproto.errors.")[2]), f"{where}: {message}"
         assert FRAME not in message, f"{where}: {message}"
-        assert len(message.splitlines()) < 40, where  # Two screens of text, most of it from Spark.
+        # The limit is two screens of text, most of it from Spark.
+        assert len(message.splitlines()) < 40, where
         printed = "".join(capfd.readouterr())
         assert len(re.findall(case.words, printed)) <= 1, f"{where}: {printed}"
         assert took < 60, where
@@ -150,7 +151,7 @@ def test_an_invalid_query_is_reported_in_a_sentence_without_our_frames(
 
 
 def test_an_error_of_the_application_keeps_its_traceback(spark: Any) -> None:
-    """The error is the same in a worker that has read from our source before."""
+    """The error is the same in a Python worker that has read from kproto's source before."""
     from pyspark.errors import PySparkException
 
     def broken(number: int) -> int:

@@ -1,4 +1,4 @@
-"""format("kproto") as a sink of Spark itself, on the embedded broker and on a real one."""
+"""format("kproto") as a sink in Spark itself, on the embedded broker and on a real Kafka."""
 
 from __future__ import annotations
 

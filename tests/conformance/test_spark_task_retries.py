@@ -1,6 +1,6 @@
-"""Tasks that fail, die or stall halfway, on two executors with speculation: Spark runs them again.
+"""Tasks that fail, die or stall before their end, on two executors with speculation. Spark runs them again.
 
-Each row is read once, also when an executor dies with its shuffle files while the logs grow. Each row is
+Each row is read once, even if an executor dies with its shuffle files while the logs grow. Each row is
 written at least once, and exactly once with transactions. No connection remains open.
 """
 

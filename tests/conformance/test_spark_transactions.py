@@ -1,4 +1,6 @@
-"""Transactions in the Spark source: written by librdkafka on a real broker, read without a JVM."""
+"""Transactions in the Spark source: librdkafka writes them to a real Kafka, and the source reads without a
+JVM.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.clients, pytest.mark.spark]
 
 
 class Transactions:
-    """A topic with one partition, and a producer of transactions."""
+    """A topic with one partition, and a transactional producer."""
 
     def __init__(self, bootstrap: str) -> None:
         try:
@@ -32,7 +34,7 @@ class Transactions:
         self.producer.init_transactions(30)
 
     def write(self, *values: str, end: str) -> None:
-        """Write one transaction, ended by "commit", "abort" or "nothing"."""
+        """Write one transaction, and end it by "commit" or "abort". With "nothing" it stays open."""
         self.producer.begin_transaction()
         for value in values:
             self.producer.produce(self.topic, value)
@@ -41,7 +43,7 @@ class Transactions:
             return
         before = self.end("read_uncommitted")
         (self.producer.commit_transaction if end == "commit" else self.producer.abort_transaction)(30)
-        # The response arrives before the marker is in the log.
+        # The response arrives before the marker is in the log, so the test waits.
         deadline = time.monotonic() + 30
         while not before < self.end("read_uncommitted") == self.end("read_committed"):
             assert time.monotonic() < deadline, "no marker"

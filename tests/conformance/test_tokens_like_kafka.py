@@ -1,4 +1,5 @@
-"""Signed OAUTHBEARER tokens: a real Kafka with its OAuthBearerValidatorCallbackHandler, and our broker.
+"""Signed OAUTHBEARER tokens on a real Kafka with its OAuthBearerValidatorCallbackHandler, and on the embedded
+broker.
 
 Both brokers have the same settings and keys, and answer raw requests with the same tokens alike.
 """
@@ -66,10 +67,10 @@ class Known:
 
 @pytest.fixture(scope="module")
 def issuers() -> Iterator[Issuers]:
-    """Publish one set of keys: two of the first issuer and one of the second; the third issuer publishes
-    none.
+    """Publish one set of keys: two of the first issuer and one of the second. The third issuer publishes no
+    key.
 
-    The last two values are the first issuer's first key, and a key that is too short.
+    The last two results are the first issuer's first key, and a key that is too short.
     """
     with issuing({CLIENT: SECRET}) as issuer:
         ec = Issuer(algorithm="ES256")
@@ -135,7 +136,7 @@ def real(common: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def make_token(claims: dict[str, Any] | str, key: Any, algorithm: str, **header: Any) -> str:
-    """Build a token manually; claims with the value None are left out."""
+    """Build a token from parts. Claims with the value None are left out."""
     if isinstance(claims, dict):
         claims = json.dumps({name: value for name, value in claims.items() if value is not None})
     header = {name: value for name, value in header.items() if value is not None}
@@ -377,7 +378,7 @@ def test_the_error_for_a_token_of_another_audience_names_what_to_check(known: Kn
 
 @pytest.mark.java
 def test_java_authenticates_by_its_credentials(known: Known, tmp_path: Path, kafka_jars: str) -> None:
-    """Java's own token retriever asks our issuer."""
+    """Java's own token retriever gets its token from kproto's issuer."""
     file = tmp_path / "client.properties"
     file.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"

@@ -1,6 +1,6 @@
-"""The same requests of transactions to a real Kafka and to the embedded broker give the same responses.
+"""A real Kafka and the embedded broker answer the same requests of transactions alike.
 
-A scenario is a generator. It yields the comparable parts of responses, which do not depend on the broker.
+A scenario is a generator of the comparable parts of responses. These parts do not depend on the broker.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def readers_see_committed_records_only(side: Side) -> Iterator[Any]:
     yield side.fetch(offset=5)
     yield side.fetch(offset=6)
     yield side.fetch(offset=7)
-    # Two markers in one millisecond would both match -3, which returns the first of the latest.
+    # Two markers in one millisecond would both match timestamp -3, which returns the first of the latest.
     time.sleep(0.005)
     yield side.end("c", committed=False, name="c")
     for offset in range(8):
@@ -292,7 +292,8 @@ def records_are_deleted_below_open_transactions(side: Side) -> Iterator[Any]:
     yield side.ends((-1, -2))
     yield side.producers()
     yield side.write("b", b"b2", name="b", seq=1)
-    time.sleep(0.005)  # The second marker must have a later time: -3 returns the first of the latest.
+    # The second marker must have a later time, because timestamp -3 returns the first of the latest.
+    time.sleep(0.005)
     yield side.end("b", name="b")
     yield side.fetch(offset=4)
     yield side.ends()

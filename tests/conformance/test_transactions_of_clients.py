@@ -1,4 +1,4 @@
-"""Transactions of other clients on the embedded broker: readers see exactly the committed records."""
+"""Transactions of other clients on the embedded broker: readers get exactly the committed records."""
 
 from __future__ import annotations
 

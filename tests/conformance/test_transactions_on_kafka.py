@@ -1,6 +1,6 @@
-"""Our transactions, in threads and in asyncio, on a real Kafka and on the embedded broker.
+"""kproto's transactions, in threads and in asyncio, on a real Kafka and on the embedded broker.
 
-Our consumer and librdkafka's, both with read_committed, check the records.
+kproto's consumer and librdkafka's, both with read_committed, check the records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Log truncation by an unclean election on a real Kafka: consumers that read the lost records are informed.
+"""Log truncation by an unclean election on a real Kafka: consumers that read the lost records report it.
 
-There are two brokers and a controller. A topic's follower dies, the leader appends ten more records and dies.
-The follower restarts alone and becomes the leader, and the ten records are lost.
+The cluster has two brokers and a controller. A topic's follower dies, the leader appends ten more records and
+dies. The follower restarts alone and becomes the leader, and the ten records are lost.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Nodes:
 
 
 class TruncatedCluster:
-    """A cluster whose log was truncated at 10, and the events of two consumers that had read to 20."""
+    """A cluster whose log was truncated at offset 10, and the events of two consumers that had read to 20."""
 
     def __init__(self, nodes: Nodes, stack: ExitStack) -> None:
         self.nodes = nodes
@@ -226,7 +226,7 @@ def fetching(topic_id: UUID | None, current: int, last: int, offset: int) -> Fet
 
 
 def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None:
-    """Both brokers have ten records of one epoch and three of a later one; epochs are compared by order."""
+    """Both brokers have ten records of one epoch and three of a later one. Ranks replace the epochs."""
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))
     world.write("t", 0, *map(str, range(10)))
@@ -251,7 +251,7 @@ def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None
 
 def answers(ask: Callable[[Any], Any], view: ClusterView) -> list[Any]:
     first, last = (ask(asking(-1, epoch)).topics[0].partitions[0].leader_epoch for epoch in (0, 1 << 20))
-    # The broker does not know this epoch: find the epoch of the last record by its end offset.
+    # The epoch is unknown to the broker, so the last record's epoch is found by its end offset.
     if last == -1:
         last = next(
             epoch

@@ -1,7 +1,7 @@
-"""tshark dissects the traffic between our client and our broker without malformed packets.
+"""tshark dissects the traffic between kproto's client and broker without malformed packets.
 
-One capture is by tshark itself, one by `kproto watch --pcap`, also with a cluster that uses TLS. Debian's
-tshark knows only old versions of the protocol, so the broker advertises old versions.
+One capture is made by tshark itself, and one by `kproto watch --pcap`, also with a cluster that uses TLS.
+Debian's tshark supports only old versions of the protocol, so the broker advertises old versions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.conformance.watch_process import watching
 
 pytestmark = pytest.mark.tshark
 
-# The highest versions that tshark 4.0 dissects; ApiVersions 4 equals 3 on the wire.
+# The highest versions that tshark 4.0 dissects. ApiVersions 4 has the same bytes as 3.
 KNOWN = {
     "Produce": 8,
     "Fetch": 11,

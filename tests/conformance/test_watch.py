@@ -1,7 +1,7 @@
-"""Other clients behave the same through `kproto watch` in front of a real Kafka, and it reports all requests.
+"""Other clients behave the same through `kproto watch` before a real Kafka, which reports all requests.
 
-Nine clients run a scenario with and without it; a proxy before Kafka records their requests. `KPROTO_SEED`
-draws some of them; `KPROTO_ALL_PLAYS=1` runs all (tox -e soak).
+Nine clients run a scenario with and without `kproto watch`. A proxy before Kafka records their requests.
+`KPROTO_SEED` draws some of the clients. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka
 def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
     """Keep only the last of consecutive rounds (JoinGroup, SyncGroup) of kafka-python.
 
-    kafka-python's leader causes a rebalance when new metadata arrive while a group forms, which is random.
+    kafka-python's leader causes a rebalance when new metadata arrive while a group forms. Whether they arrive
+    is random.
     """
     if client == "kafka-python":
         for member in scenario.values():
@@ -99,7 +100,7 @@ def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str,
 
 
 def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
-    """Drop a pair of lines that start so if another pair follows it with the same result."""
+    """Drop each pair of such lines that a pair with the same result follows."""
     kept_lines: list[str] = []
     for line in lines:
         kept_lines.append(line)
@@ -118,7 +119,7 @@ DRAWN = Random(SEED).sample(original_clients.ALL, 3)
 def test_a_group_behaves_alike_through_watch(
     client: str, proxied_kafka: RecordingProxy, operators: tuple[Cluster, Producer], tmp_path: Path
 ) -> None:
-    """Two members read and commit; the second one joins later and leaves first."""
+    """Two members read and commit. The second one joins later and leaves first."""
     if client not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):
         pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 runs all")
     order = original_clients.program(client)

@@ -1,7 +1,7 @@
-"""A minimal client of transactions on a socket, for scenarios on a real Kafka and on our broker.
+"""A minimal client of transactions on a socket, for scenarios on a real Kafka and on the embedded broker.
 
-The client's results do not depend on the broker or the run: producer ids become letters in the order of their
-first use.
+The client's results do not depend on the broker or the run. Letters replace producer ids, in the order of
+their first use.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOT_READY = (
 
 
 class Side:
-    """One broker, one topic with two partitions, and producers by the names that a scenario gives them."""
+    """One broker, one topic with two partitions, and the producers by their names in the scenario."""
 
     def __init__(self, bootstrap: str, topic: str, now: int) -> None:
         self.socket = Socket(bootstrap)
@@ -65,7 +65,7 @@ class Side:
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until the broker coordinates groups and transactions: a new Kafka first creates its topics."""
+        """Wait until the broker coordinates groups and transactions; a new Kafka first creates topics."""
         deadline = time.monotonic() + PATIENCE
         for kind, key in ((0, self.group("g")), (1, self.name("x"))):
             while True:
@@ -83,7 +83,7 @@ class Side:
         while any(self.fetch(partition)[0] != "NONE" for partition in range(2)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        # The first producer of a new broker has the id 0, which other brokers do not give out.
+        # The id 0 is not used: only the first producer of a new broker gets it.
         first = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         while self.ask(first, 5).error_code:
             assert time.monotonic() < deadline
@@ -110,7 +110,7 @@ class Side:
         producer_id, its = self.who[of]
         self.who[name] = producer_id, its + more if epoch is None else epoch
 
-    # Requests; they return comparable parts of the response.
+    # Requests. Each method returns the comparable parts of the response.
 
     def init(
         self, who: str = "p", *, claimed: str = "nobody", name: str | None = "x", timeout: int = 60_000,
@@ -184,7 +184,7 @@ class Side:
     def end(
         self, who: str, *, committed: bool = True, name: str = "x", version: int = 5, settle: bool = True
     ) -> Any:
-        """End the transaction; the producer takes the new epoch, and `who` with an `'` keeps the old one."""
+        """End the transaction. The producer gets the new epoch, and `who'` keeps the old one."""
         producer_id, epoch = self.who[who]
         request = EndTxnRequest(
             transactional_id=self.name(name),
@@ -201,7 +201,7 @@ class Side:
         return error_name(answer.error_code), self.letter(answer.producer_id), answer.producer_epoch
 
     def settle(self, name: str = "x") -> None:
-        """Wait until the markers of the last transaction are written."""
+        """Wait until the markers of the last transaction have been written."""
         deadline = time.monotonic() + PATIENCE
         while "Prepare" in self.describe(name)[1]:
             assert time.monotonic() < deadline

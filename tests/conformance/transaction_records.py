@@ -1,4 +1,6 @@
-"""A topic of a transactional producer, and the committed records that our consumer and librdkafka's read."""
+"""A topic of a transactional producer, and the committed records that kproto's and librdkafka's consumers
+read.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ class Place:
         return {partition: at.offset or 0 for partition, at in offsets.items()}
 
     def settled(self) -> None:
-        """Wait until no transaction is open: the response to its end comes before the markers."""
+        """Wait until no transaction is open. The response to EndTxn arrives before the markers."""
         deadline = time.monotonic() + 300
         while self.ends("read_committed") != self.ends("read_uncommitted"):
             assert time.monotonic() < deadline, "a transaction is still open"
             time.sleep(0.05)
 
     def ours(self) -> list[str]:
-        """Return the committed records that our consumer reads."""
+        """Return the committed records that kproto's consumer reads."""
         ends, values = self.ends("read_committed"), list[str]()
         options = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
         with Consumer(self.bootstrap, **options) as consumer:  # type: ignore[arg-type]
@@ -74,7 +76,7 @@ class Place:
         return sorted(values)
 
     def seen(self) -> list[str]:
-        """Return the committed records that both consumers read, which must be equal."""
+        """Return the committed records. Both consumers must read the same ones."""
         self.settled()
         ours = self.ours()
         assert self.theirs() == ours

@@ -1,4 +1,4 @@
-"""A process of `kproto watch` in front of a cluster."""
+"""A process of `kproto watch` before a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def watching(bootstrap: str, output: Path, *options: str) -> Iterator[str]:
-    """Run `kproto watch --json --all` before a cluster; its lines are in `output` at the end."""
+    """Run `kproto watch --json --all` before a cluster. At the end, `output` has its lines."""
     command = [
         sys.executable,
         "-m",
