@@ -177,9 +177,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         """Return a context manager for one transaction: the end of the block commits it, an exception aborts
         it.
 
-        The block raises the errors of `begin` and `commit`. Its own exceptions, CancelledError included,
-        abort the transaction and are raised again. A commit whose task is cancelled continues in the
-        background.
+        The `async with` block raises the errors of `begin` and `commit`. Its own exceptions, CancelledError
+        included, abort the transaction and are raised again. A commit whose task is cancelled continues in
+        the background.
         """
         return AsyncTransaction(self._operations)
 

@@ -166,7 +166,7 @@ class AsyncRuntime(Runtime):
     def _perform(self, action: NetworkAction) -> None:
         self.streams.perform(action)
 
-    # ---- which calls are allowed
+    # ---- checks whether a call is allowed
 
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
         if self.forked and method in CLOSING_CALLS:

@@ -295,7 +295,7 @@ class Streams:
     def _complete_resolved(self) -> None:
         for resolved in self._resolver.take():
             waiter = self._resolving.get(resolved.key)
-            # If no future waits for the result, the connection was shut since.
+            # If no future waits for the result, the connection was shut during the name lookup.
             if waiter is not None and not waiter.done():
                 waiter.set_result(resolved)
 

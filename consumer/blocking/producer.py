@@ -68,7 +68,8 @@ class Producer(BoundToProcess, Block):
         self._operations = ProducerOperations(self._runtime)
         self.options = self._runtime.options
         self._records = records = self._runtime.records
-        # The routes to known topics, for the shortcut in `send`. It is empty if `send` may not bypass `take`.
+        # The routes to known topics, which `send` uses to add a record without `take`. The dict is empty if
+        # this is not allowed.
         self._routes: dict[str, TopicRoute] = {} if records.gated else records.routes
         self._moment = moment()
 
@@ -195,7 +196,7 @@ class Producer(BoundToProcess, Block):
         """Return a context manager for one transaction: the end of the block commits it, an exception aborts
         it.
 
-        The block raises the errors of `begin` and `commit`. Its own exceptions are raised again.
+        The `with` block raises the errors of `begin` and `commit`. Its own exceptions are raised again.
         """
         return Transaction(self._operations)
 

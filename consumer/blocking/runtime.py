@@ -285,7 +285,7 @@ class BlockingRuntime(Runtime):
     def _perform(self, action: NetworkAction) -> None:
         self._actions.append(action)
 
-    # ---- which calls are allowed
+    # ---- checks whether a call is allowed
 
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
         if self.forked and method in CLOSING_CALLS:

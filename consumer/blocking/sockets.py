@@ -262,7 +262,7 @@ class Sockets:
     def _on_resolved(self, resolved: Resolved, events: list[NetworkEvent]) -> None:
         known = self._sockets.get(resolved.key)
         if known is None:
-            return  # The connection was shut since the name lookup began.
+            return  # The connection was shut during the name lookup.
         known.addresses.extend(self._failures.sort(known.host, resolved.addresses))
         known.error = resolved.error
         self._connect(resolved.key, known, events)

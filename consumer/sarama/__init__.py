@@ -1,12 +1,12 @@
 """Clients with the interface and the names of sarama, over this library's engines, for threads and for
 asyncio.
 
-group, group_threads              ConsumerGroup: a handler, sessions, a claim for each partition
+group, group_threads              ConsumerGroup: sessions, with a handler and a claim for each partition
 partitions, partitions_threads    PartitionConsumers: chosen partitions, without a group
-producers, producers_threads      SyncProducer waits for each message, QueueProducer has queues at both ends
+producers, producers_threads      SyncProducer waits for each message, QueueProducer queues them and results
 session, marks                    a session, its claims, and the offsets that handlers have marked
-messages                          what producers accept and report: messages, and the errors of those not sent
-record_queue                      the records of one partition that wait for the application
+messages                          the messages that producers accept, and the errors of those not sent
+record_queue                      a queue of the fetched records of one partition
 channel                           a queue of errors or of sent messages, like Go's channels
 loop_thread                       the event loop in which the clients for threads run
 """

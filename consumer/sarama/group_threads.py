@@ -72,8 +72,7 @@ class ThreadClaim:
 class ThreadSession:
     """A session for handlers that run in threads. It has the methods of `Session`; `commit` blocks.
 
-    `done` is set when the session ends, for handlers that do not notice the end of the records because they
-    wait for something else.
+    `done` is set when the session ends, for handlers that wait for other events than records.
     """
 
     def __init__(self, session: Session, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:

@@ -96,7 +96,8 @@ class Marks:
                 if mark is None:
                     continue
                 mark.committed = offset
-                # If they differ, the partition was marked again during the commit.
+                # If the mark differs from the committed one, the partition was marked again during the
+                # commit.
                 if (mark.offset, mark.metadata) == (offset, metadata):
                     mark.dirty = False
 

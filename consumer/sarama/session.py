@@ -89,8 +89,7 @@ class SessionGroup(Protocol):
 class Session:
     """The time of a member between two rebalances: its claims, its member id and its generation.
 
-    `done` is set when the session ends, for handlers that do not notice the end of the records because they
-    wait for something else.
+    `done` is set when the session ends, for handlers that wait for other events than records.
     """
 
     def __init__(self, group: SessionGroup) -> None:

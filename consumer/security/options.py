@@ -328,7 +328,8 @@ def _url(name: str, value: Any) -> None:
 
 
 def _is_address(url: str) -> bool:
-    from urllib.parse import urlsplit  # Imported in the function, because few clients need it.
+    # urllib.parse is imported in the function, because few clients need it.
+    from urllib.parse import urlsplit
 
     try:
         parts = urlsplit(url)

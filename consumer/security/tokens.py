@@ -267,7 +267,7 @@ class Endpoint:
     context: ssl.SSLContext | None = None
 
     def __call__(self) -> Token:
-        # Imported in the method, because these modules import a large part of the standard library.
+        # The modules are imported in the method, because they import a large part of the standard library.
         import http.client
         import urllib.error
         import urllib.parse

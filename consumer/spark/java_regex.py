@@ -71,7 +71,7 @@ class _Reader:
         """Return a ConfigError for the pattern's text at position `at`, by default the current position."""
         where = self.at if at is None else at
         shown = self.pattern[where : where + 8]
-        allowed = f"allowed: a regular expression in Java's syntax; at {where}, {shown!r} {why}"
+        allowed = f"allowed: a regular expression in Java's syntax; at position {where}, {shown!r}: {why}"
         return ConfigError(self.option, self.pattern, allowed)
 
     def peek(self) -> str:
@@ -106,7 +106,7 @@ class _Reader:
         while self.accept("|"):
             branches.append(self.branch(inside=inside))
         if not inside and self.at < len(self.pattern):
-            raise self.error_at("is a closing parenthesis without an opening one")
+            raise self.error_at("the closing parenthesis has no opening one")
         self.ignore_case, self.comments = flags
         return "|".join(branches)
 
@@ -128,13 +128,13 @@ class _Reader:
         quantifier = _QUANTIFIER.match(self.pattern, self.at)
         if quantifier is None or not atom:
             if not atom and self.peek() in ("*", "+", "?"):
-                raise self.error_at("has nothing to repeat")
+                raise self.error_at("the quantifier has nothing to repeat")
             return atom
         self.at = quantifier.end()
         self.skip_comments()
         least, _, most = quantifier.groups()
         if least and not int(least) <= int(most or least) <= _MOST_TIMES:
-            raise self.error_at("is an illegal repetition", quantifier.start())
+            raise self.error_at("the repetition is illegal", quantifier.start())
         times = quantifier[0]
         for kind in ("?", "+"):
             if self.accept(kind):
@@ -142,7 +142,7 @@ class _Reader:
                 break
         self.skip_comments()
         if self.peek() in ("*", "+", "?"):
-            raise self.error_at("repeats a repetition", at)
+            raise self.error_at("a repetition cannot be repeated", at)
         if atom in (r"\A", r"\Z", r"\b", r"\B"):
             atom = f"(?:{atom})"
         return atom + times
@@ -157,9 +157,9 @@ class _Reader:
         if char == "\\":
             return self.escape()
         if char in "*+?":
-            raise self.error_at("is a dangling meta character")
+            raise self.error_at("the meta character has nothing to repeat")
         if char == "{":
-            raise self.error_at("is an illegal repetition")
+            raise self.error_at("the repetition is illegal")
         self.at += 1
         if char == ".":
             return self.one_of(NAME_CHARACTERS)
@@ -183,11 +183,9 @@ class _Reader:
                 if self.accept("<"):
                     name = _GROUP_NAME.match(self.pattern, self.at)
                     if name is None or self.pattern[name.end() : name.end() + 1] != ">":
-                        raise self.error_at(
-                            "is not a group name; a name has letters and digits, and begins with a letter"
-                        )
+                        raise self.error_at("a group name has letters and digits, and begins with a letter")
                     if name[0] in self.names:
-                        raise self.error_at(f"defines the group name {name[0]} a second time")
+                        raise self.error_at(f"the group name {name[0]} is defined twice")
                     self.at = name.end() + 1
                     self.names.add(name[0])
                     self.groups += 1
@@ -198,7 +196,7 @@ class _Reader:
             self.groups += 1
         inner = self.alternatives(inside=True)
         if not self.accept(")"):
-            raise self.error_at("is a group that is not closed", at)
+            raise self.error_at("the group is not closed", at)
         return f"{opening}{inner})"
 
     def flags(self, at: int) -> str:
@@ -212,16 +210,16 @@ class _Reader:
                 self.ignore_case = on if char == "i" else self.ignore_case
                 self.comments = on if char == "x" else self.comments
             else:
-                raise self.error_at("is an unknown inline modifier")
+                raise self.error_at("the inline modifier is unknown")
             self.at += 1
         if self.accept(")"):
             return ""
         if not self.accept(":"):
-            raise self.error_at("is a group that is not closed", at)
+            raise self.error_at("the group is not closed", at)
         inner = self.alternatives(inside=True)
         self.ignore_case, self.comments = before
         if not self.accept(")"):
-            raise self.error_at("is a group that is not closed", at)
+            raise self.error_at("the group is not closed", at)
         return f"(?:{inner})"
 
     # ---- escapes
@@ -232,7 +230,7 @@ class _Reader:
         self.at += 1
         char = self.peek()
         if not char:
-            raise self.error_at("ends with a backslash", at)
+            raise self.error_at("the pattern ends with a backslash", at)
         if char == "Q":
             return self.quoted()
         if char in "123456789":
@@ -240,7 +238,7 @@ class _Reader:
         self.at += 1
         match char:
             case "b" if self.pattern.startswith("{g}", self.at):
-                raise self.error_at("is a boundary that is not supported here", at)
+                raise self.error_at("this boundary is not supported", at)
             case "b" | "B":
                 return f"\\{char}"
             case "A" | "G":
@@ -273,9 +271,7 @@ class _Reader:
         number = int(self.peek())
         self.at += 1
         if number > self.groups:
-            raise self.error_at(
-                f"refers to group {number}, which is not complete at this position", self.at - 2
-            )
+            raise self.error_at(f"group {number} is not complete at this position", self.at - 2)
         while self.peek().isdigit() and number * 10 + int(self.peek()) <= self.groups:
             number = number * 10 + int(self.peek())
             self.at += 1
@@ -284,7 +280,7 @@ class _Reader:
     def named_reference(self) -> str:
         name = _GROUP_NAME.match(self.pattern, self.at + 1) if self.peek() == "<" else None
         if name is None or name[0] not in self.names or self.pattern[name.end() : name.end() + 1] != ">":
-            raise self.error_at("does not name a group that was defined before")
+            raise self.error_at("the reference does not name a group that was defined before")
         self.at = name.end() + 1
         return f"(?i:(?P={name[0]}))" if self.ignore_case else f"(?P={name[0]})"
 
@@ -297,7 +293,7 @@ class _Reader:
             if self.peek() == "{":
                 end = self.pattern.find("}", self.at)
                 if end < 0:
-                    raise self.error_at("is a property that is not closed", at)
+                    raise self.error_at("the name of the property is not closed", at)
                 name, self.at = self.pattern[self.at + 1 : end], end + 1
             else:
                 name = self.peek()
@@ -322,10 +318,10 @@ class _Reader:
             elif key in ("blk", "block"):
                 name = f"In{value}"
             else:
-                raise self.error_at(f"is an unknown property {name!r}", at)
+                raise self.error_at(f"the property {name!r} is unknown", at)
         members = property_named(name, self.ignore_case)
         if members is None:
-            raise self.error_at(f"is a property {name!r} that is not supported for topic names", at)
+            raise self.error_at(f"the property {name!r} is not supported for topic names", at)
         return members
 
     def character(self) -> str:
@@ -355,11 +351,11 @@ class _Reader:
             case _ if char and not (char.isascii() and char.isalpha()):
                 return char
             case _:
-                raise self.error_at("is an illegal or unsupported escape sequence", at)
+                raise self.error_at("the escape sequence is illegal or not supported", at)
 
     def number(self, match: re.Match[str] | None, group: int, base: int, at: int) -> str:
         if match is None or int(match[group], base) > 0x10FFFF:
-            raise self.error_at("is an illegal escape of a character number", at)
+            raise self.error_at("the number of the escaped character is illegal", at)
         self.at = match.end()
         return chr(int(match[group], base))
 
@@ -375,13 +371,13 @@ class _Reader:
         while True:
             self.skip_comments()
             if self.at >= len(self.pattern):
-                raise self.error_at("is a class that is not closed", at)
+                raise self.error_at("the character class is not closed", at)
             if self.peek() == "]" and (present is not None or sets):
                 self.at += 1
                 break
             if self.accept("&&"):
                 if self.peek() == "&":
-                    raise self.error_at("is an intersection with more than two &")
+                    raise self.error_at("the intersection has more than two &")
                 if present is not None:
                     sets.append(present)
                     present = None
@@ -416,7 +412,7 @@ class _Reader:
         self.skip_comments()
         last = self.character()
         if last < first:
-            raise self.error_at("is an illegal range: it ends before it begins", at)
+            raise self.error_at("the range ends before it begins", at)
         return self.cased(frozenset(c for c in _ALL_ASCII if first <= c <= last))
 
     def cased(self, characters: frozenset[str]) -> frozenset[str]:
