@@ -1,4 +1,4 @@
-"""SASL mechanisms without I/O, the client's and the broker's half of each.
+"""SASL mechanisms without I/O. Each has a client's half and a broker's half.
 
     exchange = ScramClient("SCRAM-SHA-512", "alice", password, nonce)
     exchange.begin() -> bytes to send;  exchange.answer(challenge) -> bytes to send, or None at the end
@@ -8,9 +8,9 @@
 
 Rules of this package:
 
-* Nothing here reads a random source: nonces and salts are arguments.
-* Secrets are compared in constant time. No repr and no error contains them: errors say what is wrong, not
-  what was sent.
-* Any bytes of the peer lead to `SaslFailed` in a client's half and to `Rejected` in a broker's half, never to
-  another error.
+* The package reads no random source: nonces and salts are arguments.
+* Secrets are compared in constant time. No repr and no error contains a secret: errors name the violated
+  rule, not the received value.
+* Malformed bytes of the peer lead to `SaslFailed` in a client's half and to `Rejected` in a broker's half,
+  and to no other error.
 """

@@ -12,11 +12,14 @@ OTHER_AUTHZID: Final = (
 
 
 class SaslFailed(Exception):
-    """The client aborts the exchange. The text is for its user; clients convert the error."""
+    """The client aborts the exchange. The message is for the client's user.
+
+    Clients convert this error to their own.
+    """
 
 
 class SaslClient(Protocol):
-    """A client's half of one exchange."""
+    """The client's half of one exchange."""
 
     mechanism: str
 
@@ -43,7 +46,7 @@ class Challenge:
 class Accepted:
     """The client is authenticated as `principal`.
 
-    `data` is sent to it. `until_ms`, in ms since 1970, is the time at which its credentials expire.
+    `data` is sent to the client. `until_ms`, in ms since 1970, is the time at which the credentials expire.
     """
 
     principal: str
@@ -53,17 +56,17 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The client is rejected. `message` is sent to it, `reason` is for the broker's log."""
+    """The client is rejected. `message` is sent to the client, and `reason` is for the broker's log."""
 
     message: str
     reason: str
 
 
 class SaslServer(Protocol):
-    """A broker's half of one exchange."""
+    """The broker's half of one exchange."""
 
     mechanism: str
 
     def evaluate_response(self, response: bytes) -> Challenge | Accepted | Rejected:
-        """Process a client's message."""
+        """Process a message of the client and return the result."""
         ...

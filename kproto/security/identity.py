@@ -13,7 +13,7 @@ from .scram import HASHES, scram_name
 
 
 def claimed_name(mechanism: str, first: bytes) -> str | None:
-    """Return the name in the first message of an exchange, or None if it has none.
+    """Return the name in the first message of an exchange, or None if the message has no name.
 
     The name of a token is its "sub" claim, although a broker may use another claim.
     """
@@ -22,7 +22,7 @@ def claimed_name(mechanism: str, first: bytes) -> str | None:
 
 
 def is_final_success(mechanism: str, answer: bytes) -> bool:
-    """Return whether this successful response is a broker's last in the exchange.
+    """Return whether this successful response of a broker is its last one in the exchange.
 
     SCRAM's final response proves that the broker knows the user too.
     """

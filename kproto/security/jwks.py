@@ -5,9 +5,9 @@
 
 Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, by jose4j):
 
-* The key is the first that fits: the token's "kid" if it has one, the algorithm's key type, and the key's own
-  "use". The key's own "alg" matters only if several keys fit. Unsigned tokens are rejected, whatever their
-  header says.
+* The key is the first one that matches: it must have the token's "kid" (if the token has one), the key type
+  of the algorithm, and a "use" for signatures (if it has one). The key's "alg" matters only if several keys
+  match. Unsigned tokens are rejected, whatever their header says.
 * "exp" and "iat" are required, "nbf" is optional. Clocks may differ by the skew. An "iat" in the future is
   accepted.
 * A token with "aud" is rejected if no audience is expected.
@@ -26,7 +26,7 @@ from typing import Any, Final, cast
 from ..errors import ConfigError, MissingExtra
 from .oauthbearer import Check, Claims, TokenRejected, unbase64
 
-# Seconds; Kafka's default of sasl.oauthbearer.clock.skew.seconds.
+# The allowed clock skew in seconds: Kafka's default of sasl.oauthbearer.clock.skew.seconds.
 SKEW_S: Final = 30
 
 # The key type and the curve that each algorithm needs.
@@ -104,7 +104,7 @@ def _believed(library: Any, token: str, keys: Sequence[dict[str, Any]]) -> dict[
         verify = library.PyJWS(options={"enforce_minimum_key_length": True})
         verify.decode_complete(token, library.PyJWK(key, algorithm), [algorithm])
     except library.PyJWTError as error:
-        # These messages do not quote the token, but messages about a key may quote the key.
+        # These messages do not quote the token. Messages about a key may quote the key, so they are left out.
         why = (
             "the signature is wrong"
             if type(error).__name__ == "InvalidSignatureError"

@@ -1,11 +1,12 @@
 r"""OAUTHBEARER (RFC 7628, KIP-255): authentication by a token of a third party.
 
-* A broker that rejects a token sends JSON in a challenge. The client answers \\x01, and only then the
-  exchange ends with an error.
+* A broker that rejects a token sends JSON in a challenge. After the client's answer \\x01 the exchange ends
+  with an error.
 * Extensions are `name=value` pairs beside the token. Names are letters, values are printable, and "auth" is
   reserved for the token.
-* A function of the application checks tokens: `jwks.signed` makes one. `unsecured`, for tests, accepts tokens
-  without signature, as Kafka's OAuthBearerUnsecuredValidatorCallbackHandler.
+* A function of the application checks tokens: `jwks.signed` makes such a function. `unsecured`, for tests,
+  makes one that accepts tokens without signature, as Kafka's OAuthBearerUnsecuredValidatorCallbackHandler
+  does.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _FIRST: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The principal of a token, and when it expires (ms since 1970; None for never)."""
+    """The principal of a token, and the time at which the token expires (ms since 1970; None for never)."""
 
     principal: str
     until_ms: int | None = None
@@ -42,15 +43,15 @@ class Claims:
 
 
 class TokenRejected(Exception):
-    """A token is not accepted; the text is sent to the client."""
+    """A token is not accepted. The message is sent to the client."""
 
 
-# Checks a token; raises TokenRejected.
+# A function that checks a token. It returns its claims, or raises TokenRejected.
 Check = Callable[[str], Claims]
 
 
 class OAuthBearerClient:
-    """The client's half."""
+    """The client's half of OAUTHBEARER."""
 
     __slots__ = ("_first", "mechanism")
 
@@ -72,7 +73,7 @@ class OAuthBearerClient:
 
 
 def wrong_extension(name: str, value: str) -> str | None:
-    """Return why a pair is not a valid extension, or None if it is valid."""
+    """Return the reason why a pair is not a valid extension, or None if it is valid."""
     if not _NAME.fullmatch(name) or name == "auth":
         return 'names are letters only, and not "auth"'
     return None if _VALUE.fullmatch(value) else "values are printable and not empty"
@@ -84,7 +85,7 @@ def is_token(text: str) -> bool:
 
 
 class OAuthBearerServer:
-    """The broker's half."""
+    """The broker's half of OAUTHBEARER."""
 
     __slots__ = ("_check", "_reason", "mechanism")
 
@@ -124,7 +125,7 @@ class OAuthBearerServer:
 
 
 def payload(token: str) -> dict[str, Any]:
-    """Return the claims of a JWT without verifying it. Raises TokenRejected if it has none."""
+    """Return the claims of a JWT without verifying its signature. Raises TokenRejected if it has none."""
     parts = token.split(".")
     try:
         if len(parts) != 3:

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding as in Kafka.
 
-* The password is never sent, and the server proves that it knows it as well. A client fails if the final
-  signature is wrong, whatever the server sent before.
+* The password is never sent, and the server proves that it knows the password as well. A client fails if the
+  server's final signature is not valid, whatever the server sent before.
 * A client does at least 4096 iterations, as RFC 7677 requires, and at most `MOST_ITERATIONS`, so that a
   server cannot make it hash for minutes. Kafka allows at most 16384.
 * In names a comma is written as =2C and an equals sign as =3D. Kafka does not prepare names and passwords
@@ -51,7 +51,10 @@ _CLIENT_FINAL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The data that a broker stores in place of a password. They do not allow a login at another server."""
+    """The data that a broker stores instead of a password.
+
+    The data does not allow a login at another server.
+    """
 
     salt: bytes = field(repr=False)
     iterations: int
@@ -72,7 +75,7 @@ def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: 
 
 
 class ScramClient:
-    """The client's half. `nonce` is printable, random, at least 128 bits, and has no comma.
+    """The client's half of SCRAM. `nonce` is random, printable, has at least 128 bits and no comma.
 
     `salt_password(salt, iterations)` replaces `salted`, for callers that cache its results.
     """
@@ -144,10 +147,11 @@ class ScramClient:
 
 
 class ScramServer:
-    """The broker's half. `look_up` returns a user's credential, or None.
+    """The broker's half of SCRAM. `look_up` returns a user's credential, or None if the user does not exist.
 
-    `nonce` is as for clients. `decoy` returns the credential for an unknown user, always the same for a name,
-    so that responses do not reveal which users exist. `renews` is true for a re-authentication (KIP-368).
+    `nonce` has the form of the client's nonce. `decoy` returns a credential for an unknown user, always the
+    same for one name, so that responses do not reveal which users exist. `renews` is true for a
+    re-authentication (KIP-368).
     """
 
     __slots__ = (
@@ -202,7 +206,7 @@ class ScramServer:
         if ",tokenauth=true" in match["rest"]:
             return self._reject("delegation tokens are not supported")
         self._name = name
-        # Both are always computed, so that the time does not reveal which users exist.
+        # Both credentials are always computed, so that the time does not reveal which users exist.
         looked_up, decoy = self._look_up(name), self._decoy(name)
         self._real = looked_up is not None
         known = self._known = looked_up or decoy
@@ -245,7 +249,7 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 
 def _text(data: bytes) -> str:
-    """Decode UTF-8; malformed bytes become "", which no message allows."""
+    """Decode UTF-8. The result of malformed bytes is "", which no message allows."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -264,7 +268,7 @@ def _unbase64(text: str) -> bytes | None:
 
 
 def _name(text: str) -> str:
-    """Unescape a name."""
+    """Replace the escapes =2C and =3D in a name."""
     return text.replace("=2C", ",").replace("=3D", "=")
 
 

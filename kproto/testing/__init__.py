@@ -1,14 +1,14 @@
-"""Tools for tests with kproto. Import the modules that you use.
+"""Tools for tests with kproto. This package imports none of its modules: import those that you use.
 
     kproto.testing.plugin        pytest fixtures; `kafka` and `secured` describe what they provide
     kproto.testing.faults        a proxy that cuts, delays and stalls connections
     kproto.testing.certificates  certificates of an authority, a server and a client; `issuer` signs tokens
     kproto.testing.brokers       a real Kafka: in Docker, from Maven's jars, or a running one
     kproto.testing.world         a cluster and its clients in virtual time
-    kproto.testing.schedules     random schedules of a world; `invariants` are what must hold in them
+    kproto.testing.schedules     random schedules of a world; `invariants` has checks for them
     kproto.testing.groups        a group of your consumers, as a Hypothesis state machine
     kproto.testing.strategies    Hypothesis strategies for messages and batches
-    kproto.testing.properties    properties of one assignor, decoder or reader of batches
+    kproto.testing.properties    checks of one assignor, decoder or reader of batches
 
 `strategies`, `groups` and `certificates` need the extra `testing`.
 """

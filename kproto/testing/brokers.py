@@ -4,8 +4,9 @@
     with jars() as bootstrap: ...         # Java and Maven; the jars are fetched once per machine
     with named("localhost:9092") as bootstrap: ...      # a running broker, with TLS and SASL if needed
 
-Each yields HOST:PORT when the broker responds, and raises `BrokerMissing` with the reason if there is none.
-The KafkaContainer of testcontainers supports only Confluent's image; this module runs Apache's.
+Each context manager yields HOST:PORT when the broker responds. It raises `BrokerMissing` with the reason if
+the broker cannot be started or reached. The KafkaContainer of testcontainers supports only Confluent's image;
+this module runs Apache's.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ KAFKA: Final = "4.3.1"  # The Kafka version that is started by default.
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 
-# The watching process: its stdin ends without data if the process that started it was killed.
+# The code of a process that cleans up. Its stdin ends without data if the process that started it was killed.
 _WATCH: Final = """
 import os, shutil, sys, time
 if not sys.stdin.read():
@@ -51,11 +52,11 @@ if not sys.stdin.read():
         shutil.rmtree(sys.argv[2], ignore_errors=True)
 """
 
-# Ports below the ephemeral ranges of Linux, macOS and Windows.
+# The ports to choose from. They lie below the ephemeral ranges of Linux, macOS and Windows.
 _PORTS: Final = range(10_240, 32_768)
 _given: set[int] = set()
 
-# One node that is broker and controller, with the shortest group delays that Kafka allows.
+# The properties of one node that is broker and controller, with the shortest group delays that Kafka allows.
 _COMMON: Final = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -79,11 +80,11 @@ _SECURITY_OPTIONS: Final = Rule(names_to(lambda _: True), "options of TLS and SA
 
 
 class BrokerMissing(KprotoError):
-    """A broker cannot be started on this machine. The text says why."""
+    """A broker cannot be started or reached. The message gives the reason."""
 
 
 def java() -> str:
-    """Return the path of the `java` command: that of JAVA_HOME, or the first on PATH.
+    """Return the path of the `java` command, in JAVA_HOME or else on PATH.
 
     Raises BrokerMissing if there is none.
     """
@@ -131,8 +132,8 @@ def one_at_a_time(folder: Path) -> Generator[None]:
 def kafka_jars(version: str = KAFKA) -> str:
     """Return a class path with Kafka's broker, clients and tools.
 
-    The environment variable KPROTO_KAFKA_JARS may name a folder that contains the jars. Raises ConfigError
-    for a bad version, and BrokerMissing if the jars cannot be fetched.
+    The environment variable KPROTO_KAFKA_JARS may name a folder that contains the jars. Raises ConfigError if
+    `version` is not a version of Kafka, and BrokerMissing if the jars cannot be fetched.
     """
     if not re.fullmatch(r"\d+(\.\d+){2}[\w.-]*", version):
         raise ConfigError("version", version, f"a version of Kafka, such as {KAFKA}")
@@ -144,7 +145,7 @@ def kafka_jars(version: str = KAFKA) -> str:
 @contextlib.contextmanager
 @checked(bootstrap=TEXT, security=_SECURITY_OPTIONS)
 def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[str]:
-    """Use a running broker. `security` are the client options to authenticate with.
+    """Use a running broker. `security` has the client options for TLS and SASL.
 
     Raises BrokerMissing at once if the broker rejects the client, and after ten seconds if nothing responds.
     """
@@ -174,7 +175,9 @@ def jars(
     format_options: Sequence[str] = (),
     java_options: Sequence[str] = (),
 ) -> Generator[str]:
-    """Start a broker in its own JVM, with `properties` in addition to the usual ones. It takes about 3 s.
+    """Start a broker in a separate JVM, with `properties` added to the default ones.
+
+    The start takes about 3 s.
 
     `listeners` are additional listeners, name -> port. `format_options` are arguments of kafka-storage's
     format, such as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]"). `java_options` are arguments
@@ -222,7 +225,10 @@ def jars(
 
 @contextlib.contextmanager
 def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
-    """Stop a process and delete its folder even if this process is killed: a third process waits for that."""
+    """Stop a process and delete its folder at the end of the block, or when this process is killed.
+
+    A third process waits for this process to end.
+    """
     order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(
@@ -237,7 +243,7 @@ def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Gen
 @contextlib.contextmanager
 @checked(properties=NAMES_TO_TEXTS, version=TEXT)
 def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Generator[str]:
-    """Start the image apache/kafka in a container by testcontainers; `properties` as for `jars`."""
+    """Start the image apache/kafka in a container, by testcontainers. `properties` are those of `jars`."""
     try:
         module: Any = import_module("testcontainers.core.container")
     except ImportError:
@@ -265,7 +271,7 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
 
 
 def free_port() -> int:
-    """Return a port on 127.0.0.1 that is free now. Each call returns another port.
+    """Return a free port on 127.0.0.1. Each call returns another port.
 
     Ports of the ephemeral range are not used, because an outgoing connection could take one before the broker
     listens.
@@ -284,7 +290,10 @@ def why_silent(
     seconds: float = 240,
     security: SecurityConfig | None = None,
 ) -> str:
-    """Wait until the broker responds to Metadata with itself in it. Return why it does not, or ""."""
+    """Wait until the broker's response to Metadata contains the broker.
+
+    Return the reason if it does not, or "".
+    """
     from consumer import Cluster
 
     from ..messages.metadata import MetadataRequest, MetadataResponse

@@ -1,4 +1,4 @@
-"""Certificates for tests and trials: of a private authority, a server and a client.
+"""Create certificates for tests: those of a private authority, a server and a client.
 
     made = certificates(folder)                      # PEM files: made.ca, made.server, made.client
     with running(listen=["SSL://127.0.0.1:0"], tls=made.context()) as server:
@@ -37,8 +37,8 @@ _PATH: Final = Rule(_is_path, "a pathlib.Path")
 class Certificates:
     """Paths of PEM files. All except `ca` contain their private key first.
 
-    `expired` is an expired certificate of the server, `elsewhere` one for another host. `stranger` is a
-    client certificate of another authority.
+    `expired` is an expired certificate of the server, and `elsewhere` a server certificate for another host.
+    `stranger` is a client certificate of another authority.
     """
 
     ca: str
@@ -68,8 +68,8 @@ class Certificates:
 def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = False) -> Certificates:
     """Create certificates in `folder`, which only this user should be able to read.
 
-    `hosts` are the names in the server's certificate. With `expired` that certificate has expired. Raises
-    MissingExtra without trustme.
+    `hosts` are the names in the server's certificate. With `expired` the server's certificate has expired.
+    Raises MissingExtra without trustme.
     """
     try:
         trustme: Any = import_module("trustme")

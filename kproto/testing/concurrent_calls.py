@@ -1,4 +1,4 @@
-"""Check the error that one of two threads gets when both use one object at the same time."""
+"""Find the error that is raised when two threads use one object at the same time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from ..errors import KprotoError
 
 
 def first_error(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
-    """Call `short` repeatedly while another thread is in `long`; return the error message of either.
+    """Call `short` repeatedly while another thread calls `long`; return the first error message of either
+    call.
 
-    The result is empty if both succeed each time until `long` returns. At the end `end` is called from this
-    thread; it must make `long` return.
+    The result is empty if all calls succeed until `long` returns. After the loop this thread calls `end`,
+    which must make `long` return.
     """
     long_errors: list[str] = []
 
@@ -30,7 +31,7 @@ def first_error(long: Callable[[], object], short: Callable[[], object], end: Ca
             short()
         except KprotoError as error:
             short_error = str(error)
-    errors_before_end = list(long_errors)  # Errors from here on come from `end`.
+    errors_before_end = list(long_errors)  # Later errors are caused by `end`, so copy the list first.
     end()
     thread.join(30)
     return short_error or (errors_before_end[0] if errors_before_end else "")

@@ -1,4 +1,7 @@
-"""kproto's blocking consumer behind the protocol of `driver`, used as an application would use it."""
+"""A driver for kproto's blocking consumer.
+
+It uses the consumer as an application does; `driver` has the protocol.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ from .driver_protocol import (
     print_line,
 )
 
-# Option names of the drivers -> option names of the consumer. Other names are the same in both.
+# Maps option names of the drivers to option names of the consumer. Other names are equal in both.
 OPTIONS = {**CONSUMER_OPTIONS, "max_records": "max_poll_records"}
 
 
@@ -70,14 +73,14 @@ def java_name(error: KprotoError) -> str:
     return names.get(type(error), type(error).__name__)
 
 
-# Commands that print `answer COMMAND RESULT`, also when they fail.
+# The commands that print `answer COMMAND RESULT`, also when they fail.
 QUERIES = frozenset(
     {"seek", "seek-to-beginning", "seek-to-end", "paused", "position", "committed", "begins", "ends", "times"}
 )
 
 
 class CommandDriver(RebalanceListener):
-    """Drives a consumer: polls for 50 ms unless there is a command, as the drivers of the originals do."""
+    """Drives a consumer: executes a command if one is waiting, otherwise polls for 50 ms."""
 
     def __init__(
         self, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any], commands: Commands
@@ -107,7 +110,10 @@ class CommandDriver(RebalanceListener):
                     time.sleep(AFTER_ERROR_MS / 1000)
 
     def _is_repeated(self, error: Exception) -> bool:
-        """Whether this login or connection error was printed already; it would repeat with each poll."""
+        """Return whether this login or connection error was printed already.
+
+        Such errors repeat with each poll.
+        """
         refusal = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
         previous, self.last_connection_error = self.last_connection_error, refusal
         return bool(refusal) and refusal == previous

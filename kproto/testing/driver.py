@@ -1,7 +1,7 @@
-"""One group member that obeys its standard input, over real sockets: a model, or kproto's consumer.
+"""A group member on real sockets that is controlled by its standard input: a model, or kproto's consumer.
 
-The protocol is that of the drivers of the original clients (tests/conformance/members). So the same commands
-can be given to an original client and to its model. Commands come one per line; the end of the input closes
+The protocol is that of the drivers of the original clients (tests/conformance/members). So an original client
+and its model can execute the same commands. Each line of input is one command. The end of the input closes
 the member:
 
     subscribe T..  pattern RE  unsubscribe  assign T:P:O..  seek T:P:O  poll on|off  sleep MS  commit
@@ -18,8 +18,9 @@ The output has lines "TIME WORD ARGUMENTS" with TIME in seconds since 1970:
 
 Rules:
 
-* The application is one loop, as in the drivers of the originals: a command if there is one, otherwise a poll
-  of 50 ms, from `subscribe` on. During `sleep` nothing is polled, but the model's own timers run.
+* The application is one loop, as in the drivers of the original clients. It executes a command if one is
+  waiting; otherwise, after `subscribe`, it polls for 50 ms. During `sleep` it does not poll, but the model's
+  timers run.
 * A callback prints its line, commits if the configuration has `commit_in_revoke`, sleeps `revoke_ms`, and
   returns.
 """
@@ -56,11 +57,11 @@ from .driver_protocol import (
 )
 from .model_connections import BOOTSTRAP, ModelConnections
 
-CONNECT_MS = 100  # Wait before the next bootstrap address is tried.
-# How long a member looks for a broker before it reports that there is none. It then ends if all commands were
-# read.
+CONNECT_MS = 100  # The wait in ms before the next bootstrap address is tried.
+# How long in ms a member looks for a broker before it reports that no broker responds. It ends at that time
+# if all commands were read.
 REPORT_NO_BROKER_MS = 2_000
-# How long a driver polls after unsubscribe, for clients whose callback needs a poll.
+# How long in ms a driver polls after unsubscribe, for clients that run the callback in poll.
 POLL_AFTER_UNSUBSCRIBE_MS = {"librdkafka": 1_500}
 
 NAMES = ("kproto", *model_names())  # The clients that can be driven.
@@ -82,7 +83,7 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
 
 
 def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.ModelConfig:
-    """Return the model's configuration for the JSON of a driver; the model's own options go to `extra`.
+    """Return a model's configuration from a driver's options. `extra` gets the options of this model only.
 
     Raises ConfigError for an option that the model does not have.
     """
@@ -132,7 +133,7 @@ _SARAMA = {
     "Version",
 }
 
-# The allowed types of each model's own options.
+# The values that are allowed for the options of each model.
 WORDS: Mapping[str, set[str]] = {
     "java": set(),
     "java-2.6": set(),
@@ -211,7 +212,7 @@ class ModelDriver:
     def _connect(self) -> None:
         """Ask the bootstrap brokers for their API versions, one after the other, until one responds.
 
-        Commands wait meanwhile. Raises ConnectionFailed if there is no broker and no commands are left.
+        Commands wait until then. Raises ConnectionFailed if no broker responds and no commands are left.
         """
         started, is_reported = Sockets.now(), False
         for host, port in cycle(self.bootstrap):

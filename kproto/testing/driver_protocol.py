@@ -12,12 +12,12 @@ from typing import TextIO
 
 from ..group.subscription import TopicPartition
 
-# How long each poll of a driver waits for records.
+# How long in ms each poll of a driver waits for records.
 POLL_MS = 50
-# How long a driver pauses after a poll that failed.
+# How long in ms a driver pauses after a poll that failed.
 AFTER_ERROR_MS = 300
 
-# Options of the application, not of its client.
+# The options of the application, which are not options of its client.
 DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"}
 
 
@@ -29,7 +29,7 @@ class Commands:
         self.wake: Callable[[], None] = lambda: None
         self.ended = False  # Whether `close` was read. No command follows it.
         stream_object: object = stream
-        # Escape bytes that cannot be decoded, and likewise on output.
+        # Escape bytes that cannot be decoded. The output is escaped in the same way.
         if isinstance(stream_object, TextIOWrapper):
             stream_object.reconfigure(errors="backslashreplace")
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
@@ -48,7 +48,7 @@ class Commands:
 
     @property
     def waiting(self) -> bool:
-        """Whether a command is waiting."""
+        """Whether a command has been read and not returned yet."""
         return not self._lines.empty()
 
     def next(self, seconds: float = 0) -> str | None:
@@ -60,7 +60,7 @@ class Commands:
 
 
 def print_line(*words: object) -> None:
-    """Print one line in a single write: the callback of a future may print at the same time."""
+    """Print one line with a single write, because the callback of a future may print at the same time."""
     sys.stdout.write(" ".join([f"{time.time():.6f}", *map(str, words)]) + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""A proxy between clients and a broker that causes network faults on real sockets, manually or by a seed.
+"""A proxy between clients and a broker that causes network faults on real sockets: by calls, or at random.
 
     with running() as server, Proxy(server.bootstrap) as proxy:
         server.advertise(proxy.bootstrap)         # so that clients stay behind the proxy
@@ -9,9 +9,9 @@
         proxy.delay(0.05)                         # each chunk of bytes takes 50 ms longer; 0 ends the delay
         proxy.trouble(seed=7, seconds=20)         # all of these, at random times
 
-A broker tells clients its own address, so let it advertise the proxy's address: with `Server.advertise`, or
-with `advertised.listeners` of a real Kafka and a fixed port of the proxy. The proxy runs in a separate
-thread. Its methods may be called from any thread.
+Clients connect to the address that a broker advertises, so let the broker advertise the proxy's address: with
+`Server.advertise`, or with `advertised.listeners` of a real Kafka and a fixed port of the proxy. The proxy
+runs in a separate thread. Its methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ MOVES = ("cut", "stall", "half_close", "delay")
 class Proxy:
     """Passes bytes between its own port and `target` (HOST:PORT).
 
-    With `port` 0 the proxy takes a free port; `port` contains it after the start. Raises ConfigError if
-    `target` is not HOST:PORT.
+    With `port` 0 the proxy listens on a free port. After the start the attribute `port` contains the port.
+    Raises ConfigError if `target` is not HOST:PORT.
     """
 
     def __init__(self, target: str, host: str = "127.0.0.1", port: int = 0) -> None:
         self.target = parse_broker_address("target", target)
         self.host = host
         self.port = port
-        # How many connections were accepted so far.
+        # The number of connections that were accepted so far.
         self.connections = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -79,7 +79,7 @@ class Proxy:
                 self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
-    # ---- what can be done to the connections
+    # ---- faults
 
     def cut(self) -> None:
         """Break all connections at both ends."""
@@ -94,7 +94,7 @@ class Proxy:
         self._delay = _checked(seconds)
 
     def stall(self, seconds: float) -> None:
-        """Stop all traffic for this time in seconds. Then everything arrives in order."""
+        """Stop all traffic for this time in seconds. Afterwards the delayed bytes arrive in order."""
         _checked(seconds)
 
         def stop() -> None:
@@ -108,12 +108,12 @@ class Proxy:
 
     @checked(seed=WHOLE_NUMBER, seconds=NUMBER, longest=NUMBER)
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
-        """Cause random faults for this time in seconds, at times that the seed determines.
+        """Cause random faults for this time in seconds. The seed determines the faults and their times.
 
-        `longest` is the maximum length of a stall in seconds. The call blocks; after it the network has no
-        fault.
+        `longest` is the maximum length of a stall in seconds. The call blocks. When it returns, the proxy
+        causes no fault.
         """
-        self._do(lambda: None)  # Raises IllegalState if the proxy is not running.
+        self._do(lambda: None)  # Check that the proxy is running: the call raises IllegalState if not.
         random = Random(seed)
         end = time.monotonic() + _checked(seconds)
         while (remaining := end - time.monotonic()) > 0:
@@ -228,7 +228,7 @@ class _Pair:
         self.half_closed = False
 
     def cut(self) -> None:
-        self.passing.cancel()  # The task aborts both ends when it is cancelled.
+        self.passing.cancel()  # The cancelled task aborts both ends of the connection.
 
     def abort(self) -> None:
         self.client.transport.abort()

@@ -1,4 +1,4 @@
-"""A random group of your consumers: a Hypothesis state machine over `World`.
+"""A Hypothesis state machine that runs a group of your consumers in a `World`, with random events.
 
     from kproto.testing.groups import Group
 
@@ -14,29 +14,30 @@
 Members join, leave, crash, freeze, commit and pause. Topics grow, brokers stop, coordinators and leaders
 move, and the network fails. All of it happens in virtual time. After each observation of an application the
 invariants `ALWAYS` are checked. At the end all faults are healed, all applications poll, and all invariants
-of `kproto.testing.invariants` are checked: one owner per partition, every record delivered, nothing committed
-that was not delivered, and so on. A failure is a short list of calls:
+of `kproto.testing.invariants` are checked. Examples are: each partition has one owner, every record is
+delivered, and a record is delivered before it is committed. Hypothesis reports a failure as a short list of
+calls:
 
     state = Mine()
     state.begin(seed=0)
     ...
     state.teardown()
 
-Run them in a separate test. Then `state.world` is the failing world: see its `trace()`, `rewind()` and
-`save()`. A replayed world calls `application` again with its own members. `save()` keeps the names of your
-assignors, for `World.load(path, assignors=[my_assignor])`, and nothing of your applications: the members of a
-loaded world only read.
+Run these calls in a separate test. Then `state.world` is the failing world: use its `trace()`, `rewind()` and
+`save()`. A replayed world calls `application` again with its own members. `save()` stores the names of your
+assignors, for `World.load(path, assignors=[my_assignor])`. It does not store your applications: the members
+of a loaded world only read.
 
-An application is an object of yours, with those of these methods that it needs:
+An application is an object that you define. Each of these methods is optional:
 
 * `assigned(partitions)`, `revoked(partitions)`, `lost(partitions)`, as in `consumer.RebalanceListener`. They
-  may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`), but nothing in a
-  world waits.
+  may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`). These calls do not
+  wait for their results.
 * `records(records)`: processes the records of each poll before the next poll.
 
 Your own invariants are `@invariant()` methods, or functions in `final_invariants` that raise
-`InvariantBroken`. They can use `world`, and `applications` by the names of their consumers, without those
-that were killed.
+`InvariantBroken`. They can use `world` and `applications`. `applications` maps the name of each consumer that
+was not killed to its application.
 """
 
 from __future__ import annotations
@@ -64,11 +65,12 @@ _ANY = st.integers(0, 99)
 
 
 class Group(RuleBasedStateMachine):
-    """Derive your state machine from this class. The class attributes are the defaults."""
+    """The base class of your state machine. Override the class attributes to change the defaults."""
 
-    topics: ClassVar[Mapping[str, int]] = {"t": 4}  # Topic -> number of partitions at the start.
+    topics: ClassVar[Mapping[str, int]] = {"t": 4}  # Maps a topic to its number of partitions at the start.
 
-    # Options of `consumer.Consumer`. With several, each new member gets one of them, as in a rolling upgrade.
+    # Options of `consumer.Consumer`. If there are several entries, each new member gets one of them, as in a
+    # rolling upgrade.
     options: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
     max_members: ClassVar[int] = 4
@@ -80,7 +82,7 @@ class Group(RuleBasedStateMachine):
     final_invariants: ClassVar[Sequence[Invariant]] = ()  # More invariants to check at the end.
 
     def application(self, consumer: Consumer) -> object | None:
-        """Return the application of this member, or None for one that only reads."""
+        """Return the application of this member, or None for a member that only reads."""
         return None
 
     def __init__(self) -> None:
@@ -120,7 +122,7 @@ class Group(RuleBasedStateMachine):
     def kill(self, member: int) -> None:
         victim = self._member(member)
         self.world.kill(victim)
-        self.applications.pop(victim.name, None)  # The application's state died with the process.
+        self.applications.pop(victim.name, None)  # The killed process has lost the application's state.
 
     @precondition(lambda self: self.trouble and self._members())
     @rule(member=_ANY, ms=st.sampled_from((50, 1_000, 5_000)))
@@ -152,7 +154,7 @@ class Group(RuleBasedStateMachine):
         consumer = self._member(member)
         owned = sorted(consumer.owned & consumer.owns())
         if owned:
-            with contextlib.suppress(IllegalState):  # The partition was lost at this moment.
+            with contextlib.suppress(IllegalState):  # The partition may have been lost in the meantime.
                 consumer.pause(owned[partition % len(owned)])
 
     @precondition(lambda self: self._members())

@@ -33,9 +33,8 @@ AUDIENCE: Final = "kafka"
 class Issuer:
     """An issuer of signed tokens.
 
-    `name` is the claim "iss". `clients` maps ids to secrets of clients that may request tokens by client
-    credentials. `seconds` is the lifetime of tokens. `requested_forms` are the forms that the token endpoint
-    received.
+    `name` is the claim "iss". `clients` maps the ids of clients that may request tokens to their secrets.
+    `seconds` is the lifetime of tokens. `requested_forms` are the forms that the token endpoint received.
     """
 
     @checked(name=TEXT, audience=or_none(TEXT), clients=NAMES_TO_TEXTS, seconds=NUMBER)
@@ -89,8 +88,9 @@ class Issuer:
         return lambda token: signed(self.jwks, now_ms, issuer=self.name, audience=audience)(token)
 
     def new_key(self) -> str:
-        """Sign with a new key from now on, which is missing in key sets that were read before. Return its
-        kid.
+        """Sign later tokens with a new key, and return the kid of the key.
+
+        Key sets that were read before this call do not contain the new key.
         """
         if self.algorithm == "ES256":
             curves: Any = import_module("cryptography.hazmat.primitives.asymmetric.ec")
@@ -108,7 +108,7 @@ class Issuer:
 
     @checked(subject=TEXT, seconds=NUMBER)
     def token(self, subject: str, seconds: float | None = None, **claims: Any) -> str:
-        """Return a token that is valid from now on for `seconds`.
+        """Return a token that is valid for the next `seconds`.
 
         `claims` replace the usual claims; a claim that is None is left out.
         """

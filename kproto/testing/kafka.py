@@ -1,4 +1,4 @@
-"""The broker of a test: an address for the code under test, and calls to prepare and inspect it.
+"""The broker of a test: an address for the code under test, and calls to prepare and inspect the broker.
 
     def test_the_service_counts(kafka):                   # the fixture of kproto.testing.plugin
         kafka.create_topic("flights", 3)
@@ -7,7 +7,7 @@
         kafka.wait_until(lambda: kafka.group("service").total_lag == 0)
         assert [record.value for record in kafka.records("counts")] == [b"1"]
 
-It works the same on the embedded broker and on any real one. Every call raises a KprotoError if the broker
+A test works the same on the embedded broker and on a real one. Every call raises a KprotoError if the broker
 rejects it or is down. `AsyncKafka` has the same calls as coroutines.
 """
 
@@ -27,7 +27,7 @@ from .. import (
     Cluster,
     Consumer,
     Producer,
-)  # The import of kproto comes first: its attribute `consumer` would otherwise be another module.
+)  # This import must come first, because otherwise the name `consumer` would refer to another module.
 from consumer import ConsumerRecord, Group, RecordMetadata
 
 # isort: on
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
     from ..broker.server import Server
 
-NOT_YET: Final = (AssertionError, UnknownTopic)  # The exceptions that a condition may raise until it is true.
+# The exceptions that a condition may raise before it is true.
+NOT_YET: Final = (AssertionError, UnknownTopic)
 
-# Hide this module from pytest's tracebacks: they end at the call of the test.
+# Hide this module in pytest's tracebacks, so that they end at the call in the test.
 __tracebackhide__ = True
 
 
@@ -57,7 +58,7 @@ class Kafka:
         self.bootstrap = bootstrap
         self._server = server
         self._security: SecurityConfig = security or {}
-        self._own = bootstrap  # The address for calls of this object, even if `bootstrap` is replaced.
+        self._own = bootstrap  # The address that calls of this object use, even if `bootstrap` is replaced.
         self.created: list[str] = []
         self._cluster: Cluster | None = None
         self._making = Lock()
@@ -108,8 +109,9 @@ class Kafka:
         timestamp: int | None = None,
         headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> list[RecordMetadata]:
-        """Write records and return their metadata after the broker acknowledged them. Text is encoded as
-        UTF-8.
+        """Write records, wait for their acknowledgement, and return their metadata.
+
+        Text is encoded as UTF-8.
 
         `timestamp` is in ms since 1970. Without `partition`, the key selects the partition.
         """
@@ -131,7 +133,7 @@ class Kafka:
     def records(
         self, topic: str, *, isolation_level: str = "read_committed", timeout: float = 30.0
     ) -> list[ConsumerRecord]:
-        """Return every committed record that is in the topic now, by partition and offset.
+        """Return all committed records in the topic, ordered by partition and offset.
 
         With "read_uncommitted", records of open and aborted transactions are included. Raises RequestTimedOut
         with the offsets reached if no record arrives for `timeout` seconds.
@@ -169,7 +171,7 @@ class Kafka:
 
     @checked(name=TEXT)
     def group(self, name: str) -> Group:
-        """Return the group as it is now: its state, members, committed offsets and lag."""
+        """Return the group's current state, members, committed offsets and lag."""
         return self.cluster.group(name)
 
     @checked(name=TEXT)
@@ -184,8 +186,8 @@ class Kafka:
         """Return when `condition()` is true. Raises AssertionError after `timeout` seconds.
 
         The error names `what`, and the last value or error of the condition. A condition that raises
-        AssertionError or UnknownTopic is called again. One that consists of assertions must return True at
-        its end.
+        AssertionError or UnknownTopic is called again. A condition that consists of assertions must return
+        True at its end.
         """
         end = _deadline(time.monotonic(), timeout)
         while True:
@@ -203,14 +205,14 @@ class Kafka:
             time.sleep(0.02)
 
     def clean(self) -> None:
-        """Delete the topics that `create_topic` of this object created."""
+        """Delete the topics that were created by `create_topic` of this object."""
         names, self.created = self.created, []
         existing = self.cluster.topics() if names else {}
         if names := [topic for topic in names if topic in existing]:
             self.cluster.delete_topics(names)
 
     def close(self) -> None:
-        """Close the connections of this object. The embedded broker stays."""
+        """Close the connections of this object. The embedded broker keeps running."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -240,7 +242,9 @@ def _not_read(remaining: Mapping[TopicPartition, int], goals: Mapping[TopicParti
 
 
 def _not_awaited(condition: object) -> ConfigError:
-    """Return the error for a condition that is awaitable: nothing awaits it, so it would count as true."""
+    """Return the error for a condition that returns an awaitable. Nothing awaits it, so it would count as
+    true.
+    """
     if inspect.iscoroutine(condition):
         condition.close()
     return ConfigError(
@@ -347,7 +351,7 @@ class AsyncKafka:
 
 
 class _InThreads:
-    """An object whose calls are awaited. Each call runs in a thread."""
+    """A proxy of an object. Its methods are coroutines, each of which runs the call in a thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,8 +1,11 @@
-"""The connections of a model over real sockets: `SendRequest` in, `ResponseReceived` and `RequestFailed` out.
+"""The connections of a model over real sockets.
 
-A connection is identified by an address and a lane, and opened by its first request. It sends ApiVersions
-first, as clients do, and receives responses in the order of its requests. If it breaks, all its requests
-fail. If a request times out, the connection is closed.
+`SendRequest` is performed here; `ResponseReceived` and `RequestFailed` are the results.
+
+A connection is identified by an address and a lane (a name by which a model distinguishes its connections to
+one broker), and opened by its first request. It sends ApiVersions first, as clients do, and receives
+responses in the order of its requests. If it breaks, all its requests fail. If a request times out, the
+connection is closed.
 """
 
 from __future__ import annotations
@@ -30,12 +33,13 @@ from ..wire.frame import frame
 from ..wire.message import Message
 
 API_VERSIONS = 18
-BOOTSTRAP = "bootstrap"  # The lane on which a broker is asked for its API versions before the model starts.
+# The lane of the connection that requests a broker's API versions before the model starts.
+BOOTSTRAP = "bootstrap"
 
 
 @dataclass(slots=True, eq=False)
 class _InFlightRequest:
-    """A request in flight. `due` is its deadline in ms; ApiVersions has none."""
+    """A request in flight. `due` is its deadline in ms; ApiVersions has no deadline."""
 
     request: Message
     version: int
@@ -64,9 +68,9 @@ class ModelConnections:
         self._by_address: dict[Address, _Connection] = {}
         self._by_key: dict[int, _Connection] = {}
         self._events: list[ResponseReceived | RequestFailed | ConnectionLost] = []
-        # API key -> (lowest, highest) version, from the last ApiVersions response.
+        # Maps an API key to its (lowest, highest) version, from the last ApiVersions response.
         self.offered: dict[int, tuple[int, int]] | None = None
-        # Address -> why its last connection ended.
+        # Maps an address to the reason why its last connection ended.
         self.last_errors: dict[Address, str] = {}
 
     def request_api_versions(self, host: str, port: int) -> None:
@@ -74,7 +78,7 @@ class ModelConnections:
         self._connection_to(Address(host, port, BOOTSTRAP))
 
     def send(self, action: SendRequest) -> None:
-        """Send a request, on a new connection if there is none."""
+        """Send a request on its connection, which is opened if it does not exist."""
         due = Sockets.now() + action.timeout_ms
         connection = self._connection_to(action.to)
         if connection.ready:
@@ -101,7 +105,9 @@ class ModelConnections:
         return min(times, default=None)
 
     def wait(self, seconds: float | None) -> list[ResponseReceived | RequestFailed | ConnectionLost]:
-        """Return the events of the next `seconds` (None: wait for an event or for `wake`)."""
+        """Wait for events for at most `seconds` and return them (None: until an event arrives or `wake` is
+        called).
+        """
         due = self.due()
         if due is not None:
             remaining = max(0.0, (due - Sockets.now()) / 1000)

@@ -1,4 +1,4 @@
-"""The pytest fixture `kafka`: a broker for each test. It is available as soon as kproto is installed.
+"""The pytest fixture `kafka`, a broker for each test. If kproto is installed, pytest finds this plugin.
 
     def test_what_was_sent_can_be_read(kafka):
         kafka.create_topic("flights", 3)
@@ -17,8 +17,8 @@ that a test created by `create_topic` are deleted after the test. If the broker 
 fail; they are not skipped. `--kafka-command-config=FILE`, Java's client.properties, describes the security of
 a HOST:PORT broker; `kafka.options()` are the same options for the code under test.
 
-If a test fails with a KprotoError, its traceback ends at the line of the test that made the call.
-`--full-trace` shows the rest.
+If a test fails with a KprotoError, the traceback ends at the line of the test that made the call.
+`--full-trace` shows the whole traceback.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 OPTION = "--kafka"
 CONFIG: Final = "--kafka-command-config"
-# Settings of the embedded broker: short delays, and no automatic topics for misspelt names.
+# Settings of the embedded broker: short delays, and no automatic creation of topics, to detect misspelt
+# names.
 SETTINGS: Final = {"group.min.session.timeout.ms": "100", "auto.create.topics.enable": "false"}
 ALLOWED = "embedded, docker, jars or HOST:PORT"
 # Packages whose frames are cut from the traceback of a KprotoError.
@@ -118,7 +119,7 @@ def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
 
     if request.config.getoption(OPTION) == "embedded":
         with running(settings=SETTINGS) as server, closing(Kafka(server.bootstrap, server)) as kafka:
-            yield kafka  # The embedded broker's topics end with it.
+            yield kafka  # The topics need not be deleted, because the embedded broker ends.
     else:
         bootstrap: str = request.getfixturevalue("_kafka_bootstrap")
         with closing(Kafka(bootstrap, security=_security(request.config))) as kafka:

@@ -1,4 +1,4 @@
-"""Properties of single parts for any input: an assignor, a decoder, a reader of batches.
+"""Checks of one assignor, decoder or reader of batches, for any input.
 
     def test_my_assignor_is_a_function():
         an_assignor_is_a_function(lambda: my_assignor(partitions, members, {}))
@@ -7,10 +7,10 @@
     def test_my_decoder_takes_any_bytes(data):
         a_decoder_takes_any_bytes(my_decoder, data)
 
-Each raises `InvariantBroken` with the reason. Slow code is stopped after a number of executed Python lines,
-not after a time, so the result is the same on every machine. The limit cannot stop a loop that executes no
-Python line (`max(itertools.count())`), nor one that catches `InvariantBroken`. The numbers (I6, ...) are
-those of the invariants.
+Each check raises `InvariantBroken` with the reason. Slow code is stopped after a number of executed Python
+lines, not after a time, so the result is the same on every machine. The limit cannot stop a loop that
+executes no Python line (`max(itertools.count())`) or that catches `InvariantBroken`. The numbers (I6, ...)
+are those of `kproto.testing.invariants`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from ..validation import (
 from .invariants import InvariantBroken
 from .world.user_code import reject_awaitable
 
-# Limit of Python lines for an assignor; 1,000 partitions for 100 members need a tenth of it.
+# The most Python lines that an assignor may execute. 1,000 partitions for 100 members need a tenth of them.
 MOST_LINES: Final = 2_000_000
 
 # Limits of a decoder per byte of input: Python lines, and bytes of memory.
 LINES_A_BYTE, BYTES_A_BYTE = 500, 200
 
-# Minimum limits, whatever the input: room for compilation and imports.
+# The lower bounds of these limits, which allow for compilation and imports.
 LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 
 _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
@@ -69,7 +69,9 @@ _PARTITIONS_WITH_OFFSETS: Final = Rule(
 def an_assignor_is_a_function(
     assign: Callable[[], object], *, times: int = 2, most_lines: int = MOST_LINES
 ) -> None:
-    """I6: check that `assign` returns within `most_lines` Python lines, and the same value `times` times."""
+    """I6: check that `assign` returns the same value in each of `times` calls, within `most_lines` Python
+    lines.
+    """
     if times < 2:
         raise ConfigError("times", times, "at least 2: a single call has nothing to be compared with")
     with _at_most(most_lines):
@@ -81,7 +83,7 @@ def an_assignor_is_a_function(
 
 @checked(decode=_FUNCTION_OF_BYTES, data=BYTES)
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
-    """I18: check that `decode` returns or raises a KprotoError, for any bytes.
+    """I18: check that `decode(data)` returns or raises a KprotoError.
 
     The decoder may use lines and memory only in proportion to `data`. If it returns a generator, the
     generator is consumed.
@@ -121,7 +123,7 @@ def a_batch_ends_where_its_rows_end(
     end: Mapping[TopicPartition, int],
     rows: Sequence[tuple[TopicPartition, int]],
 ) -> None:
-    """I20: check that the end offset moves exactly if there are rows up to it (Spark's micro batches).
+    """I20: check that a batch of Spark has rows from its start to its end offset, and no others.
 
     `start` and `end` are the offsets of the batch by partition; `rows` are (partition, offset).
     """
@@ -147,7 +149,7 @@ def _read(decoded: object) -> None:
 
 @contextmanager
 def _at_most(lines: int) -> Generator[None]:
-    """Raise InvariantBroken in the block after this many Python lines."""
+    """Raise InvariantBroken if the block executes more than this number of Python lines."""
     lines_left = lines
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
@@ -171,7 +173,10 @@ def _at_most(lines: int) -> Generator[None]:
 
 @lru_cache(maxsize=1_000)
 def _stands_still(code: CodeType) -> bool:
-    """Return whether a jump goes to itself (`while True: pass`): Python 3.11 traces such a line only once."""
+    """Return whether the code has a jump to itself (`while True: pass`).
+
+    Python 3.11 traces such a line only once.
+    """
     return any(
         instruction.argval == instruction.offset
         for instruction in dis.get_instructions(code)

@@ -1,11 +1,11 @@
-"""A proxy between any clients and any cluster that reports requests and responses.
+"""A proxy between clients and a cluster that reports requests and responses.
 
     async with WatchProxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
         ...                                    # clients use proxy.bootstrap
 
-`tell` is called with each `Exchange` when it is complete. Every broker in a response gets its own listener,
-and the response contains the listener's address instead, so that all traffic goes through the proxy. Nothing
-else is changed.
+`tell` is called with each `Exchange` when it is complete. The proxy opens a listener for every broker in a
+response, and replaces the broker's address in the response by the listener's address. So all traffic goes
+through the proxy. No other bytes are changed.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from .broker_address import parse_broker_address
 
 log: Final = logging.getLogger("kproto.proxy")
 _LARGEST: Final = 1 << 31
-# The start of a TLS alert where a frame has its size: the content type, and the first byte of the version.
+# The first two bytes of a TLS alert, which are read as a frame's size: content type and start of the version.
 _ALERT: Final = 0x1503
-# The same for a TLS handshake of a client.
+# The first two bytes of a client's TLS handshake.
 _HELLO: Final = 0x1603
-# Type of `frames`. It is called with the addresses (IP, port) of client and broker, True for the client's
-# frames, and the frame without size and without credentials; the frame is None at the end of the connection.
+# The type of `frames`, a function that is called for each frame. Its arguments are the addresses (IP, port)
+# of client and broker, whether the client has sent the frame, and the frame without size and credentials. The
+# frame is None at the end of the connection.
 Frames = Callable[[Address, Address, bool, bytes | None], object]
 
 
 class WatchProxy:
     """Listens on `listen` for the broker at `bootstrap` (HOST:PORT).
 
-    Port 0 of `listen` is any free port. Other brokers get free ports of the same address. `tls` is the
-    context for connections to the cluster.
+    Port 0 of `listen` is any free port. The listeners of other brokers use free ports of the same address.
+    `tls` is the context for connections to the cluster.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class WatchProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._names: dict[UUID, str] = {}
         self._warned: set[tuple[Address, str]] = set()
-        self._away: dict[Address, str] = {}  # broker -> why it cannot be reached at the moment
+        # Maps a broker to the reason why it cannot be reached at the moment.
+        self._away: dict[Address, str] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -99,7 +101,7 @@ class WatchProxy:
         await self._end()
 
     async def _end(self) -> None:
-        # This includes a listener that is being created.
+        # Repeat until no listener is left, because one may be created at the same time.
         while self._servers or self._tasks or self._wanted:
             servers, self._servers = self._servers, {}
             await stop_listening([*servers.values()])
@@ -125,7 +127,7 @@ class WatchProxy:
 
         server = await asyncio.start_server(client, self._listen[0], port, limit=1 << 20, start_serving=False)
         self._servers[broker] = server
-        await server.start_serving()  # If this is cancelled, `_end` closes the server.
+        await server.start_serving()  # If this await is cancelled, `_end` closes the server.
         self._ports[broker] = server.sockets[0].getsockname()[1]
 
     async def _client(
@@ -206,7 +208,7 @@ class WatchProxy:
     async def _here(self, broker: Address) -> Address:
         """Return the address of the proxy's listener for this broker.
 
-        The listener is created once for all clients, even if the first client disconnects meanwhile.
+        The listener is created once for all clients, even if the first client disconnects before it exists.
         """
         if broker not in self._ports:
             task = self._wanted.get(broker)
@@ -222,7 +224,7 @@ class WatchProxy:
 
 
 class _SpeaksTls(EOFError):
-    """The broker responds by TLS to a plaintext request."""
+    """The broker answers a plaintext request with TLS."""
 
 
 class _ClientSpeaksTls(EOFError):
@@ -245,7 +247,10 @@ def _now() -> int:
 
 
 def _why(error: OSError, host: str) -> str:
-    """Return the text of a connection error. TLS errors say how to solve them, as in the clients."""
+    """Return the message of a connection error.
+
+    For TLS errors it says what to change, as the clients' messages do.
+    """
     if isinstance(error, ssl.SSLError):
         return sentence(error, host)
     closed = "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"

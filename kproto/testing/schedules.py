@@ -7,9 +7,9 @@
     check(world)
 
 A schedule is determined by its seed: `play(4711)` is identical in every process and on every machine.
-`Schedule` offers the same in steps: set `options` to test your own assignors or policies, watch your own
-invariants, or remove `moves` that your application never makes. With `models`, models of other clients join,
-work and leave too; their names are the same as of `kproto.models.index`.
+`Schedule` runs the same schedule step by step. Set its `options` to test your own assignors or policies,
+watch your own invariants, or remove `moves` that your application never makes. With `models`, models of other
+clients join, work and leave as well. Their names are those of `kproto.models.index`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..validation import TEXTS, WHOLE_NUMBER, ZERO_OR_MORE, Rule, checked, has_a
 from .invariants import AT_REST, GRACE_MS, InvariantBroken, check
 from .world import Consumer, Invariant, ModelClient, World
 
-# Short timeouts: what takes minutes with the defaults then fits into a few seconds.
+# Short timeouts, with which a rebalance takes seconds instead of minutes.
 QUICK: Final[dict[str, Any]] = {
     "group_id": "g",
     "auto_offset_reset": "earliest",
@@ -41,12 +41,12 @@ QUICK: Final[dict[str, Any]] = {
     "socket_connection_setup_timeout_ms": 1_000,
 }
 
-# The assignors that members of one schedule use. Any two of a line have one in common.
+# The assignors that members of one schedule use. Any two entries of a line have an assignor in common.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
     (("sticky",), ("sticky", "range")),
-    (("range",), ("cooperative-sticky", "range")),  # the first half of a rolling upgrade, and its rollback
+    (("range",), ("cooperative-sticky", "range")),  # The first half of a rolling upgrade, and its rollback.
     (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # the second half
 )
 
@@ -55,7 +55,8 @@ MIXED_GROUP_STRATEGIES: Final = (("range",), ("cooperative-sticky", "range"))
 
 PAUSES_MS: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
 SETTLE_MS: Final = 30_000
-# Longer with models: after lost bytes, librdkafka notices a silent connection after one minute.
+# The time in ms to settle with models. It is longer, because librdkafka detects a silent connection after one
+# minute.
 SETTLE_WITH_MODELS_MS: Final = 150_000
 
 
@@ -97,8 +98,8 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
     """Let a world settle: heal all faults, start all brokers, and let all applications poll.
 
     Settling takes at most `ms` of virtual time. It ends earlier if the invariants `AT_REST` hold and no
-    application observed anything for longer than any membership timeout. After that only heartbeats and
-    fetches can follow.
+    application observed an event for longer than any membership timeout. From that time on only heartbeats
+    and fetches can follow.
     """
     world.heal()
     for node in world.nodes:
@@ -124,13 +125,13 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
 
 
 def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
-    """Let time pass until no application observed anything for `quiet_ms` and `AT_REST` holds."""
+    """Let time pass until no application has observed an event for `quiet_ms`, and `AT_REST` holds."""
     end, since, checked = world.now + ms, world.now, len(world.observations)
 
     def is_quiet() -> bool:
         nonlocal since, checked
         for observation in world.observations[checked:]:
-            # Java's consumer commits periodically without end, so commits do not count.
+            # Commits do not count as events, because Java's consumer commits periodically.
             if observation.kind != "stored":
                 since = observation.at
         checked = len(world.observations)
@@ -144,7 +145,7 @@ def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
 
 
 def _resume(consumer: Consumer) -> None:
-    """Resume paused partitions. Ignore it if the engine lost them at this moment."""
+    """Resume paused partitions. Do nothing if the engine has lost them in the meantime."""
     paused = [partition for partition in consumer.owns() if consumer.engine.partitions[partition].paused]
     if paused:
         with contextlib.suppress(IllegalState):
@@ -165,7 +166,7 @@ class Schedule:
             trace=trace,
         )
         for name in models:
-            load_model(name)  # Report an unknown name now, not when it is drawn.
+            load_model(name)  # Raise an error for an unknown name now, not when the name is drawn.
         self.models = models
         self.strategies = MIXED_GROUP_STRATEGIES if models else random.choice(STRATEGIES)
         self.topics = random.choice((("t",), ("t", "u")))
@@ -426,6 +427,6 @@ class Schedule:
         return [self.random.choice(candidates)] if candidates else []
 
     def _try(self, move: Callable[[], object]) -> None:
-        """Make a move; ignore it if the consumer rejects it in its current state."""
+        """Make a move. Ignore the error if the consumer rejects the move in its current state."""
         with contextlib.suppress(IllegalState):
             move()

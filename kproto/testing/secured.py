@@ -1,11 +1,12 @@
-"""A broker that authenticates and authorizes, for tests, and what can go wrong with it later.
+"""A broker for tests that authenticates and authorizes, with calls that change passwords, certificates and
+rules.
 
     def test_the_service_logs_in(kafka_secured):           # the fixture of kproto.testing.plugin
         kafka = kafka_secured("SASL_SSL", users={"alice": "secret"}, acls=allow("alice", "READ", topic="t"))
         service = start_service(kafka.bootstrap, ca=kafka.certificates.ca, user="alice", password="secret")
 
-The broker is always the embedded one, because faults cannot be injected into other brokers. The test's own
-calls (`create_topic`, `records`, ...) use a listener without security, where everything is allowed.
+The broker is always the embedded one, because faults cannot be injected into other brokers. Calls of the test
+(`create_topic`, `records`, ...) use a listener without security, on which all operations are allowed.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _ISSUER: Final = Rule(has_attributes("check", "token"), "what kproto.testing.iss
 class SecuredKafka(Kafka):
     """`Kafka` with TLS, SASL or both.
 
-    `bootstrap` is the secured address, `certificates` the files of its TLS.
+    `bootstrap` is the secured address, and `certificates` has the paths of its TLS certificates.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class SecuredKafka(Kafka):
     def token(self, user: str, seconds: float = 60.0) -> str:
         """Return an OAUTHBEARER token that the broker accepts for this time in seconds.
 
-        The token is signed by the issuer, or unsigned without an issuer.
+        The issuer signs the token. Without an issuer the token is unsigned.
         """
         if self._issuer is not None:
             return self._issuer.token(user, seconds)
@@ -118,7 +119,7 @@ class SecuredKafka(Kafka):
 
     @checked(user=TEXT)
     def remove_user(self, user: str) -> None:
-        """Reject logins of `user` from now on. Open sessions stay, as with `set_password`."""
+        """Reject later logins of `user`. Open sessions continue, as after `set_password`."""
         self.server.users.remove(self._known(user))
 
     def _known(self, user: str) -> str:
@@ -131,7 +132,7 @@ class SecuredKafka(Kafka):
         return user
 
     def show_certificate(self, which: Literal["server", "expired", "elsewhere"]) -> None:
-        """Select the certificate for new connections: the valid one, an expired one, or one for another host.
+        """Select the broker's certificate for new connections: valid, expired, or for another host.
 
         Open connections are not affected; see `drop_connections`.
         """
@@ -168,9 +169,9 @@ class SecuredKafka(Kafka):
                 )
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Remove access rules, which applies to connected clients as well.
+        """Remove access rules. The removal applies to connected clients as well.
 
-        Each rule must be one that was added. Raises ConfigError for one that does not exist.
+        Each rule must have been added before. Raises ConfigError for a rule that does not exist.
         """
         rules = _each(acls)
         filters = [
@@ -207,10 +208,10 @@ def secured(
 ) -> Generator[SecuredKafka]:
     """Run a broker with one secured listener.
 
-    `users` maps names to passwords, for PLAIN and SCRAM. Every user may authenticate by a `token`, which must
-    be one of `issuer` if there is an issuer (see `kproto.testing.issuer`). With `acls`, even empty ones, only
-    what a rule allows is allowed; without, everything is. `settings` are broker settings. `client_auth`
-    determines whether clients need a certificate. Raises ConfigError.
+    `users` maps names to passwords, for PLAIN and SCRAM. Every user may authenticate by a `token`. With
+    `issuer` (see `kproto.testing.issuer`) the issuer must have signed it. With `acls`, even if they are
+    empty, an operation needs a rule that allows it. Without `acls` all operations are allowed. `settings` are
+    broker settings. `client_auth` determines whether clients need a certificate. Raises ConfigError.
     """
     if security not in PROTOCOLS:
         raise ConfigError("security", security, f"allowed: {', '.join(PROTOCOLS)}")
@@ -239,7 +240,9 @@ def secured(
 
 
 class On(TypedDict, total=False):
-    """The resource of a rule: the one named here or, with `prefixed`, all whose names begin with it."""
+    """The resource of a rule: the resource with this name or, with `prefixed`, all resources whose names
+    begin with it.
+    """
 
     topic: str
     group: str

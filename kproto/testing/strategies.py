@@ -1,4 +1,4 @@
-"""Hypothesis strategies for any message in any version, and for any records, with all values they can have.
+"""Hypothesis strategies for all valid messages in all versions, and for all valid record batches.
 
     from kproto.testing.strategies import from_message, record_batches, requests, versioned
 
@@ -18,9 +18,9 @@
         assert my_consumer.read(batch.data) == batch.records
 
 Drawn values are always valid: `message.encode(version)` does not raise, and decoding returns an equal
-message. Kafka can read every record batch and finds its `records`. Every field that exists in the version
-takes any value of its type; other fields keep their defaults. Examples shrink towards zeros, empty strings
-and lists, and missing tagged fields. Batches shrink towards one empty record at offset 0, without
+message. Kafka can read every drawn record batch, and finds its `records`. Every field that exists in the
+version takes any value of its type; other fields keep their defaults. Examples shrink towards zeros, empty
+strings and lists, and missing tagged fields. Batches shrink towards one empty record at offset 0, without
 compression, producer id and offset gaps.
 """
 
@@ -89,7 +89,7 @@ _MESSAGE_CLASS: Final = Rule(
 def from_message(
     cls: type[M], version: int | None = None, *, unknown_tags: bool = False
 ) -> st.SearchStrategy[M]:
-    """Messages of `cls` that `version` can carry; by default its newest version.
+    """Draw messages of `cls` that `version` can encode. The default is the newest version.
 
     With `unknown_tags`, structs at every depth may also have undeclared tagged fields if the version is
     flexible. Raises UnsupportedVersion for a version that `cls` does not have.
@@ -108,13 +108,13 @@ def _is_message(cls: object) -> bool:
 
 @checked(cls=_MESSAGE_CLASS)
 def versions(cls: type[Message]) -> st.SearchStrategy[int]:
-    """The versions of a message. They shrink towards the oldest."""
+    """Draw versions of a message. They shrink towards the oldest version."""
     return st.integers(cls.__versions__.min, cls.__versions__.max)
 
 
 @checked(cls=_MESSAGE_CLASS)
 def versioned(cls: type[M], *, unknown_tags: bool = False) -> st.SearchStrategy[tuple[int, M]]:
-    """Pairs of a version and a message that the version can carry."""
+    """Draw pairs of a version and a message that this version can encode."""
     return versions(cls).flatmap(
         lambda version: st.tuples(st.just(version), from_message(cls, version, unknown_tags=unknown_tags))
     )
@@ -134,7 +134,9 @@ def requests(
     versions: Collection[int] | None = None,
     unknown_tags: bool = False,
 ) -> st.SearchStrategy[Drawn]:
-    """Requests of these APIs (keys, or Kafka's names such as "Fetch"; by default all) and versions.
+    """Draw requests of these APIs and versions; the default is all.
+
+    APIs are given by their keys, or by Kafka's names, such as "Fetch".
 
     Raises ConfigError for an unknown API, and if no API has any of the versions.
     """
@@ -147,7 +149,7 @@ def responses(
     versions: Collection[int] | None = None,
     unknown_tags: bool = False,
 ) -> st.SearchStrategy[Drawn]:
-    """Responses; the arguments are the same as of `requests`."""
+    """Draw responses. The arguments are those of `requests`."""
     return _of_apis(response_class, apis, versions, unknown_tags)
 
 
@@ -249,9 +251,9 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
 
 # --- records ------------------------------------------------------------------------------------------------
 
-NOW = 1_700_000_000_000  # Time in ms since 1970; most timestamps are drawn near it.
+NOW = 1_700_000_000_000  # A time in ms since 1970. Most timestamps are drawn near this time.
 
-# Keys and values: none, short ones, and lengths at which their varint grows.
+# Keys and values: null, short ones, and lengths at which the varint of the length grows.
 contents = (
     st.none()
     | st.binary(max_size=12)
@@ -260,7 +262,7 @@ contents = (
     )
 )
 
-# Timestamps in ms; -1 for none, as Kafka's builder accepts it.
+# Timestamps in ms. -1 stands for no timestamp; Kafka's builder accepts it.
 timestamps = st.integers(NOW, NOW + 300) | st.sampled_from(
     [-1, 0, NOW - 9000, NOW + 9000, NOW + (1 << 21), NOW + (1 << 35)]
 )
@@ -280,12 +282,12 @@ _MARKERS = (b"\0\0\0\0", b"\0\0\0\1")
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """A drawn record batch. `data` are its bytes, `records` what a reader finds in them.
+    """A drawn record batch. `data` has its bytes, and `records` the records that a reader finds in them.
 
     Magic 0 and 1 without compression have no batches, only single messages.
     """
 
-    written: Sequence[Record]  # The records with the timestamps of the producer.
+    written: Sequence[Record]  # The records with the timestamps that the producer has set.
     # The header: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1.
     header: dict[str, Any] = field(default_factory=dict[str, Any])
     magic: int = 2
@@ -344,12 +346,12 @@ def record_batches(
     compacted: bool = True,
     control: bool = True,
 ) -> RecordBatch:
-    """Record batches of one magic, with up to `max_records` records, compressed by one of `codecs`.
+    """Draw record batches of one magic, with up to `max_records` records, compressed by one of `codecs`.
 
-    `compacted` allows offset gaps, batches without records, and delete horizons: only logs contain them,
-    producers never send them. `control` allows transaction markers. Magic 0 and 1 may have gaps, but no other
-    of these, and neither headers, producer ids nor zstd. The first draw raises ConfigError for an unknown
-    magic, for codecs that the magic does not have, and for `max_records` below 1.
+    `compacted` allows offset gaps, batches without records, and delete horizons. Only logs contain these;
+    producers do not send them. `control` allows transaction markers. Of all these, magic 0 and 1 may only
+    have gaps. They have no headers, producer ids or zstd either. The first draw raises ConfigError for an
+    unknown magic, for codecs that the magic does not have, and for `max_records` below 1.
     """
     if magic not in (0, 1, 2):
         raise ConfigError("magic", magic, "only 0, 1 and 2 exist")
@@ -411,7 +413,7 @@ def record_batches(
 def record_sets(
     draw: st.DrawFn, batches: st.SearchStrategy[RecordBatch] | None = None, *, max_size: int = 5
 ) -> list[RecordBatch]:
-    """Up to `max_size` consecutive batches, as in a log, with or without offset gaps between them.
+    """Draw up to `max_size` consecutive batches, as in a log, with or without offset gaps between them.
 
     `b"".join(batch.data for batch in drawn)` is a records field. Pass ``st.integers(0,
     2).flatmap(record_batches)`` as `batches` to mix magics.

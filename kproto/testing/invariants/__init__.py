@@ -1,12 +1,12 @@
-"""Invariants: what must hold in every world, whatever happens in it. Each function is named by its claim.
+"""Invariants: functions that check a claim about a world. The name of each function states its claim.
 
     world.watch(*ALWAYS)      # check after each event that an application observes
     ... world.run(...) ...
     check(world)              # check the whole run, after `settle`
 
 Each invariant takes a `World` and raises `InvariantBroken`, which names the client, the reason and the time.
-Invariants are about kproto's consumers. A model of another client is checked only where it affects these
-consumers (two owners of a partition), and only by the rules of the original client.
+Invariants are claims about kproto's consumers. A model of another client is checked only where it affects
+kproto's consumers, as with two owners of a partition, and only by the rules of the original client.
 
 `kproto.testing.properties` has properties of single parts: an assignor, a decoder, a reader of batches. The
 numbers I1 to I20 refer to `docs/rules/invariants.md`, which lists the bugs of other clients behind these
@@ -115,9 +115,9 @@ AT_REST: Final[tuple[Invariant, ...]] = (
 
 
 def check(world: World, *invariants: Invariant) -> None:
-    """Check these invariants, by default all invariants that hold in a settled world (see `settle`).
+    """Check these invariants; the default is all invariants that hold in a settled world (see `settle`).
 
-    Raises `InvariantBroken`. Its text contains the last error of each client, which may be the cause.
+    Raises `InvariantBroken`. The message contains the last error of each client, which may be the cause.
     """
     try:
         for invariant in invariants or (*ALWAYS, *HISTORY, *AT_REST):

@@ -54,7 +54,7 @@ def _is_unassigned_to_model(group: GroupDescription, client: Client, partition: 
 def a_fenced_member_is_silent(world: World) -> None:
     """I3: a fenced client delivers nothing until its next assignment.
 
-    The model of sarama-cluster is exempt: the original continues to deliver.
+    The model of sarama-cluster is exempt, because sarama-cluster continues to deliver.
     """
     last = world.observations[-1] if world.observations else None
     if last is None or last.kind != "delivered":

@@ -34,7 +34,8 @@ def what_is_owned_is_read(world: World) -> None:
 
 
 def every_record_was_delivered(world: World) -> None:
-    """I10, I14: each record since the group began was delivered to a member, also of new partitions.
+    """I10, I14: each record since the start of the group was delivered to a member, also those of new
+    partitions.
 
     Partitions that a model as the leader does not notice are exempt (sarama-cluster's leader: S1-9).
     """
@@ -67,7 +68,7 @@ def every_record_was_delivered(world: World) -> None:
 
 
 def _unnoticed_by_leader(world: World, group_id: str) -> set[TopicPartition]:
-    """Return the partitions that are assigned to no member because the leader does not notice new ones."""
+    """Return the partitions without an owner because the leader does not notice new partitions."""
     group = world.cluster.coordinator.describe(group_id)
     models = [model for model in world.alive_clients(ModelClient) if model.group == group_id]
     if group is None or all(model.sees_growth or model.member_id != group.leader for model in models):
@@ -114,7 +115,7 @@ def the_group_converges(world: World) -> None:
 
 
 def what_was_assigned_is_owned(world: World) -> None:
-    """I11: each member works on what its coordinator assigned, whether its metadata contains it or not."""
+    """I11: each member works on its assigned partitions, even if its metadata does not contain them."""
     for consumer in consumers(world):
         group = world.cluster.coordinator.describe(consumer.group or "")
         if group is None or not world.is_stable(group.group_id) or not consumer.is_stable():

@@ -18,7 +18,7 @@ from .queries import (
 
 
 def nothing_of_a_revoked_partition_is_delivered(world: World) -> None:
-    """I12: no record of a partition is delivered between a "revoked" or "lost" callback and an assignment."""
+    """I12: after "revoked" or "lost", no record of the partition is delivered before the next assignment."""
     for name, history in histories(world):
         owned: set[TopicPartition] = set()
         for observation in history:
@@ -58,8 +58,8 @@ def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
 def a_partition_starts_where_the_group_committed(world: World) -> None:
     """I13: the first record after an assignment is at the group's committed offset.
 
-    In a group with models it may be an earlier record. sarama commits with the leader epoch at which it began
-    to read, and a client that checks epochs (KIP-320) has to return to the end of that epoch.
+    In a group with models the first record may be an earlier one. sarama commits with the leader epoch at
+    which it began to read, and a client that checks epochs (KIP-320) has to return to the end of that epoch.
     """
     mixed = any(isinstance(client, ModelClient) for client in world.clients.values())
     for consumer in consumers(world):
@@ -144,7 +144,8 @@ def nothing_paused_is_delivered(world: World) -> None:
 def what_is_committed_was_delivered(world: World) -> None:
     """I14: every record before a committed offset was delivered to a member of the group.
 
-    Exempt are records before the start of a policy such as "latest", unless the partition is new.
+    Records before the start offset of a reset policy such as "latest" are exempt, unless the partition is
+    new.
     """
     groups = {name: client.group for name, client in world.clients.items()}
     delivered: dict[tuple[str, TopicPartition], set[int]] = {}
@@ -176,7 +177,7 @@ def what_is_committed_was_delivered(world: World) -> None:
         elif observation.kind == "reset" and observation.source in late:
             for partition in set(observation.partitions) - grown:
                 delivered.setdefault((group, partition), set()).update(range(observation.detail[0]))
-        elif observation.kind == "sought":  # The application chose to skip records.
+        elif observation.kind == "sought":  # The application has chosen to skip records.
             excused.update((group, partition) for partition in observation.partitions or world.partitions())
 
 
@@ -241,7 +242,8 @@ def no_committed_offset_is_reset(world: World) -> None:
 
 
 def a_clean_handover_loses_no_commit(world: World) -> None:
-    """I14: in a world without faults, what was delivered before "revoked" is committed after it.
+    """I14: in a world without faults, the records that were delivered before "revoked" are committed after
+    it.
 
     A callback that takes longer than the timeout of close or of the rebalance is exempt: its partitions are
     lost.

@@ -1,4 +1,4 @@
-"""What all invariants share: queries of a world, and the error that they raise."""
+"""Queries of a world that several invariants use, and the error that invariants raise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..world import Consumer, ModelClient, Observation, World
 Invariant = Callable[[World], None]
 
 END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
-# Observations that end the work on partitions, and those that change a position.
+# The kinds of observations that change a position. END_KINDS are those that end the work on partitions.
 POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
 
 # Tolerance for deadlines: 1,000 ms, for a tick and for other events of the same millisecond.
@@ -26,7 +26,7 @@ class InvariantBroken(AssertionError):
 def violation(
     world: World, name: str, reason: str, observation: Observation | None = None
 ) -> InvariantBroken:
-    """Return the error of an invariant: which client or group broke it, why and when."""
+    """Return the error of an invariant, with the client or group that broke it, the reason and the time."""
     when = (
         f"turn {observation.turn}, {observation.at} ms"
         if observation
@@ -66,7 +66,8 @@ def histories(world: World) -> Iterator[tuple[str, list[Observation]]]:
 
 
 def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
-    """Return the partitions, by group, for which a model committed records that it had not delivered.
+    """Return (group, partition) of each partition for which a model committed records without delivering
+    them.
 
     librdkafka commits the records of a batch that it has not returned yet.
     """

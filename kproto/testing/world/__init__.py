@@ -1,4 +1,4 @@
-"""A cluster, its network and its clients in virtual time.
+"""A world: a cluster, its network and its clients in virtual time.
 
 An hour of a group takes less than a second, and every run is identical.
 
@@ -17,17 +17,17 @@ An hour of a group takes less than a second, and every run is identical.
 
 Clients: `join` starts kproto's consumer, or a model of another client (`kproto.models`). `producer` starts
 kproto's producer. Methods of a client are calls of its application (`subscribe`, `seek`, `commit`, `close`)
-or signals to its process (`freeze`). Attributes configure its application (`works_ms`, `callback_ms`,
-`listener`). Use `configure` for an application that calls its own client, so that a replayed world creates
-its own application.
+or signals to its process (`freeze`). Attributes of a client configure its application (`works_ms`,
+`callback_ms`, `listener`). Use `configure` for an application that calls its own client, so that a replayed
+world creates its own application.
 
 Cluster and network: methods of the world, such as `grow`, `elect`, `truncate`, `move_coordinator`,
 `stop_broker` and `fault`, and the attribute `tamper`.
 
 Results: `client.records`, `client.owned`, `world.observations`, and `world.trace()`, which returns every
-event and action as JSON lines. `world.rewind()` returns the world one turn ago, `world.replay(1234)` the
-world at turn 1234. `world.save(path)` and `World.load(path)` keep a run. `kproto.testing.invariants` has
-invariants, which are functions of a world:
+event and action as JSON lines. A turn is one step of a run. `world.rewind()` returns the world one turn ago,
+`world.replay(1234)` the world at turn 1234. `world.save(path)` stores a run, and `World.load(path)` repeats
+it. `kproto.testing.invariants` has invariants, which are functions of a world:
 
     from kproto.testing.invariants import check, no_partition_has_two_owners
 

@@ -1,6 +1,6 @@
-"""The base of all clients in a world: connections, deadlines, and a process that can freeze and die.
+"""The base of all clients in a world: connections, deadlines, and a process that can be frozen and killed.
 
-`ClientWorld` is what a client uses of its world.
+`ClientWorld` declares the methods of a world that clients use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Wire:
-    """One connection. `conn` is the broker's id for it, `key` the client's."""
+    """One connection. `conn` is the broker's id of the connection, and `key` the client's id."""
 
     client: Client
     key: Any
@@ -51,7 +51,7 @@ class Wire:
 
 
 class ClientWorld(Protocol):
-    """What clients use of their world, a `World`."""
+    """The methods of a `World` that its clients use."""
 
     now: int
     had_fault: bool
@@ -95,13 +95,16 @@ class ClientWorld(Protocol):
 
 
 class Client:
-    """One client. A subclass drives an engine: it passes events to it and performs its actions.
+    """One client.
+
+    A subclass drives an engine: it passes events to the engine and performs the engine's actions.
 
     `name` is unique in its world. `owned` are the partitions that the application works on: from the return
     of the "assigned" callback to the return of "revoked" or "lost".
     """
 
-    callback_ms = knob(0)  # Duration of each callback in ms. Brokers and heartbeats continue meanwhile.
+    # The duration of each callback in ms. Brokers and heartbeats continue during a callback.
+    callback_ms = knob(0)
 
     def __init__(self, world: ClientWorld, name: str) -> None:
         self.world = world
@@ -112,9 +115,9 @@ class Client:
         self.owned: set[TopicPartition] = set()
         self.group: str | None = None
         self.frozen_until: int | None = None
-        # How long the process was frozen so far, in ms.
+        # The total time in ms for which the process was frozen.
         self.slept_ms = 0
-        # Duration of the slowest callback so far, in ms.
+        # The duration of the slowest callback so far, in ms.
         self.slowest_ms = 0
         self.close_timeout_ms = 30_000
         self._held: deque[tuple[Any, tuple[Any, ...]]] = deque()
@@ -144,7 +147,7 @@ class Client:
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """Partitions that are already lost while the application still runs the callback."""
+        """The partitions that are already lost while the application still runs the callback."""
         return frozenset()
 
     @property
@@ -153,11 +156,11 @@ class Client:
         return False
 
     def due(self) -> int | None:
-        """Return when the engine needs its next tick, in virtual ms, or None."""
+        """The virtual time in ms at which the engine needs its next tick, or None."""
         raise NotImplementedError
 
     def tick(self) -> None:
-        """Notify the engine that its deadline was reached."""
+        """Notify the engine that its deadline has been reached."""
         raise NotImplementedError
 
     def on_opened(self, wire: Wire) -> None:
@@ -179,7 +182,10 @@ class Client:
     # ---- time
 
     def plan(self) -> None:
-        """Schedule the next tick. Call it after everything that may have changed the engine's deadline."""
+        """Schedule the next tick.
+
+        Call this method after each call that may have changed the engine's deadline.
+        """
         if not self.alive:
             return
         self._due = self.due()
@@ -203,7 +209,7 @@ class Client:
     # ---- the process
 
     def run_when_awake(self, function: Any, *args: Any) -> None:
-        """Call `what(*args)` now, or after the process is no longer frozen; never after its death."""
+        """Call the function when the process is not frozen: now or later. Do not call it after a kill."""
         if not self.alive:
             return
         if self.frozen_until is not None:
@@ -236,8 +242,8 @@ class Client:
     def configure(self, how: Callable[[Any], object]) -> None:
         """Call `how(self)`, which sets up the application (`listener`, `worker`, ...).
 
-        A replayed world calls `how` with its own client, so an application that calls its client gets the
-        right one.
+        A replayed world calls `how` with its own client, so that the application calls the client of the
+        replayed world.
         """
         reject_awaitable("how", how, how(self))
 
@@ -277,7 +283,7 @@ class EngineClient(Client):
         self.on_transport_event(Broken(wire.key, why))
 
     def perform_transport_action(self, action: Any) -> bool:
-        """Perform `action` if it is one on a connection. Return False for every other action."""
+        """Perform `action` if it concerns a connection. Return False for every other action."""
         match action:
             case Write(key=key, data=data):
                 self.world.write_to(self, key, data)

@@ -1,7 +1,8 @@
-"""kproto's consumer in a world: its engine, and an application that polls, works and gets callbacks.
+"""kproto's consumer in a world: its engine, and an application that polls, works and runs callbacks.
 
 The application drives the engine as the public classes do: with `Poll`, or with `PollBegan`, one `Take` for
-each `Wake` of the engine, and `PollEnded`. It never takes without a `Wake`, so a missing `Wake` fails tests.
+each `Wake` of the engine, and `PollEnded`. It sends no `Take` without a `Wake`, so a missing `Wake` fails
+tests.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ NETWORK_EVENTS = (
     Opened,
     Data,
     Broken,
-)  # Network events, which the trace omits: it shows their requests and responses instead.
+)  # The network events, which the trace omits because it has their requests and responses.
 CALLBACK_BEGIN_KINDS = {"assigned": "assigned", "revoked": "revoking", "lost": "losing"}
 
 
 class Consumer(EngineClient):
-    """A consumer of kproto. Its options are the same as of `consumer.Consumer`.
+    """A consumer of kproto. Its options are those of `consumer.Consumer`.
 
     Attributes configure the application: `listener(kind, partitions)` is called with "assigned", "revoked" or
     "lost", and `worker(records)` with the records of each poll. Results so far: `records`, `changes` (the
@@ -48,7 +49,8 @@ class Consumer(EngineClient):
     works_ms = knob(0)
     poll_timeout_ms = knob(1_000)
     listener: Listener = knob(lambda kind, partitions: None)
-    worker: Worker = knob(lambda records: None)  # Called with the records of each poll.
+    # The application's function that is called with the records of each poll.
+    worker: Worker = knob(lambda records: None)
 
     def __init__(self, world: ClientWorld, name: str, **options: Any) -> None:
         super().__init__(world, name)
@@ -61,16 +63,16 @@ class Consumer(EngineClient):
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.errors: list[Exception] = []
         self.done: dict[object, tuple[Any, BaseException | None]] = {}
-        # Token of a commit -> its offsets.
+        # Maps the token of a commit to its offsets.
         self.requested_commits: dict[object, dict[TopicPartition, int]] = {}
-        # Token -> the virtual time in ms by which its operation must be done.
+        # Maps a token to the virtual time in ms by which its operation must be done.
         self.deadlines: dict[object, int] = {}
-        # Partition -> the offset after the last record that the application received.
+        # Maps a partition to the offset after the last record that the application received.
         self.positions: dict[TopicPartition, int] = {}
         self.limit = self.options.max_poll_records
         self.in_callback: tuple[str, tuple[TopicPartition, ...]] | None = None
         self.polling = False
-        # The consumer is closed. Calls on it fail as on any closed consumer.
+        # Whether the consumer is closed. Calls on a closed consumer raise an error.
         self.is_closed = False
         self._keeps_polling = False  # Whether the application keeps polling.
         # The number of the current poll, so that the timeout of an earlier poll is ignored.
@@ -81,7 +83,7 @@ class Consumer(EngineClient):
         self._ends_poll_after_callback = False  # Whether the poll ends as soon as the callback returns.
         self._closing_tokens: set[object] = (
             set()
-        )  # Tokens of close and unsubscribe. Until these are done, only callbacks are served.
+        )  # Tokens of close and unsubscribe. Until these operations are done, only callbacks run.
 
     @property
     def member_id(self) -> str:
@@ -134,7 +136,7 @@ class Consumer(EngineClient):
             self._act(self._step(event))
 
     def _try(self, event: ev.Event) -> bool:
-        """Like `do`, but return False if the engine refuses the event with IllegalState.
+        """Pass an event to the engine as `do` does. Return False if the engine rejects it with IllegalState.
 
         The engine raises IllegalState if the application has unsubscribed or closed in the meantime.
         Exceptions of the application's own code are raised.
@@ -198,7 +200,8 @@ class Consumer(EngineClient):
         self.world.add_entry(self.name, "report", change)
         if change.kind in ("reset", "truncated"):
             for partition in change.partitions:
-                self.positions.pop(partition, None)  # The next commit must not contain these positions.
+                # Forget these positions, so that the next commit does not contain them.
+                self.positions.pop(partition, None)
         if change.kind == "reset":
             self.observe("reset", change.partitions, (change.offset, change.reason))
 
@@ -280,7 +283,7 @@ class Consumer(EngineClient):
         return True
 
     def _schedule_take(self) -> None:
-        """Schedule a `Take` for the end of this turn, because something may have changed."""
+        """Schedule a `Take` for the end of this turn, because records or an error may be available."""
         if not self._is_take_scheduled and (self.polling or self._is_closing() or self.engine.closed):
             self._is_take_scheduled = True
             self.world.push(self.world.now, self.run_when_awake, self._take)
@@ -324,7 +327,7 @@ class Consumer(EngineClient):
         return self._pause_ms
 
     def _on_closed(self) -> None:
-        """Handle the end of the close: the process ends."""
+        """End the process, because close is complete."""
         self.alive, self.is_closed = False, True
         self.owned.clear()
         self.observe("closed")
@@ -333,7 +336,7 @@ class Consumer(EngineClient):
         """End the poll; the application polls again after `pause_ms`."""
         if not self.polling or poll_number != self._poll_number:
             return
-        if self.in_callback is not None:  # Poll returns when the callback does.
+        if self.in_callback is not None:  # The poll ends when the callback has returned.
             self._ends_poll_after_callback = True
             return
         self._ends_poll_after_callback = False
@@ -371,7 +374,8 @@ class Consumer(EngineClient):
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
         """Assign partitions manually and start to poll.
 
-        The offsets are start offsets. None means the committed offset, or the one of the reset policy.
+        The offsets are start offsets. None means the committed offset, or else the offset of the reset
+        policy.
         """
         self.do(ev.Assign(partitions))
         self.owned = set(partitions)
@@ -473,7 +477,7 @@ class Consumer(EngineClient):
     @checked(timeout_ms=ZERO_OR_MORE)
     @journaled
     def close(self, *, leave: bool = True, timeout_ms: int = 30_000) -> object:
-        """Close the consumer; callbacks are served meanwhile. Returns the token that `done` will contain."""
+        """Close the consumer, which may run callbacks. Returns the token that `done` will contain."""
         self._keeps_polling = False
         if self.polling and self.in_callback is None:
             self._end_poll(self._poll_number)

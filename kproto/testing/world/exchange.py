@@ -71,7 +71,7 @@ class NetworkExchange(WorldState):
                 self.network.send(wire, wire.up, self._on_request, wire, body)
 
     def shut(self, client: Client, key: Any) -> None:
-        """Close a connection from the client's side. The broker first reads what was sent before."""
+        """Close a connection from the client's side. The broker first reads the bytes that are on the way."""
         wire = client.wires.pop(key, None)
         if wire is not None:
             wire.open = False
@@ -124,7 +124,7 @@ class NetworkExchange(WorldState):
         """Record that the client receives an error that fences it.
 
         Errors for a former member id or generation are ignored. ILLEGAL_GENERATION is also ignored while a
-        JoinGroup is in flight: its response brings the next generation.
+        JoinGroup is in flight, because the response to JoinGroup contains the next generation.
         """
         client = wire.client
         is_outdated = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining
@@ -205,7 +205,9 @@ class NetworkExchange(WorldState):
     # ---- group coordinators
 
     def on_coordinator_step(self, node: int, coordinator_step: GroupCoordinatorStep) -> None:
-        """Record what a group coordinator did: stored offsets, fenced members and completed rebalances."""
+        """Record the results of a group coordinator's step: stored offsets, fenced members, completed
+        rebalances.
+        """
         event = coordinator_step.event
         for action in coordinator_step.actions:
             if isinstance(action, RebalanceCompleted):
@@ -236,7 +238,7 @@ class NetworkExchange(WorldState):
     def _stored_offsets(
         self, request: OffsetCommitRequest, response: OffsetCommitResponse
     ) -> dict[TopicPartition, int]:
-        """Return the offsets that the coordinator stored, by partition."""
+        """Return a mapping from partitions to the offsets that the coordinator stored."""
         accepted = {
             (topic.name, topic.topic_id, partition.partition_index)
             for topic in response.topics

@@ -1,13 +1,14 @@
-"""The journal of a world: what is needed to replay it.
+"""The journal of a world: the data that is needed to replay the world.
 
 Rules:
 * A world is determined by its arguments and by the calls on it and its clients, with their times. The journal
   keeps each call from outside of a run with its turn, and for each `run` the number of turns.
-* Calls from inside of a run (by a listener, or by `call_later`) are not kept. They happen again by themselves
-  if the code is the same. `until` runs between two turns, so its calls are kept.
-* A journal that contains code can be replayed, but not saved. Of an assignor the name is saved, and
-  `World.load` needs the assignor. The code of applications (`listener`, `worker`, `configure`) is left out.
-* A call that raised is kept too. The replay repeats it and expects the same exception.
+* Calls from inside of a run (by a listener, or by `call_later`) are not kept. The replay makes them again if
+  the code is the same. `until` runs between two turns, so its calls are kept.
+* A journal that contains code can be replayed, but not saved. An assignor is saved by its name, and
+  `World.load` needs the assignor as an argument. The code of applications (`listener`, `worker`, `configure`)
+  is left out.
+* A call that raised an exception is kept as well. The replay repeats the call and expects the same exception.
 * A journal from a file can only call the methods and set the attributes that a journal keeps.
 """
 
@@ -56,7 +57,7 @@ class ClientName(NamedTuple):
 def journaled(method: M) -> M:
     """Journal the calls of a method of World or Client that come from outside of a run.
 
-    `checked` stands above it, so that a call with wrong arguments is not journaled.
+    The decorator `checked` must stand above this one, so that a call with invalid arguments is not journaled.
     """
 
     @functools.wraps(method)
@@ -89,7 +90,7 @@ def journaled(method: M) -> M:
 
 
 def knob(default: T) -> T:
-    """Return a `Knob`, typed as the value that the attribute has."""
+    """Return a `Knob` with this default. For type checkers it has the type of the attribute's value."""
     return cast("T", Knob(default))
 
 
@@ -122,7 +123,7 @@ class Knob(Generic[T]):
 
 
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
-    """Return which values a knob with this default accepts, and the text of the error."""
+    """Return a check of the values that a knob with this default accepts, and the text of its error."""
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"
     if isinstance(default, int):
@@ -146,7 +147,7 @@ def reject_replayed_world(world: Any, operation: str) -> None:
 
 
 def _journal_value(value: Any) -> Any:
-    """Return what the journal keeps of an argument: a client's name, a copy of a collection."""
+    """Return the form in which the journal keeps an argument: a client's name, or a copy of a collection."""
     argument: Any = value
     if hasattr(value, "run_when_awake") and hasattr(value, "name"):
         return ClientName(value.name)
@@ -173,7 +174,7 @@ def save(arguments: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[
 
 
 def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict[str, Any], list[Command]]:
-    """Read what `save` wrote: the arguments of the world, and its commands.
+    """Read the output of `save`: the arguments of the world, and its commands.
 
     `assignors` replace the saved assignors of the same names. Raises ConfigError for anything else, and for a
     missing assignor.

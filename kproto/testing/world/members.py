@@ -96,7 +96,7 @@ class ModelClient(Client):
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """Partitions that the model gave up without a callback, as sarama-cluster does after errors."""
+        """The partitions that the model lost without a callback, as in sarama-cluster after errors."""
         works_on: frozenset[TopicPartition] | None = getattr(self.state, "works_on", None)
         return frozenset() if works_on is None else frozenset(self.owned - works_on)
 
@@ -284,7 +284,10 @@ class ModelClient(Client):
             )
 
     def _finish_callback(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
-        """Call the listener at the end of the callback's duration; an exception of it is the result."""
+        """Call the listener at the end of the callback's duration.
+
+        If it raises an exception, this is the result.
+        """
         error: tuple[str, str] | None = None
         try:
             answer = self.listener(kind, partitions)

@@ -2,10 +2,10 @@
 
 Rules:
   * A connection has two lanes, one per direction. Each lane keeps the order of its bytes, as TCP does.
-  * Bytes are never lost from the middle. After dropped bytes everything else on that lane is lost too, and
-    only a timeout reveals it. Stalled bytes arrive later.
-  * A fault affects the connections of one client (or all) with one broker (or all): those that exist, and
-    those that are made while the fault lasts.
+  * After dropped bytes all later bytes on the same lane are lost as well, so a stream has no gaps. Only a
+    timeout reveals the loss. Stalled bytes arrive later.
+  * A fault affects the connections of one client (or all) with one broker (or all). New connections are
+    affected as well, until the fault ends.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Fault:
     """A network fault. `World.fault` starts it; it ends after its time, or by `World.heal`.
 
     * "delay": each direction takes `ms` longer. With `chance` below 1 only some sends are delayed.
-    * "drop": with probability `chance` at each send, bytes are lost from then on. The connection stays open
-      and silent.
-    * "stall": nothing moves, and connections cannot be made. What was sent arrives when the fault ends. A
-      stall of a client with all brokers is a network partition.
+    * "drop": with probability `chance`, a send and all later sends on the lane are lost. The connection stays
+      open and silent.
+    * "stall": no bytes arrive, and no connection is established. The bytes that were sent arrive when the
+      fault ends. A stall of a client with all brokers is a network partition.
     * "refuse": new connections are refused.
     * "cut": all connections are closed immediately. This fault has no duration.
     * "half_close": the brokers see the connections end, the clients do not. This fault has no duration.
@@ -49,7 +49,10 @@ class Fault:
 
 
 def create_fault(kind: str, client: str | None, node: int | None, ms: int, chance: float) -> Fault:
-    """Return a valid fault. Raises ConfigError for an unknown kind, a negative `ms` or a bad `chance`."""
+    """Return a valid fault.
+
+    Raises ConfigError for an unknown kind, a negative `ms` or a `chance` that is not between 0 and 1.
+    """
     if kind not in KINDS:
         raise ConfigError("fault", kind, f"allowed: {', '.join(KINDS)}")
     if ms < 0:
@@ -74,7 +77,7 @@ class Network:
         self._waiting: list[tuple[Client, int, Callback, tuple[Any, ...]]] = []
 
     def send(self, wire: Wire, lane: Lane, function: Callback, *args: Any) -> None:
-        """Schedule `what(*args)` at the other end after the latency, unless a fault prevents it."""
+        """Schedule the call at the other end of the connection after the latency. A fault may prevent it."""
         if lane.lost:
             return
         extra = 0
@@ -95,7 +98,7 @@ class Network:
         self._push(lane.last, function, *args)
 
     def connect(self, client: Client, node: int, function: Callback, *args: Any) -> None:
-        """Schedule `what(*args)` for when the connection is established; never while a fault prevents it."""
+        """Schedule the call for the time at which the connection is established. A fault may prevent it."""
         extra = 0
         for fault in self.faults:
             if fault.affects(client.name, node):
@@ -110,7 +113,7 @@ class Network:
         return any(fault.kind == "refuse" and fault.affects(client.name, node) for fault in self.faults)
 
     def heal(self, fault: Fault) -> None:
-        """End a fault. Send what it held back."""
+        """End a fault, and send the bytes that it delayed."""
         if fault not in self.faults:
             return
         self.faults.remove(fault)
@@ -128,7 +131,7 @@ class Network:
         return [wire for wire in self.wires.values() if fault.affects(wire.client.name, wire.node)]
 
     def _draw(self, fault: Fault) -> bool:
-        """Return whether the fault applies this time."""
+        """Return whether the fault applies to this send, by its `chance`."""
         return fault.chance >= 1 or self.random.random() < fault.chance
 
     def _latency(self) -> int:

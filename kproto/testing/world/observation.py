@@ -1,4 +1,4 @@
-"""What a world records about its clients, for invariants to check."""
+"""Observations: the events of clients and groups that a world records, for invariants to check."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Operator(NetworkExchange):
     @checked(name=TEXT, partitions=WHOLE_NUMBER)
     @journaled
     def grow(self, name: str, partitions: int) -> None:
-        """Increase the number of partitions to `partitions`. Raises ConfigError if the topic has more."""
+        """Increase the topic's number of partitions to `partitions`. Raises ConfigError if it has more."""
         before = {tp for tp in self.partitions() if tp.topic == name}
         self.step(self._first_broker_up(), machine.GrowTopic(name, partitions))
         new = [tp for tp in self.partitions() if tp.topic == name and tp not in before]
@@ -121,7 +121,10 @@ class Operator(NetworkExchange):
     @checked(topic=TEXT, partition=WHOLE_NUMBER, batch=WHOLE_NUMBER)
     @journaled
     def corrupt_batch(self, topic: str, partition: int, *, batch: int) -> None:
-        """Corrupt the last byte of a stored batch, as a bad disk would. `batch` is its index, from 0."""
+        """Corrupt the last byte of a stored batch, as a faulty disk does.
+
+        `batch` is the index of the batch, from 0.
+        """
         partition_id = TopicPartition(topic, partition)
         log = self.log(partition_id)
         batch_count = len(log.all_batches())
@@ -165,7 +168,7 @@ class Operator(NetworkExchange):
     @checked(topic=TEXT, partition=WHOLE_NUMBER, node=WHOLE_NUMBER)
     @journaled
     def elect(self, topic: str, partition: int, node: int | None = None) -> None:
-        """Elect broker `node` (None: the same broker) as the leader of a partition, in a new leader epoch."""
+        """Elect broker `node` (None: the current leader) as a partition's leader, in a new leader epoch."""
         if node is not None and node not in self.brokers:
             raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, self.brokers))}")
         leader = self._leader(TopicPartition(topic, partition))
@@ -207,14 +210,14 @@ class Operator(NetworkExchange):
     @checked(node=WHOLE_NUMBER, loading_ms=ZERO_OR_MORE)
     @journaled
     def start_broker(self, node: int = 1, *, loading_ms: int = 0) -> None:
-        """Start a broker with its logs, and without its old connections and fetch sessions."""
+        """Start a stopped broker. Its logs are kept; its connections and fetch sessions are not."""
         self._check_node(node)
         if node in self.brokers:
             raise IllegalState(f"broker {node} is up")
         self.brokers[node] = self.create_broker(self.nodes[node])
         for node_id in dict.fromkeys(self._nodes_up_with(node)):
             self.cluster.nodes[node_id] = self.nodes[node_id]
-        # The broker that stopped last keeps its partitions and groups until another one starts.
+        # The broker that stopped last keeps its partitions and groups until a broker starts.
         for former in [broker for broker in self.cluster.nodes if broker not in self.brokers]:
             self._move_leaders_and_groups_from(former)
         for group in list(self.cluster.coordinator.group_ids()):
@@ -252,7 +255,7 @@ class Operator(NetworkExchange):
 
     @property
     def down(self) -> bool:
-        """True while no broker is up. Set it to stop or start all brokers."""
+        """Whether no broker is up. Set this attribute to stop or start all brokers."""
         return not self.brokers
 
     @down.setter

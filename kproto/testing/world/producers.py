@@ -20,7 +20,7 @@ from .journal import journaled
 
 
 class Producer(EngineClient):
-    """A producer of kproto. Its options are the same as of `consumer.Producer`."""
+    """A producer of kproto. Its options are those of `consumer.Producer`."""
 
     def __init__(self, world: ClientWorld, name: str, **options: Any) -> None:
         super().__init__(world, name)
@@ -34,7 +34,7 @@ class Producer(EngineClient):
     def due(self) -> int | None:
         return self.engine.due()
 
-    @journaled  # Set because `deliver` calls this from outside of a run.
+    @journaled  # `do` is journaled as well, because `deliver` calls it from outside of a run.
     def tick(self) -> None:
         self.do(ev.Tick())
 
@@ -66,7 +66,8 @@ class Producer(EngineClient):
     ) -> Delivery | None:
         """Pass a record to the engine. Return its delivery, or None.
 
-        The result is None if the buffer is full or metadata is missing. Then let time pass and try again.
+        The result is None if the buffer is full or metadata is missing. In this case let time pass and send
+        the record again.
         """
         self.engine.core.now = self.world.now
         value = value.encode() if isinstance(value, str) else value
@@ -88,7 +89,7 @@ class Producer(EngineClient):
         raise AssertionError("the engine did not accept the record within 2 s")
 
     def must_send(self, topic: str, value: str | bytes, **destination: Any) -> ProducerBatch:
-        """Like `deliver`, but return the batch of the record."""
+        """Send a record as `deliver` does, but return the batch of the record."""
         return self.deliver(topic, value, **destination)._batch  # pyright: ignore[reportPrivateUsage]
 
     # ---- the interface that `Delivery` needs
@@ -109,7 +110,7 @@ class Producer(EngineClient):
 
     @journaled
     def flush(self) -> None:
-        """Send records that wait for a full batch now."""
+        """Send the records that wait for a full batch."""
         self.engine.core.now = self.world.now
         self.engine.flush()
         self.tick()

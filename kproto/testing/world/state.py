@@ -33,8 +33,8 @@ DEFAULTS: Final[Mapping[str, str | int]] = {
 }
 
 
-# Called with each request before the broker gets it: (client, request, version). A returned message is the
-# response in place of the broker's; None passes the request on to the broker.
+# A function that is called with (client, request, version) before the broker receives the request. If it
+# returns a message, this is the response. If it returns None, the broker receives the request.
 Tamper = Callable[[Client, Message, int], Message | None]
 
 
@@ -64,7 +64,7 @@ class WorldState:
             "highest": highest,
         }
         self.seed: Final = seed
-        # Set while another world replays this one. Meanwhile no call on this world is allowed.
+        # Whether another world is replaying this one. During the replay no call on this world is allowed.
         self.is_being_replayed = False
         self.now: int = START
         self.turns: int = 0
@@ -75,9 +75,9 @@ class WorldState:
         self.clients: dict[str, Client] = {}
         # Partitions that lost records by retention, truncation, corruption, or deletion of the topic.
         self.disturbed: set[TopicPartition] = set()
-        # Offsets that hold no record; see `write_marker`.
+        # The offsets at which the log has no record; see `write_marker`.
         self.marker_offsets: set[tuple[TopicPartition, int]] = set()
-        # True after the first fault: a network fault, a killed client, a moved coordinator.
+        # Whether there was a fault: a network fault, a killed client or a moved coordinator.
         self.had_fault = False
         self.tracing = trace
         self._depth = 0
@@ -96,7 +96,7 @@ class WorldState:
         self.brokers: Final = {node.id: self.create_broker(node) for node in nodes}
         self.planned_ticks: dict[int, int | None] = dict.fromkeys(self.nodes)
         self.pending_requests: dict[int, tuple[int, int]] = {}
-        # Connection id of the operator -> the response that it received, if any.
+        # Maps a connection id of the operator to the response on it, or None before the response.
         self.operator_responses: dict[int, bytes | None] = {}
 
     # ---- time
@@ -107,7 +107,7 @@ class WorldState:
 
     @property
     def is_outside_run(self) -> bool:
-        """True while no run and no journaled call is in progress, so that a call now has to be journaled."""
+        """Whether no run and no journaled call is in progress, so that calls have to be journaled."""
         return self._depth == 0
 
     @contextlib.contextmanager
@@ -145,7 +145,7 @@ class WorldState:
 
     @property
     def is_fault_free(self) -> bool:
-        """True until the first fault, and while `tamper` is not set."""
+        """Whether there was no fault and `tamper` is not set."""
         return not self.had_fault and self.tamper is None
 
     def next_token(self) -> int:

@@ -1,4 +1,7 @@
-"""Checks of what the user's code returned: a world awaits nothing, and ignores what an invariant returns."""
+"""Checks of the values that user code returns.
+
+A world does not await them, and ignores results of invariants.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ T = TypeVar("T")
 
 
 def reject_awaitable(option: str, code: object, result: T) -> T:
-    """Return `result` of a call of `code`. Raises ConfigError if it is awaitable: it has not run."""
+    """Return `result`, which `code` has returned.
+
+    Raises ConfigError if it is awaitable: nothing would await it.
+    """
     if result is None or not (inspect.isawaitable(result) or inspect.isasyncgen(result)):
         return result
     close: Any = getattr(result, "close", None)

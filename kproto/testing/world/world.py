@@ -3,10 +3,11 @@
 The docstring of the package shows how a `World` is used.
 
 Rules:
-  * Everything that happens is a turn. Turns are taken from one queue, ordered by time; turns of the same
-    millisecond run in the order in which they were scheduled. The seed and the calls on the world determine
-    the run completely.
-  * Clients and brokers are the real ones. They exchange bytes through `network`.
+  * Every event is a turn: a scheduled call. Turns are taken from one queue, ordered by time. Turns of the
+    same millisecond run in the order in which they were scheduled. The seed and the calls on the world
+    determine the run completely.
+  * Clients and brokers are the engines that kproto also runs on sockets. They exchange bytes through
+    `network`.
   * Time is in milliseconds and starts at 1,000,000. It jumps to the next turn, so an hour without events
     costs nothing.
   * A world that makes no progress is an error: 200,000 turns in one millisecond raise `Stuck`.
@@ -239,7 +240,7 @@ class World(Operator):
 
     @checked(ms=ZERO_OR_MORE, until=FUNCTION_WITHOUT_ARGUMENTS)
     def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool:
-        """Let at most `ms` pass. With `until`, stop as soon as it returns true.
+        """Let at most `ms` pass. With `until`, stop as soon as `until` returns true.
 
         `until` is called between turns. Returns whether it was true in the end; True without `until`.
         """
@@ -336,7 +337,7 @@ class World(Operator):
 
     @checked(turns=ZERO_OR_MORE)
     def rewind(self, turns: int = 1) -> World:
-        """Return a new world in the state of this one `turns` turns ago, at least in its initial state."""
+        """Return a new world in the state that this world had `turns` turns ago, or in its initial state."""
         return self.replay(max(0, self.turns - turns))
 
     @checked(path=_FILE_NAME)
