@@ -2,8 +2,9 @@
 
 Rules:
 
-* All earlier ids of each topic are remembered. A broker with outdated metadata may still return an earlier
-  id, which is ignored.
+* An earlier id of a topic is ignored for `STALE_METADATA_MS` after it was replaced, because a broker with
+  outdated metadata may still return it. After that it counts as a change: the response that replaced it may
+  have been wrong, as that of another cluster behind the same name.
 * A new id means that there is another topic of the same name, and that positions in the old topic are
   invalid. assign() refers to the topic that exists now, even if this client has read an earlier topic of that
   name. All topics of a response are examined, since a subscribed pattern does not match a topic while it is
@@ -23,6 +24,9 @@ from ...options import ConsumerOptions
 from ..core import ClientCore
 from .offset_lookup import OffsetLookup
 
+# The time (ms) for which brokers may have outdated metadata: a restarted broker catches up within seconds.
+STALE_METADATA_MS = 10_000
+
 
 class TopicChanges:
     """Compares each Metadata response with the assigned partitions."""
@@ -30,7 +34,8 @@ class TopicChanges:
     def __init__(self, core: ClientCore[ConsumerOptions], finder: OffsetLookup) -> None:
         self._core = core
         self._finder = finder
-        self._past_ids: set[object] = set()
+        # Earlier topic id -> the time (ms) at which it was replaced.
+        self._replaced_at: dict[object, int] = {}
         self._leaderless: set[TopicPartition] = set()
 
     def changed(self, requested: frozenset[str] | None) -> None:
@@ -43,18 +48,23 @@ class TopicChanges:
         view, ids, current = self._core.view, self._core.topic_ids, set[str]()
         for name in topics:
             topic_id, known_id = view.topic_id(name), ids.get(name)
-            if topic_id is None or (topic_id != known_id and topic_id in self._past_ids):
+            if topic_id is None or (topic_id != known_id and self._is_outdated(topic_id)):
                 continue
             current.add(name)
             if topic_id != known_id:
                 ids[name] = topic_id
                 if known_id is not None:
-                    self._past_ids.add(known_id)
+                    self._replaced_at[known_id] = self._core.now
         for partition, state in list(self._core.partitions.states.items()):
             if partition.topic in current and state.topic_id != ids[partition.topic]:
                 old_id, state.topic_id = state.topic_id, ids[partition.topic]
                 if old_id is not None:
                     self._finder.reset_recreated(state)
+
+    def _is_outdated(self, topic_id: object) -> bool:
+        """Return whether this topic id was replaced a short time ago."""
+        replaced_at = self._replaced_at.get(topic_id)
+        return replaced_at is not None and self._core.now < replaced_at + STALE_METADATA_MS
 
     def _report_leaderless_partitions(self, requested: frozenset[str] | None) -> None:
         """Report partitions that have no leader, or that do not exist."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
+
+import pytest
 
 from consumer import Cluster, TopicPartition
 from kproto.broker.server import running
@@ -105,3 +108,37 @@ def test_offsets_of_a_re_created_topic_use_its_new_id() -> None:
         committed = cluster.committed_offsets("g", [partition])[partition]
         assert committed is not None
         assert committed.offset == 2
+
+
+@pytest.mark.parametrize("policy", ["kproto", "java"])
+def test_one_response_with_another_topic_id_delays_reading_only_for_a_moment(policy: str) -> None:
+    """As when a second cluster answers behind the same name once. The true id counts again."""
+    world = World({"t": 1})
+    world.write("t", 0, *map(str, range(5)))
+    a = world.consumer(**GROUP, policy=policy)
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 5)
+    view = a.engine.core.view
+
+    def wrong_id(client: Client, request: Any, version: int) -> MetadataResponse:
+        brokers = [
+            MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port)
+            for broker in view.brokers.values()
+        ]
+        partition = MetadataResponsePartition(
+            error_code=0, partition_index=0, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1]
+        )
+        topic = MetadataResponseTopic(
+            error_code=0, name="t", topic_id=UUID(int=0xFF), partitions=[partition], is_internal=False
+        )
+        return MetadataResponse(
+            throttle_time_ms=0, brokers=brokers, cluster_id=None, controller_id=1, topics=[topic]
+        )
+
+    change_responses(world, MetadataRequest, wrong_id, 1)
+    world.run(30_000)
+    world.write("t", 0, *map(str, range(5, 10)))
+    world.run(30_000)
+    assert set(a.values()) == set(map(str, range(10)))
+    assert world.committed("g", tp("t", 0)) == 10
+    assert a.errors == []
