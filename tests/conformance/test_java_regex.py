@@ -65,7 +65,7 @@ def is_left_out(pattern: str) -> bool:
     try:
         matcher(pattern)
     except ConfigError as error:
-        return "illegal repetition" in str(error) or "not complete there" in str(error)
+        return "repetition is illegal" in str(error) or "is not complete at this position" in str(error)
     return False
 
 
