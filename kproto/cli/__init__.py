@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     run: Callable[[argparse.Namespace], int] = options.run
     out: object = sys.stdout
-    # Characters that the terminal cannot show are escaped. JSON is always UTF-8.
+    # Output characters that the terminal cannot encode are escaped. JSON output is always UTF-8.
     if isinstance(out, TextIOWrapper):
         form = "utf-8" if getattr(options, "json", False) else None
         out.reconfigure(encoding=form, errors="backslashreplace")

@@ -23,7 +23,7 @@ class Subparsers(Protocol):
 
 
 def command_config(parser: argparse.ArgumentParser) -> None:
-    """Add `--command-config`, as Kafka's own tools have it."""
+    """Add the option `--command-config`, which Kafka's own tools have too."""
     parser.add_argument(
         "--command-config",
         type=Path,
@@ -33,7 +33,7 @@ def command_config(parser: argparse.ArgumentParser) -> None:
 
 
 def client_security(path: Path) -> SecurityConfig:
-    """Return the settings in the file of `--command-config`.
+    """Return the client settings in the file that `--command-config` names.
 
     Raises ConfigError that names the option, if the file cannot be used.
     """
@@ -99,14 +99,14 @@ def positive_duration(text: str) -> int:
 
 
 def whole_number(text: str) -> int:
-    """Parse a whole number, which may be negative."""
+    """Return the whole number in a text; it may be negative."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
 def rate(text: str) -> int:
-    """Parse a rate such as 100/s."""
+    """Return the number of events per second in a rate such as 100/s."""
     number = parse_digits(text.removesuffix("/s"))
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate such as 100/s")

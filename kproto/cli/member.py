@@ -67,5 +67,5 @@ def _json(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not valid JSON: {error}") from None
     if not isinstance(parsed, dict):
-        raise argparse.ArgumentTypeError(f'{text!r} is not a JSON object such as {{"reset": "earliest"}}}}')
+        raise argparse.ArgumentTypeError(f'{text!r} is not a JSON object such as {{"reset": "earliest"}}')
     return cast("dict[str, Any]", parsed)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..scenarios import Parameters, Scenario
 
 
-# The command-line option of each field of `Parameters`.
+# Field of `Parameters` -> its command-line option.
 OPTIONS: dict[str, str] = {
     "client": "--client",
     "reset": "--reset",

@@ -66,7 +66,7 @@ def add(commands: Subparsers) -> None:
 
 
 def add_output_options(parser: Any) -> None:
-    """Add the options for filters and the output format to a parser or an argument group."""
+    """Add the options for the output format, and the filters, to a parser or an argument group."""
     add_filters(parser)
     parser.add_argument("--json", action="store_true", help="print JSON lines in Kafka's JSON form")
 
@@ -200,7 +200,7 @@ def capture_file(path: Path) -> Generator[Frames]:
     try:
         yield write
     finally:
-        with contextlib.suppress(OSError):  # The error has been reported.
+        with contextlib.suppress(OSError):  # The error of a failed write has already been printed.
             file.close()
 
 

@@ -53,7 +53,7 @@ class MemberOptions:
 
 
 def run(pipe: Connection, name: str, options: MemberOptions) -> None:
-    """Consume until the parent sends "stop"; this is the entry point of the process."""
+    """Consume until the parent sends "stop"; this is the main function of a member's process."""
     # Ctrl-C sends SIGINT to the whole process group, but only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -62,7 +62,7 @@ def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitP
 def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
     """Give the producer the next epoch, or repeat the response to a retry.
 
-    The table calls this in states without an open transaction.
+    The table calls this handler in states without an open transaction.
     """
     identity = read_identity(call.request)
     if not _may_own(txn, identity):
@@ -112,8 +112,8 @@ def wait_for_completion(
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
     """Return whether a producer may take the transactional id.
 
-    It may if the request has no producer id, the current producer id, or the previous one with its last
-    epoch.
+    A producer may take it if the request has no producer id, the current producer id, or the previous
+    producer id with its last epoch.
     """
     return (
         identity is None

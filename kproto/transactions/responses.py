@@ -97,7 +97,7 @@ def with_one_code(
 
 
 def group_by_topic(codes: Mapping[TransactionPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
-    """Return the error codes of partitions, grouped by topic."""
+    """Return the results of partitions, with one entry per topic."""
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for (name, index), code in codes.items():
         if name not in topics:

@@ -1,4 +1,4 @@
-"""Settings of the transaction coordinator, with Kafka's defaults, and names (`_` for `.`)."""
+"""Settings of the transaction coordinator, with Kafka's names (`_` for `.`) and defaults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TransactionSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> TransactionSettings:
-        """Return the settings in a mapping such as `{"transaction.max.timeout.ms": "60000"}`.
+        """Return the settings of a mapping such as `{"transaction.max.timeout.ms": "60000"}`.
 
         Raises ConfigError for a name that is not a setting of transactions, and for a value that is not a
         number or out of range.

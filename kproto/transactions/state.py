@@ -49,7 +49,7 @@ class TransactionState(Enum):
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
 
-    __hash__ = object.__hash__  # Enum's own `__hash__` is Python code, which is slow
+    __hash__ = object.__hash__  # Enum's own `__hash__` is Python code, which is slow.
 
 
 S = TransactionState
@@ -117,11 +117,12 @@ class TransactionMetadata:
     state: TransactionState = S.DEAD
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
-    # The previous epoch and producer id. A producer that did not receive the newest ones retries with these
-    # (KIP-360, KIP-890).
+    # The previous epoch and producer id. A producer that did not receive its newest epoch or producer id
+    # retries with the previous values (KIP-360, KIP-890).
     last_epoch: int = NO_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
-    # The producer id that replaces an exhausted one when the markers have been written.
+    # The producer id that replaces the current one, whose epochs are exhausted, when the markers have been
+    # written.
     next_producer_id: int = NO_PRODUCER_ID
     timeout_ms: int = 0
     # The partitions of the transaction, in the order in which they were added.
@@ -151,7 +152,7 @@ class TransactionCoordinator:
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, transactional_id: str) -> TransactionMetadata:
-        """Return the transaction, or a new Dead one if the transactional id does not exist."""
+        """Return the transaction of a transactional id, or a new Dead one if the id does not exist."""
         return self.transactions.get(transactional_id) or TransactionMetadata(transactional_id)
 
 
