@@ -144,7 +144,7 @@ def check_table(batch: Any, now_ms: int) -> TableColumns:
             batch = pa.table(batch)
         except Exception as error:  # an object that pyarrow cannot convert may raise any exception
             raise ConfigError(
-                "batch", list(cast("dict[str, Any]", batch)), f"columns of one length ({error})"
+                "batch", list(cast("dict[str, Any]", batch)), f"columns of the same length ({error})"
             ) from None
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise ConfigError("batch", batch, "a pyarrow RecordBatch or Table, or a dict of columns")
@@ -217,7 +217,9 @@ def _partitions(column: Any) -> Int64s | None:
     partitions: Int64s = _cast("partition", column, pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     non_null = partitions[np.asarray(column.is_valid())]
     if len(non_null) and not 0 <= non_null.min() <= non_null.max() <= MAX_PARTITION:
-        raise ConfigError("column partition", int(non_null.min()), "0 or more; null lets the key decide")
+        raise ConfigError(
+            "column partition", int(non_null.min()), "0 or more, or null for the partition of the key"
+        )
     return partitions
 
 
@@ -235,7 +237,7 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
             for header in row or ():
                 if header is None or header[first] is None:
                     raise ConfigError(
-                        "column headers", header, "a header is a struct with a key; none is null"
+                        "column headers", header, "each header is a struct with a key, and not null"
                     )
         pairs = [
             () if row is None else tuple((header[first], header[second]) for header in row) for row in rows

@@ -29,8 +29,8 @@ def wall() -> int:
 def moment() -> tuple[float, float, int]:
     """Return (start, end, ms), where the clock shows the millisecond `ms` from `start` to `end`.
 
-    Callers use one result for hundreds of records. They compare the current time with both limits, because
-    the clock may have been set back.
+    Callers use one result for hundreds of records. They compare the current time with `start` and `end`,
+    because the clock may have been set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

@@ -22,7 +22,10 @@ def log_close_error(client: object, error: BaseException, close_error: KprotoErr
 
 
 class Block:
-    """Closes the client at the end of the block. After an error of the block, that of closing is logged."""
+    """Closes the client at the end of the block.
+
+    After an error of the block, errors of closing are only logged.
+    """
 
     def __enter__(self) -> Self:
         return self

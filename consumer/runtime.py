@@ -380,7 +380,7 @@ class Runtime:
     def on_fork(self) -> None:
         """Reject all calls in the child of a fork, because the client belongs to the parent.
 
-        No lock may be taken here.
+        The method must not take a lock.
         """
         self.forked = True
         self.driver.on_fork()
@@ -403,7 +403,7 @@ def run_to_end(operation: Coroutine[Any, Any, R]) -> R:
         result: R = end.value
         return result
     operation.close()
-    raise RuntimeError(f"{operation} did not run to its end")
+    raise RuntimeError(f"{operation} was suspended, although its runtime must block")
 
 
 def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
@@ -412,12 +412,12 @@ def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
         items: list[T] = []
         try:
             with suppress(IndexError):  # Another thread may have taken the last item.
-                # One call moves the item. Ctrl-C cannot interrupt it and lose the item.
+                # The item is moved by one call, which Ctrl-C cannot interrupt, so that no item is lost.
                 items.extend(starmap(queue.popleft, ((),)))
             for item in items:
                 handle(item)
         except Exception:
             raise
-        except BaseException:  # After Ctrl-C the next thread that drains the queue handles the items.
+        except BaseException:  # After Ctrl-C the next call of this function handles the item.
             queue.extendleft(items)
             raise

@@ -119,11 +119,13 @@ def record_batch(name: str, value: Any) -> bytes:
 def pattern(name: str, value: Any) -> str:
     """Check a regular expression that has to match whole topic names."""
     if not isinstance(value, str):
-        raise ConfigError(name, value, "a regular expression for whole names, as a text")
+        raise ConfigError(name, value, "a str with a regular expression for whole topic names")
     try:
         compiled(value)
     except re.error as error:
-        raise ConfigError(name, value, f"a regular expression for whole names, as a text ({error})") from None
+        raise ConfigError(
+            name, value, f"a str with a regular expression for whole topic names ({error})"
+        ) from None
     return value
 
 
@@ -390,7 +392,9 @@ def warn_if_seconds(name: str, time_ms: int) -> None:
 
 def partition_index(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PARTITION:
-        raise ConfigError("partition", value, "a whole number, 0 or more; None lets the key decide")
+        raise ConfigError(
+            "partition", value, "a whole number, 0 or more, or None for the partition of the key"
+        )
     return int(value)
 
 

@@ -136,14 +136,14 @@ class ConsumerEngine:
     def may_have_lost_partitions(self, now: int) -> bool:
         """Return whether partitions are lost and the application has not been notified of the loss yet.
 
-        Partitions whose deadline has passed count as well, because the next step loses them.
+        Partitions whose deadline has passed count as lost, because the next step drops them.
         """
         until = self.assignment_deadline()
         return self.group.has_unreported_loss or (until is not None and now >= until)
 
     def subscribe(self, event: ev.Subscribe) -> None:
         if self.group_status.is_manual:
-            raise IllegalState("partitions were assigned by hand; unsubscribe() before subscribe()")
+            raise IllegalState("partitions were assigned by hand; call unsubscribe() before subscribe()")
         if self.options.group_id is None:
             raise IllegalState(NO_GROUP)
         if event.pattern is not None:
@@ -156,13 +156,13 @@ class ConsumerEngine:
             kind = "topics are" if wants.pattern is None else "a pattern is"
             raise IllegalState(
                 f'{kind} subscribed, and policy="java" allows topics or a pattern, not both; '
-                "unsubscribe() first"
+                "call unsubscribe() first"
             )
         self.group.subscribe(event.topics, event.pattern)
 
     def assign(self, event: ev.Assign) -> None:
         if self.group_status.in_group:
-            raise IllegalState("topics are subscribed; unsubscribe() before assign()")
+            raise IllegalState("topics are subscribed; call unsubscribe() before assign()")
         for partition, offset in event.partitions.items():
             if offset is not None:
                 _require_offset(partition, offset)
@@ -193,7 +193,7 @@ class ConsumerEngine:
 
     def rejoin(self, event: ev.Rejoin) -> None:
         if not self.group_status.in_group:
-            raise IllegalState("this consumer is in no group; subscribe() first")
+            raise IllegalState("this consumer is not in a group; call subscribe() first")
         self.group.request_rejoin(event.reason)
 
     def poll_began(self, event: ev.PollBegan) -> None:
@@ -468,7 +468,7 @@ class ConsumerEngine:
                     self.validator.visit(state)
                     self.fetcher.visit(state)
                     self.collector.visit(state)
-            except BaseException:  # Ctrl-C: visit all these partitions again
+            except BaseException:  # Ctrl-C: the next step visits all these partitions again
                 for state in touched.values():
                     state.mark_dirty()
                 raise
@@ -591,7 +591,7 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     """Apply `event` at `now` and return the actions to perform, in order.
 
     Raises IllegalState for an event that is not allowed now, and ConfigError for invalid arguments. An event
-    that raises has changed nothing.
+    that raises an error has changed nothing.
     """
     core = engine.core
     if engine.shutdown.closed and not isinstance(event, AFTER_THE_END):

@@ -20,23 +20,23 @@ E = ErrorCode
 class ErrorAction(Enum):
     """What a client does after an error code."""
 
-    USE = "use"  # no error: use the response
-    RETRY = "retry"  # send the same request to the same broker, after a backoff
+    USE = "use"  # No error: use the response.
+    RETRY = "retry"  # Send the same request to the same broker, after a backoff.
     REFRESH_METADATA = (
-        "refresh metadata"  # refresh metadata, then send to the current leader, after a backoff
+        "refresh metadata"  # Refresh metadata, then send to the current leader, after a backoff.
     )
-    FIND_COORDINATOR = "find coordinator"  # look the coordinator up, then send to it, after a backoff
-    RESET_OFFSET = "reset offset"  # the position is not in the log: apply the reset policy
-    REJOIN = "rejoin"  # a rebalance is in progress: send again as a member of the next generation
-    LOSE_MEMBERSHIP = "lose membership"  # the member was removed: its partitions belong to other members
-    SPLIT_BATCH = "split batch"  # the batch is too large: split it
+    FIND_COORDINATOR = "find coordinator"  # Look the coordinator up, then send to it, after a backoff.
+    RESET_OFFSET = "reset offset"  # The position is not in the log: apply the reset policy.
+    REJOIN = "rejoin"  # A rebalance is in progress: send again as a member of the next generation.
+    LOSE_MEMBERSHIP = "lose membership"  # The member was removed: its partitions belong to other members.
+    SPLIT_BATCH = "split batch"  # The batch is too large: split it.
     DROP_INVALID_RECORDS = (
-        "drop invalid records"  # some records of the batch are invalid: send the others without them
+        "drop invalid records"  # Some records of the batch are invalid: send the others without them.
     )
-    RENUMBER = "renumber"  # the broker does not know this sequence: assign new sequence numbers
-    ABORT = "abort"  # the transaction can only be aborted; the next one can succeed
-    # raise the error; the next retry follows after the longest backoff, because usually only an operator can
-    # fix the cause
+    RENUMBER = "renumber"  # The broker does not expect this sequence number: assign new ones.
+    ABORT = "abort"  # The transaction can only be aborted. The next one can succeed.
+    # Raise the error. A retry follows after the longest backoff, because usually only an operator can fix the
+    # cause.
     RAISE = "raise"
 
 
@@ -71,7 +71,8 @@ EPOCHS: Row = {
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
 }
 
-# ConsumerCoordinator.OffsetFetchResponseHandler. Each partition may have its own error code.
+# OffsetFetch, as in ConsumerCoordinator.OffsetFetchResponseHandler. Each partition may have its own error
+# code.
 OFFSET_FETCH: Row = _GROUP
 
 # ConsumerCoordinator.OffsetCommitResponseHandler.
@@ -146,7 +147,7 @@ TXN_PARTITIONS: Row = {
 TXN_OFFSETS: Row = {
     **TRANSACTION,
     E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
-    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.ABORT,  # as for OffsetCommit; Java retries without end
+    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.ABORT,  # as for OffsetCommit; Java retries indefinitely
     E.UNKNOWN_MEMBER_ID: ErrorAction.ABORT,
     E.ILLEGAL_GENERATION: ErrorAction.ABORT,
     E.FENCED_INSTANCE_ID: ErrorAction.ABORT,

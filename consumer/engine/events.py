@@ -248,7 +248,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A change of the group membership, for event callbacks and the log."""
+    """Report this change of the membership or of the client's state to event callbacks and to the log."""
 
     change: GroupChange
 

@@ -51,7 +51,7 @@ class ClusterDriver:
 
 
 class ClusterRunner:
-    """Runs plans for `Cluster` and `AsyncCluster`, on the runtime that `make_runtime` returns."""
+    """Runs plans for `Cluster` and `AsyncCluster`. `make_runtime` returns the runtime to use."""
 
     def __init__(
         self,

@@ -115,7 +115,9 @@ class ConsumerOperations(PollOperations):
         if pattern is not None and names:
             raise ConfigError("pattern", pattern, "either topics or a pattern, not both")
         if pattern is None and not names:
-            raise ConfigError("topics", names, "at least one topic, or a pattern; unsubscribe() to stop")
+            raise ConfigError(
+                "topics", names, "at least one topic, or a pattern; unsubscribe() ends a subscription"
+            )
         with self.runtime.call("subscribe", waits=False):
             self.runtime.apply(ev.Subscribe(frozenset(names), pattern))
             self.listener = listener

@@ -166,7 +166,8 @@ def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[De
 def _describe_consumer_group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Described]:
     """Describe a group of the consumer protocol (KIP-848).
 
-    For such a group DescribeGroups returns the state Dead, as for a group that does not exist.
+    If a group uses the consumer protocol, DescribeGroups returns the state Dead, as for a group that does not
+    exist.
     """
     request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
     while True:

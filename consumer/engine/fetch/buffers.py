@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 # the whole response in memory.
 MIN_VIEW_SHARE = 8
 
-# A fetch of up to 256 MiB of decompressed bytes is decoded as a whole, a larger one batch by batch.
+# Maximum number of decompressed bytes of a fetch that is decoded as a whole. A larger fetch is decoded batch
+# by batch.
 MAX_DECODED_BYTES = 256 << 20
 
 # Minimum number of rows that are converted to records together, even if a poll requests fewer. Converting one
@@ -114,7 +115,8 @@ class CompletedFetch:
         self.end, self.leader_epoch, self._end_error = _end_of(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
-        # The whole fetch, for the offsets of an invalid batch, and its valid part.
+        # `fetched` has all bytes of the fetch, in which the offsets of an invalid batch are looked up. `data`
+        # has the bytes before the invalid batch.
         self.fetched = data
         self.data = data if self._end_error is None else data[: self._end_error.offset]
         # `aborted` is None in read_uncommitted, where the records of every transaction are returned.
@@ -425,7 +427,11 @@ def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
 
 
 def locate_error(error: KprotoError, partition: TopicPartition, position: int, data: Data) -> KprotoError:
-    """Add to a RecordError the partition, and the offsets of the malformed batch, which is at `position`."""
+    """Add the partition and the offsets of the malformed batch to a RecordError.
+
+    `position` is the offset at which the error occurred, and `data` has all bytes of the fetch. Other errors
+    are returned unchanged.
+    """
     if not isinstance(error, RecordError) or error.topic:
         return error
     error.topic, error.partition, error.first_offset = *partition, position

@@ -277,7 +277,7 @@ class Fetcher:
     def _on_response(
         self, node: int, broker: BrokerFetches, session: FetchSessionHandler, call: Call
     ) -> None:
-        """Handle the response, or the failure, of a fetch."""
+        """Handle the response to a fetch, or the failure of the request."""
         core = self._core
         response = call.response
         if not isinstance(response, FetchResponse):
@@ -300,7 +300,7 @@ class Fetcher:
         broker.not_before = max(broker.not_before, quiet_until)
         if not session.accepts(response, call.version):
             if quiet_until > core.now and not response.error_code:
-                return  # the broker only throttles the client (KIP-219)
+                return  # the response is empty, because the broker throttles the client (KIP-219)
             do = action_for(FETCH, response.error_code)
             if do is ErrorAction.RAISE:
                 core.queue_error(broker_error(response.error_code, "Fetch"))

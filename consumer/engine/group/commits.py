@@ -365,7 +365,8 @@ class Committer:
         )
         has_all_ids = all(topic in commit.sent_topic_ids for topic, _ in commit.offsets)
         # The request has the full request timeout, even if the timeout of the commit is shorter. A request
-        # that times out closes its connection, so a short timeout would cost other requests.
+        # that times out closes its connection, so a short timeout would also fail other requests on the
+        # connection.
         commit.call = core.send(
             request,
             lambda call: self._on_call_finished(commit, call),

@@ -248,7 +248,7 @@ class Membership:
 
     @property
     def may_assign(self) -> bool:
-        """Whether a rebalance is in progress, or the group was not joined yet: partitions may be added."""
+        """Whether the next assignment may add partitions: the group is rebalancing, or was not joined yet."""
         return self.member is None or not self.member.is_stable
 
     def defer_seek(self, partition: TopicPartition, seek: Apply) -> None:
@@ -353,7 +353,7 @@ class Membership:
     def is_committing_revoked(self) -> bool:
         """Whether the commit of revoked partitions has been requested.
 
-        This commit reports its own failure.
+        The commit of revoked partitions reports its own failure.
         """
         return self._releasing is not None and self._releasing.is_committing
 

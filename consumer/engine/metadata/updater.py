@@ -201,7 +201,7 @@ class MetadataUpdater:
             raise
 
     def _on_response(self, call: Call) -> None:
-        """Handle a Metadata response, or its failure."""
+        """Handle a Metadata response, or the failure of the request."""
         core = self._core
         self._call = None
         response = call.response

@@ -24,11 +24,11 @@ class Outcome(Enum):
     """The outcome of a call. An immediate retry can help only after `NO_RESPONSE`."""
 
     ANSWERED = "answered"
-    NO_RESPONSE = "no response"  # the connection broke, or the request timed out
-    # the request was not sent: the client and the broker have no common version that supports it
+    NO_RESPONSE = "no response"  # The connection broke, or the request timed out.
+    # The request was not sent: the client and the broker have no common version that supports it.
     NOT_SENT = "not sent"
-    UNAUTHENTICATED = "unauthenticated"  # authentication failed
-    UNREADABLE = "unreadable"  # the response cannot be decoded
+    UNAUTHENTICATED = "unauthenticated"  # Authentication failed.
+    UNREADABLE = "unreadable"  # The response cannot be decoded.
 
 
 class Call:

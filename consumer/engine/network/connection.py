@@ -271,7 +271,7 @@ class Connection:
         # in version 0.
         if len(body) >= 6 and int.from_bytes(body[4:6], "big") == UNSUPPORTED_VERSION:
             if version == 0:
-                raise DecodeError("ApiVersions", 0, "error_code", 4, "the broker rejects even version 0")
+                raise DecodeError("ApiVersions", 0, "error_code", 4, "the broker rejects version 0 as well")
             return self._ask_versions(_lower(body, version))
         _, response = decode_response(body, ApiVersionsResponse, version)
         assert isinstance(response, ApiVersionsResponse)

@@ -42,10 +42,10 @@ MAX_FETCHES = 2
 class FetchState(Enum):
     """The state of a partition: what it waits for (Java's SubscriptionState.FetchStates)."""
 
-    INITIALIZING = "initializing"  # the group's committed offset
-    AWAIT_RESET = "await reset"  # the offset that the reset policy or seek_to() names
-    AWAIT_VALIDATION = "await validation"  # whether the log was truncated below the position (KIP-320)
-    FETCHING = "fetching"  # nothing: the partition has a position
+    INITIALIZING = "initializing"  # Waits for the lookup of the group's committed offset.
+    AWAIT_RESET = "await reset"  # Waits for the lookup of the offset of a reset policy or seek_to().
+    AWAIT_VALIDATION = "await validation"  # Waits for the check that the log was not truncated (KIP-320).
+    FETCHING = "fetching"  # Waits for nothing: the partition has a position.
 
 
 S = FetchState
@@ -303,7 +303,8 @@ class PartitionState:
             self._home.update_uncommitted(self)
         if self.pending_commit is not None or self.committed != offset:
             self.pending_commit = by
-            if self.processed == self.committed:  # otherwise it is among the uncommitted partitions already
+            # otherwise the partition is already among the uncommitted ones
+            if self.processed == self.committed:
                 self._home.update_uncommitted(self)
 
     def on_committed(self, offset: int, by: object | None = None) -> None:

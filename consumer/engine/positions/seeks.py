@@ -54,7 +54,7 @@ class PendingSeeks:
         self._waiting.clear()
 
     def over(self, owned: Container[TopicPartition], now: int, *, last: bool) -> list[TopicPartition]:
-        """Drop the seeks that do not wait longer than this assignment, and return their partitions.
+        """Drop the seeks that must not wait for a later assignment. Return their partitions.
 
         `last` says that no further generation of the rebalance assigns partitions.
         """

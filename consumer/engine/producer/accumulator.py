@@ -56,7 +56,7 @@ BATCH_OVERHEAD = 61
 # Bytes that a new batch reserves. A batch that needs more doubles its memory, up to `batch.size`.
 FIRST_BYTES = 4096
 
-# After this number of bytes, records without a key go to another partition. This is Java's default of
+# Number of bytes after which records without a key may go to another partition. This is Java's default of
 # batch.size, which its BuiltInPartitioner uses. Batches may become larger.
 STICKY_BYTES = 16 * 1024
 # Whether the interpreter only switches threads at calls.
@@ -323,7 +323,8 @@ class RecordAccumulator:
     def _grow(self, batch: ProducerBatch, used: int, *, stepwise: bool) -> bool:
         """Reserve more memory for a batch; return False if there is none.
 
-        A batch of the sticky partition grows in steps, so that each step can end the turn of the partition.
+        A batch of the sticky partition grows in steps. After each step another partition may become the
+        sticky one.
         """
         step = STICKY_BYTES if stepwise else batch.size
         wanted = min(self._options.batch_size, batch.size + min(step, batch.size))
@@ -361,9 +362,10 @@ class RecordAccumulator:
         return True
 
     def change_sticky_partition(self, route: TopicRoute) -> None:
-        """Draw the partition of the next records without a key, which may be the same one (KIP-794).
+        """Select the partition of the next records without a key, at random (KIP-794).
 
-        As in Java's BuiltInPartitioner, a partition with fewer waiting batches is drawn more often.
+        The result may be the same partition as before. As in Java's BuiltInPartitioner, a partition with
+        fewer waiting batches has a higher probability.
         """
         queues = route.with_leader
         loads = [len(queue.waiting) + (queue.filling is not NO_BATCH) for queue in queues]

@@ -289,7 +289,7 @@ class PartitionQueue:
     def oldest(self) -> int | None:
         """Return when the oldest open batch was created (ms), or None. Any thread may call this method."""
         for batches in (self.in_flight, self.waiting):
-            with suppress(IndexError):  # the sender has just removed the batch
+            with suppress(IndexError):  # the sender may just have removed the batch
                 return batches[0].created
         return None if self.filling is NO_BATCH else self.filling.created
 
@@ -340,7 +340,7 @@ NO_BATCH.done = True
 
 
 class TopicRoute(msgspec.Struct):
-    """The queues of a topic's partitions: all, the ones with a leader, and the sticky partition's."""
+    """The queues of a topic's partitions: all of them, those with a leader, and the sticky one."""
 
     topic: str
     queues: list[PartitionQueue]
@@ -348,8 +348,8 @@ class TopicRoute(msgspec.Struct):
     sticky: PartitionQueue
     # Number of Metadata responses for the topic.
     version: int = 0
-    # The bytes that `sticky` has received since it was drawn, without those of its open batch. The number is
-    # negative if that batch had records before.
+    # Number of bytes that `sticky` has received since it was selected, without those of its unsealed batch.
+    # The number is negative if this batch already had records at that time.
     sticky_bytes: int = 0
 
 

@@ -324,7 +324,7 @@ class ProducerEngine:
         ids: Mapping[UUID | None, str],
         call: Call,
     ) -> None:
-        """Handle the response, or the failure, of a Produce request."""
+        """Handle the response to a Produce request, or the failure of the request."""
         self._requests_in_flight[connection] -= 1
         if self.options.acks == 0 and call.error is None:
             for batch in batches:

@@ -2,9 +2,9 @@
 
 * A key is hashed by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`. All
   clients that use this hash send equal keys to the same partition.
-* Records without a key go to one partition until it has received 16 KiB, Java's default of `batch.size`. The
-  next partition is drawn at random; one with fewer waiting batches is drawn more often (KIP-794). The
-  accumulator does this, because it knows the sizes.
+* Records without a key go to one partition (the sticky one) until it has received 16 KiB, Java's default of
+  `batch.size`. The next partition is selected at random. A partition with fewer waiting batches has a higher
+  probability (KIP-794). The accumulator implements this, because it knows the sizes.
 """
 
 from __future__ import annotations

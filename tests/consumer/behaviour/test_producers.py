@@ -256,7 +256,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"timestamp": 2**63}, r"^timestamp=9223372036854775808 is not allowed"),
     ({"partition": "0"}, r"^partition='0' is not allowed"),
     ({"partition": 1.0}, r"^partition=1.0 is not allowed"),
-    ({"partition": -1}, r"^partition=-1 is not allowed; a whole number, 0 or more; None lets the key decide"),
+    (
+        {"partition": -1},
+        r"^partition=-1 is not allowed; a whole number, 0 or more, or None for the partition of the key",
+    ),
     ({"headers": {"a": b"b"}}, r"^headers={'a': b'b'} .*as \[.*list\(headers.items\(\)\)"),
     ({"headers": "ab"}, r"^headers='ab' is not allowed; a list of pairs"),
     ({"headers": 5}, r"^headers=5 is not allowed"),
