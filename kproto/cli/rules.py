@@ -32,7 +32,7 @@ def _rules(options: argparse.Namespace) -> int:
     known = {number.lower(): number for number in rules.numbers()}
     unknown = next((number for number in options.rule if number.lower() not in known), None)
     if unknown is not None:
-        raise ConfigError("RULE", unknown, f"a number of a rule; `kproto rules` lists all {len(known)}")
+        raise ConfigError("RULE", unknown, f"`kproto rules` lists the {len(known)} numbers")
     if options.state and options.state.lower() not in [name.lower() for name in rules.state_names()]:
         raise ConfigError("--state", options.state, f"one of {', '.join(rules.state_names())}")
     if options.rule:
