@@ -14,8 +14,8 @@ def swap(world: World, node_id: int, other_id: int) -> None:
 
 
 def test_after_brokers_swap_addresses_requests_use_new_connections() -> None:
-    """The old connection to an address still leads to the broker that had the address, which does not lead
-    the partitions.
+    """An open connection stays with the broker that had the address before, which does not lead the
+    partitions.
     """
     world = World({"t": 2}, brokers=2)
     for partition in (0, 1):

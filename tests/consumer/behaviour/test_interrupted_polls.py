@@ -29,7 +29,7 @@ ENGINE = str(Path(consumer.engine.__file__).parent)
 WHOLE = ("take_actions", "step")
 P0 = TopicPartition("t", 0)
 ALL = list(range(12))
-# The lines at which the poll is interrupted: every eleventh of the some hundred lines of the engine that a
+# The lines at which the poll is interrupted: every eleventh of the several hundred lines of the engine that a
 # poll runs.
 STEP = 11
 

@@ -98,8 +98,8 @@ def test_errors_of_many_partitions_do_not_stop_the_others() -> None:
                     partitions=[
                         ListOffsetsPartitionResponse(
                             partition_index=partition.partition_index,
-                            # Each partition has another error code, because equal codes would be reported as
-                            # one error.
+                            # Each partition has a different error code, because equal codes would be reported
+                            # as one error.
                             error_code=10_000 + partition.partition_index,
                         )
                         for partition in topic.partitions

@@ -196,7 +196,7 @@ def test_no_record_is_read_twice_over_clean_rebalances(strategy: str) -> None:
 def test_no_record_of_a_partition_is_returned_after_its_revoked_callback() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
-    # The number of records that were read until a partition was revoked, by partition.
+    # The number of records that were read before each partition was revoked.
     revoked: dict[Any, int] = {}
 
     def listen(kind: str, partitions: Any) -> None:

@@ -119,7 +119,7 @@ def test_a_mark_of_an_earlier_session_is_ignored(server: Server) -> None:
 
 
 def test_a_claim_starts_at_the_offset_that_setup_reset_to(server: Server) -> None:
-    """Users of sarama seek in this way, because it has no method for it."""
+    """Users of sarama seek in this way, because sarama has no method to seek."""
     fill(server, 10)
 
     class Back(RecordingHandler):
@@ -346,7 +346,7 @@ def test_a_slow_handler_buffers_few_records(server: Server) -> None:
 
 
 def test_claims_receive_records_while_a_commit_waits_for_the_coordinator(server: Server) -> None:
-    """A slow commit does not delay the claims. In sarama, commits run in a goroutine of their own. Offsets
+    """A slow commit does not delay the claims, as in sarama, which commits in a separate goroutine. Offsets
     that are marked during a commit are committed by the next one.
     """
     fill(server, 10)

@@ -400,8 +400,8 @@ def test_ranges_are_split_as_the_options_say(filled: Filled) -> None:
 
 
 def test_records_and_partitions_added_before_a_call_are_included(filled: Filled) -> None:
-    """``processAllAvailable()`` relies on records and partitions that were added before a call being
-    included.
+    """``processAllAvailable()`` requires that a call includes all records and partitions that were added
+    before it.
     """
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest")
