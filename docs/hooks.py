@@ -244,7 +244,7 @@ FACTS = {
 
 
 def stories() -> str:
-    """Return the page of the ids of the stories (S1-20) and their titles."""
+    """Return the page that lists the ids of the stories, such as S1-20, with their titles."""
     from kproto.scenarios import scenarios
 
     parts = [

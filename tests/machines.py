@@ -1,7 +1,7 @@
 """Checks of a state machine against its table, for the tests of every machine.
 
-A test module or a `conftest.py` calls `check_cells`. Later steps fail if a cell moves to a state outside its
-`to`, or sends an error code outside its `errors`.
+A test module or a `conftest.py` calls `check_cells`. From then on a step of a machine fails if it leads to a
+state that its cell does not list in `to`, or sends an error code that is not in `errors`.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def answer_other_errors(cell: Cell) -> Cell:
             if isinstance(action, SendResponse):
                 _replace_errors(action.response)
 
-    # Every code is allowed: the check of the table is not to find the mutant.
+    # Allow every code, so that the tests of the rules detect the mutant, and not the check of the table.
     return cell._replace(act=act, errors=tuple(ErrorCode))
 
 

@@ -132,7 +132,7 @@ class TruncateLog(NamedTuple):
 
 
 class LogChanged(NamedTuple):
-    """The event that the operator wrote to a log directly; delayed fetches of it are retried."""
+    """The operator wrote to a log directly. The delayed fetches of the log are retried."""
 
     topic: str
     partition: int

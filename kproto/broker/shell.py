@@ -30,8 +30,8 @@ Observer = Callable[[Any, tuple[Any, ...], int], object]
 log: Final = logging.getLogger("kproto.broker")
 
 _CONNS: Final = itertools.count(1)
-# The number of event loop iterations from accepting a socket to its transport. After as many further
-# iterations, asyncio calls `connection_made`.
+# asyncio creates the transport of an accepted socket after this number of event loop iterations, and calls
+# `connection_made` after the same number again.
 _TURNS_TO_ACCEPT: Final = 2
 # The interval of the check for idle connections, as a fraction of connections.max.idle.ms.
 _IDLE_CHECK_FRACTION: Final = 0.1

@@ -31,8 +31,8 @@ of a loaded world only read.
 An application is an object that you define. Each of these methods is optional:
 
 * `assigned(partitions)`, `revoked(partitions)`, `lost(partitions)`, as in `consumer.RebalanceListener`. They
-  may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`). These calls do not
-  wait for their results.
+  may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`). These calls return
+  immediately, because a world has no thread that could wait.
 * `records(records)`: processes the records of each poll before the next poll.
 
 Your own invariants are `@invariant()` methods, or functions in `final_invariants` that raise

@@ -276,7 +276,7 @@ def _fill_sliced(
 ) -> int:
     """Append the elements in `block` to `items`, as a `Fill` does.
 
-    `places` are the positions of the bytes of the lengths within an element.
+    `places` are the positions, within an element, of the bytes that encode lengths.
     """
     size, rows_with_lengths, lengths, fill = layout
     if len(block) >= MIN_SLICED * size:

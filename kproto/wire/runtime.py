@@ -51,7 +51,7 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
         p += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # An overlong zero means null. The interpreter handles it.
+            # A zero of several bytes means null. The interpreter codec handles it.
             if not 0 < value <= VARINT_MAX:
                 raise Malformed
             return value, p

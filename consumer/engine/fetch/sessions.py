@@ -40,7 +40,7 @@ TOPIC_IDS_FROM = 13
 
 
 class FetchTarget(msgspec.Struct, frozen=True):
-    """The fetch parameters of one partition (its target).
+    """The parameters with which one partition is fetched.
 
     If one of the parameters changes, the next request contains the partition.
 

@@ -202,7 +202,7 @@ class NetworkClient:
         return connection.features.get(name, 0) if connection and connection.ready else None
 
     def throttled_until(self, node: int, lane: int = MAIN) -> int:
-        """Return until when (ms) this broker throttles the lane; 0 if it has not throttled the lane."""
+        """Return the time (ms) until which this broker throttles the connection; 0 without throttling."""
         broker = self.view.brokers.get(node)
         connection = broker and self._lanes.get((broker.host, broker.port, lane))
         return connection.throttled_until if connection else 0

@@ -116,7 +116,7 @@ class NodeSelector:
         return list(dict.fromkeys([*known, *(self._bootstrap if self._recovers or not known else ())]))
 
     def untried(self, call: Call) -> list[Address]:
-        """Return the addresses to which the call was not sent yet."""
+        """Return the addresses to which the call has not been sent yet."""
         return [address for address in self.addresses() if address not in call.tried]
 
     def select(self, call: Call, now: int) -> Address:

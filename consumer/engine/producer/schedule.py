@@ -52,7 +52,7 @@ class SendSchedule:
         self._ticket = count()
 
     def reschedule(self, queue: PartitionQueue) -> None:
-        """Add a queue to the wait list that its first batch requires."""
+        """Add a queue to the list of queues that wait for the same event as its first batch."""
         if queue.halted and not queue.in_flight:
             queue.resume()
         if not queue.waiting:

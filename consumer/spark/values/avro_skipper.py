@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from .avro_schema import AvroNode
 
-FEW = 100  # The number of lanes below which numpy operations are slower than a Python loop over the items.
+FEW = 100  # For fewer values than this, numpy operations are slower than a Python loop.
 KEY = AvroNode("string")
 _WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 

@@ -277,7 +277,7 @@ def _packed(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Any]:
     return rows[owner], value
 
 
-_FEW = 100  # The number of lanes below which numpy operations are slower than a Python loop over the items.
+_FEW = 100  # For fewer values than this, numpy operations are slower than a Python loop.
 
 
 def _read_consecutive(lanes: Lanes, rows: Ints, field: Any) -> tuple[Ints, Ints, Ints]:

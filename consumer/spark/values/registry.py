@@ -124,7 +124,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 
 def _format(form: str) -> str:
-    """Return the query string that requests the schema in the form that a format needs."""
+    """Return the query string of a schema request. It selects the form that the format can parse."""
     return f"?format={form}" if form else ""
 
 

@@ -75,7 +75,9 @@ def on_find_coordinator_response(
 
 
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
-    """Send Metadata and FindCoordinator again on the first connection to a broker by its name."""
+    """Send Metadata and FindCoordinator again when the first connection to a broker with a known node id is
+    open.
+    """
     if state.bootstrapped:
         return
     state.bootstrapped = True

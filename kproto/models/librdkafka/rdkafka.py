@@ -196,7 +196,7 @@ def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
 def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
     """Continue when the application's rebalance callback has returned.
 
-    If the callback called neither assign nor unassign, the binding answers the event.
+    If the callback called neither assign nor unassign, the binding calls the one that fits the event.
     """
     event, state.rebalance_in_callback = state.rebalance_in_callback, None
     if event is not None and not state.rebalance_answered:

@@ -184,7 +184,9 @@ def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool,
 
 @pytest.mark.parametrize("client", ["consumer", "producer"])
 def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(client: str) -> None:
-    """After the restoration, the topic has the same id, and another leader in a lower epoch."""
+    """After the cluster was restored, the topic has the same id, and another leader with a lower leader
+    epoch.
+    """
     # These versions of the response do not contain the leader epoch.
     world = Restored({"t": 1}, highest={"Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")

@@ -345,7 +345,7 @@ def _look_up(
 ) -> list[tuple[str, list[_FetchedOffset]]]:
     """Return the offsets of the requested partitions, or of all that have one if `requested` is None.
 
-    With `require_stable`, a partition with a pending offset is UNSTABLE_OFFSET_COMMIT (R100).
+    With `require_stable`, a partition with a pending offset is answered UNSTABLE_OFFSET_COMMIT (R100).
     """
     group = context.coordinator.find(group_id)
     if requested is None:
