@@ -44,7 +44,8 @@ def replace_fields(message: M, **fields: Any) -> M:
 class Call:
     """One request that is being served.
 
-    `random_id` is unique to the request. `now` is the time in ms at which its execution began.
+    `random_id` is different for each request. `now` is the time in ms at which the execution of the request
+    began.
     """
 
     conn: int

@@ -22,7 +22,7 @@ from .topics import Partition, Topic, Topics
 
 
 class LogManager:
-    """The owner of the retention and compaction checks of a cluster (Kafka's LogManager)."""
+    """Runs retention and compaction on the logs of a cluster (Kafka's LogManager)."""
 
     __slots__ = (
         "_dynamic",

@@ -179,7 +179,7 @@ class PartitionProducers:
     def rebuild(self, batches: Iterable[Batch], end: int, coordinator_epoch: int) -> None:
         """Rebuild the state from the batches of a log that was truncated at `end`.
 
-        A producer keeps its state if retention, not the truncation, removed its batches.
+        Producers whose batches were removed by retention, and not by the truncation, keep their state.
         """
         old_entries, verifications = self._entries, self._verifications
         self._entries, self._verifications = {}, {}

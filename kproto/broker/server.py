@@ -229,7 +229,7 @@ class Server:
         Raises OSError if an address is in use, and ConfigError if a topic cannot be created.
         """
         if self._servers:
-            raise IllegalState("the broker is already running")
+            raise IllegalState("the broker is already running; stop it first")
         async with contextlib.AsyncExitStack() as stack:
             listening: list[socket.socket] = []
             for listener, port in zip(self._listeners, self._ports, strict=True):
@@ -456,16 +456,16 @@ class Server:
         if self._loop is None:
             raise IllegalState("the broker has not been started yet; start it first")
         if self._loop.is_closed():
-            raise IllegalState("the with block of the broker has ended, and its thread has stopped")
+            raise IllegalState("the broker's event loop has ended with its with block; start a new broker")
         if self._is_in_loop():
             raise IllegalState("the caller runs in the broker's event loop; await stop() or start() instead")
         asyncio.run_coroutine_threadsafe(work(), self._loop).result(CALL_TIMEOUT)
 
     def _operate(self, work: Callable[[Shell], None]) -> None:
-        """Run `work` in the thread of the broker, wait until it ends, and return its result."""
+        """Run `work` in the thread of the broker, and wait until it has ended."""
         shell = self._shell
         if shell is None:
-            raise IllegalState("the broker is not running")
+            raise IllegalState("the broker is not running; start it first")
         if self._is_in_loop():
             work(shell)
             return

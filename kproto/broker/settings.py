@@ -41,7 +41,7 @@ class Setting(NamedTuple):
     type: ValueType
     # Whether the config can be changed while the broker runs, with IncrementalAlterConfigs (KIP-226).
     dynamic: bool
-    # The topic config that has this config as its default.
+    # The topic config whose default is the value of this broker config.
     topic_config: str | None
 
 

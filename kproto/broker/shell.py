@@ -64,7 +64,8 @@ async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
     """
     try:
         for server in servers:
-            # On Windows, accepted sockets have a transport immediately.
+            # On Windows `remove_reader` is not implemented, but accepted sockets have a transport
+            # immediately.
             with contextlib.suppress(NotImplementedError):
                 for sock in server.sockets:
                     server.get_loop().remove_reader(sock)

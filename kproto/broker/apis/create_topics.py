@@ -205,7 +205,8 @@ def _authorize(access: Access, request: CreateTopicsRequest) -> Authorized:
     denied = {
         name
         for name in times
-        # Duplicate names pass without a permission check, because the handler rejects them for every caller.
+        # Permissions for duplicate names are not checked, because the handler rejects these names for every
+        # caller.
         if times[name] == 1 and not any_topic and not access.allows_topic(Operation.CREATE, name)
     }
 

@@ -97,7 +97,8 @@ def _authorize(access: Access, request: DeleteTopicsRequest) -> Authorized:
         name = access.topic_name(state)
         duplicate = not by_id and times[state.name] > 1
         invalid = by_id and state.name is not None
-        # Duplicates, invalid entries and unknown ids pass, because the handler rejects them for every caller.
+        # Permissions for duplicates, invalid entries and unknown ids are not checked, because the handler
+        # rejects these for every caller.
         if name is None or duplicate or invalid or access.allows_topic(Operation.DELETE, name):
             permitted_states.append(state)
         elif by_id:
