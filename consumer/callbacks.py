@@ -30,7 +30,7 @@ class Callbacks:
             if not self._closed:
                 try:
                     self._start()
-                except RuntimeError:  # The system has no more threads.
+                except RuntimeError:  # The system cannot start another thread.
                     log.warning("no thread for delivery callbacks: they hold the producer up")
                 else:
                     self._queue.put(callback)

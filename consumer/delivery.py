@@ -77,7 +77,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return self._error()
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
-        """Call `callback` when the delivery has succeeded or failed, or immediately if it has already.
+        """Call `callback` when the delivery has ended, or immediately if it has already ended.
 
         A Producer runs callbacks in a separate thread, and an AsyncProducer runs them in its event loop. The
         callback may call any method, including send, flush and close. Its exceptions are logged.
@@ -121,9 +121,9 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 class PieceDelivery(Delivery, eq=False, gc=False):
     """The delivery of table rows that were sent together. `rows` is an int64 array of row numbers.
 
-    The delivery is done when all its rows are. `result()` returns the place of the first row, and raises the
-    first error. The rows are contiguous in the log, unless their batch was too large for the broker and had
-    to be split.
+    The delivery ends when the deliveries of all its rows have ended. `result()` returns the place of the
+    first row, or raises the first error. The rows are contiguous in the log, unless their batch was too large
+    for the broker and had to be split.
     """
 
     rows: Any

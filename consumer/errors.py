@@ -30,7 +30,7 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
 }
 
-# The codes of a commit that show that the group has begun another generation without the member.
+# The codes of a rejected commit which show that the group has begun another generation without the member.
 _GROUP_MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 
 _TOPIC, _GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -97,7 +97,7 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if needed is not None:
         needed = needed if " on " in needed else f"{needed} on {_RESOURCES[code]}"
         advice = f"the principal of this client needs an ACL that allows {needed}"
-        # The lack of the permission ends the producer (TransactionManager.maybeTransitionToErrorState).
+        # Without this permission the producer fails (TransactionManager.maybeTransitionToErrorState).
         if code == _ID:
             advice = f"{advice}; then make a new producer"
         detail = f"{detail.rstrip('.')}: {advice}" if detail else advice
@@ -112,7 +112,7 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
 def without_traceback(error: E) -> E:
     """Return a stored error without its traceback, to be raised again.
 
-    Each raise adds frames to the traceback, and frames keep their variables alive.
+    Each raise adds frames to the traceback of the error, and the frames keep their variables alive.
     """
     return error.with_traceback(None)
 

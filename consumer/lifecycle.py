@@ -31,7 +31,7 @@ class OpenClient(Protocol):
 
 
 class BoundToProcess:
-    """The base class of the clients. They can be neither copied nor pickled."""
+    """The base class of the clients, which can be neither copied nor pickled."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(

@@ -8,7 +8,7 @@ from kproto.group.subscription import TopicPartition
 
 
 class RebalanceListener:
-    """The callbacks of a rebalance. Override those that you need.
+    """The callbacks of a rebalance. Override the methods that you need.
 
     With an `AsyncConsumer` the callbacks may be coroutines. They run inside poll, close and unsubscribe, in
     the caller's thread. The rebalance waits for the callbacks, while heartbeats continue. An exception of a

@@ -13,7 +13,7 @@ from kproto.validation import any_text, encodable_text, one_of, whole_number
 Check = Callable[[str, Any], object]
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
-# The characters of an instance id. Java checks it by Topic.validate, as a topic's name.
+# The pattern of instance ids. Java checks them like the names of topics, by Topic.validate.
 _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"
 _RESETS: Final = ("earliest", "latest", "none")
 _RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'

@@ -223,8 +223,8 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-# Advice for calls with further positional arguments, which other libraries take. In sarama's groups these are
-# the group id and the topics.
+# Advice for calls with further positional arguments, which other libraries take. In sarama's groups the
+# arguments are the group id and the topics.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 

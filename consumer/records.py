@@ -65,10 +65,11 @@ class GroupChange(msgspec.Struct, frozen=True):
       them;
     * "lost": another member owns `partitions` already, and nothing could be committed;
     * "coordinator": a coordinator was found, or lost because of `reason`;
-    * "reset": `partitions` start at `offset` because of `reason`, and not at a committed offset. With
-      `before`, the position was not in the log: the records between are skipped, or returned again;
-    * "unsought": a seek waited for `partitions`, and the group assigned them to another member: it was
-      dropped;
+    * "reset": `partitions` start at `offset` because of `reason`, and not at a committed offset. If `before`
+      is set, this position was not in the log, and the records between the two offsets are skipped or
+      returned again;
+    * "unsought": a seek was dropped that waited for `partitions`, because the group assigned them to another
+      member;
     * "truncated": the log was truncated where `partitions` were being read (`before`); they continue at
       `offset`;
     * "uncommitted": `partitions` were released and their last offsets could not be committed, or an automatic

@@ -2,8 +2,8 @@
 
 Rules:
 
-* Numeric addresses are returned immediately. A name is resolved in a daemon thread. All connections that need
-  a name share one thread.
+* Numeric addresses are returned immediately. A name is resolved in a daemon thread. If several connections
+  need the same name, they share one thread.
 * A host's addresses are tried in turn, each one for `PATIENCE_S` seconds if there are others. IPv4 addresses
   come first, because brokers that listen on one family nearly always listen on IPv4. The address that failed
   most recently is tried last, so the next attempt starts with another address.
@@ -109,7 +109,7 @@ class Resolver:
         try:
             name = f"kproto-resolver-{host}"
             threading.Thread(target=self._look_up, args=(host, port), name=name, daemon=True).start()
-        except RuntimeError as error:  # The system has no more threads.
+        except RuntimeError as error:  # The system cannot start another thread.
             with self._lock:
                 del self._pending[(host, port)]
             return Resolved(key, (), describe_error(error))

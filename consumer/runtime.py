@@ -5,8 +5,8 @@ waiting and the transfer of bytes.
 
 Rules:
 
-* Code of the application (callbacks, including those of futures, and log handlers) runs without a lock. Its
-  exceptions are logged or raised to the caller, and stop no other code.
+* Code of the application (callbacks, including those of futures, and log handlers) runs without a lock.
+  Exceptions of this code are logged or raised to the caller, and stop no other code.
 * Every future that was returned completes, with a result or with an error.
 * If the engine raises an exception other than `KprotoError`, this is a bug. The client has then failed:
   waiting calls raise an error, and `close` still works. A BaseException that reaches no call of the
@@ -48,7 +48,7 @@ _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", defa
 
 
 class Driver(Protocol):
-    """The interface of an engine and its client to the runtime."""
+    """The interface that the runtime uses of an engine and its client."""
 
     @property
     def kind(self) -> str:
@@ -74,7 +74,7 @@ class Driver(Protocol):
         """Handle a fork in the child, where the client cannot be used. Take no lock."""
 
     def loss(self) -> str:
-        """Return a text, appended to a log message, that says what is lost without `close`; may be empty."""
+        """Return the end of a log message, which says what is lost without `close`; "" if nothing is lost."""
         ...
 
 
@@ -110,8 +110,8 @@ class Runtime:
         self.failure: BaseException | None = None
         # Events of calls that a signal has interrupted. The engine must apply them before any other event.
         self.owed: deque[ev.Event] = deque()
-        # The callback to call and the error to raise. They are kept until this has happened, because Ctrl-C
-        # may come before.
+        # The callback that a poll has to call, and the error that it has to raise. They are kept until then,
+        # because Ctrl-C may come first.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
         # Whether a method is about to return records. After an interrupt the records must be returned to the

@@ -126,7 +126,7 @@ class ClientCore(Generic[Options]):
         self.wake_poll()
 
     def queue_errors(self, request: str, codes: Mapping[TopicPartition, int]) -> None:
-        """Queue one error per error code; it names all partitions with this code, as in Java."""
+        """Queue one error for each error code. It names all partitions with this code, as in Java."""
         for code in dict.fromkeys(codes.values()):
             names = [str(partition) for partition in sorted(codes) if codes[partition] == code]
             more = f" and {len(names) - MAX_PARTITION_NAMES} more" if len(names) > MAX_PARTITION_NAMES else ""

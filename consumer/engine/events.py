@@ -81,7 +81,7 @@ class Poll(msgspec.Struct, frozen=True):
 class ServeListener(msgspec.Struct, frozen=True):
     """Start the next rebalance callback during close or unsubscribe.
 
-    Unlike after a `Take`, no records are returned.
+    In contrast to `Take`, this event returns no records.
     """
 
 

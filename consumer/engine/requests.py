@@ -89,7 +89,7 @@ def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tu
 
 
 def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False) -> Prepared:
-    """Build a Metadata request for `topics`, all topics (None), or only the brokers (an empty list)."""
+    """Build a Metadata request for `topics`, all topics (None), or the brokers only (an empty list)."""
     wanted = None if topics is None else sorted(set(topics))
 
     def build(version: int) -> MetadataRequest:
@@ -142,7 +142,7 @@ PLACES = f"{', '.join(_SPECS)} or a time in ms since 1970, an integer of at leas
 def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:
     """Return the ListOffsets timestamp of "earliest", "latest", "max_timestamp" or a time in ms.
 
-    For an invalid value the function raises a ConfigError, which names the value `name`.
+    Raises ConfigError for an invalid value. `name` is the name of the argument in the error.
     """
     if isinstance(spec, str) and spec in _SPECS:
         return _SPECS[spec]
@@ -375,7 +375,7 @@ class ProducerIdAndEpoch(NamedTuple):
     epoch: int
 
 
-# Partition -> offset, leader epoch, metadata.
+# The offsets to commit: partition -> (offset, leader epoch, metadata).
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 
 

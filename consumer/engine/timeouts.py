@@ -70,13 +70,13 @@ SENDER_WAKEUP_MS: Final = 1000
 
 # Reports:
 
-# A failure is reported once it has lasted this long. Broker restarts and leader elections usually take less
-# time.
+# A failure is reported when it has lasted for this time. Broker restarts and leader elections usually take
+# less time.
 FAILURE_REPORT_DELAY_MS: Final = 5_000
 # First and longest interval between two reports of the same failure.
 FIRST_REPORT_INTERVAL_MS: Final = 30_000
 MAX_REPORT_INTERVAL_MS: Final = 600_000
-# Shortest throttle time that is reported. Shorter ones are the normal effect of a quota.
+# Shortest throttle time that is reported. Shorter throttling is the normal effect of a quota.
 REPORTED_THROTTLE_MS: Final = 1_000
 
 JITTER: Final = 0.2  # CommonClientConfigs.RETRY_BACKOFF_JITTER

@@ -88,7 +88,7 @@ class ClusterRunner:
         return self.engine.view
 
     def clock(self) -> int:
-        """Return the engine's time, for plans."""
+        """Return the time (ms) of the engine's last step, which plans use as their clock."""
         return self.engine.now
 
     async def run(self, method: str, plan: Generator[Any, Any, R], limit: int) -> R:

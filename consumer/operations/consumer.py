@@ -296,7 +296,7 @@ class ConsumerOperations(PollOperations):
     async def close(self, leave: bool, timeout: float) -> None:
         """Close the consumer, even if an error occurs.
 
-        Then raise the first error of a commit or a callback.
+        After closing, raise the first error of a commit or a callback.
         """
         leave = check.flag("leave", leave)
         timeout = check.seconds("timeout", timeout)
@@ -325,7 +325,7 @@ class ConsumerOperations(PollOperations):
         runtime = self.runtime
         limit = int(timeout * 1000)
         deadline = now() + limit
-        closing = False  # Whether this call closes the client; otherwise another call does.
+        closing = False  # Whether this call closes the client. If not, another call closes it.
         failures: list[Exception] = []
         try:
             while not closing:
@@ -336,7 +336,7 @@ class ConsumerOperations(PollOperations):
                     if self.closer is None and not runtime.closed:
                         closing, self.closer = True, runtime.caller()
                         continue
-                # A signal handler calls close while the same thread is in it.
+                # A signal handler has called close while this thread was already in close.
                 if self.closer == runtime.caller():
                     return
                 if not await runtime.wait(last_change, deadline):

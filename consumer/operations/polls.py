@@ -6,9 +6,9 @@ Rules:
   the application.
 * An iteration returns the records of a poll only while they certainly belong to this consumer (see
   `iteration`).
-* Listeners run between two steps of the engine. An exception of a listener is raised by the call that ran it,
-  after the engine has been notified that the listener returned. It does not change the assignment. An
-  exception of an `events` callback is logged.
+* Listeners run between two steps of the engine. An exception of a listener is raised by the call that ran the
+  listener, after the engine has been notified that the listener returned. The exception does not change the
+  assignment. An exception of an `events` callback is logged.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ConsumerDriver:
 
 
 class PollOperations:
-    """The polls of a consumer: by `poll`, or by an iteration's `next_record`."""
+    """The polls of a consumer, which `poll` and the iteration's `next_record` perform."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class PollOperations:
     # ---- polls and iterations
 
     async def next_record(self) -> ConsumerRecord:
-        """Return an iteration's next record.
+        """Return the next record of an iteration.
 
         An iterator calls this method if no held record is left, or if the held records may belong to another
         member.
@@ -161,7 +161,8 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        self.give_back()  # This precedes the first await, so a seek by another task is applied after it.
+        # No other task has run since the call of poll, so a later seek of another task is applied after this.
+        self.give_back()
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
             return None

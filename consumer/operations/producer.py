@@ -198,7 +198,7 @@ class ProducerOperations:
         runtime = self.runtime
         runtime.check_call(waits=True)
         deadline = now() + limit
-        closing = False  # Whether this call closes the client; otherwise another call does.
+        closing = False  # Whether this call closes the client. If not, another call closes it.
         failure: KprotoError | None = None
         try:
             while not closing:
@@ -209,7 +209,7 @@ class ProducerOperations:
                         closing = True
                         runtime.closer = runtime.caller()
                         continue
-                # A signal handler calls close while the same thread is in it.
+                # A signal handler has called close while this thread was already in close.
                 if runtime.closer == runtime.caller():
                     return
                 if runtime.ended:

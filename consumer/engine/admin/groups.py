@@ -64,8 +64,8 @@ class Group(msgspec.Struct, frozen=True):
 
     `state` is Kafka's word: Empty, PreparingRebalance, CompletingRebalance, Stable, or Dead for a group that
     does not exist. A committed offset is that of the *next* record to read. `lag` is the number of records
-    that the group has not committed, for every partition of the topics that have a commit or are assigned. In
-    a partition without a commit all records count.
+    that the group has not committed, for every partition of the topics that have a commit or are assigned. If
+    a partition has no commit, all of its records count.
     """
 
     name: str
@@ -92,7 +92,7 @@ Described = tuple[str, tuple[GroupMember, ...]]
 
 
 def groups(view: ClusterView, clock: Callable[[], int]) -> Plan[dict[str, ListedGroup]]:
-    """Return every group of the cluster; each broker lists those that it coordinates."""
+    """Return every group of the cluster. Each broker lists the groups that it coordinates."""
     yield from read_metadata(view, [], clock)
     by_node: dict[int, dict[str, ListedGroup]] = {}
     while waiting := sorted(view.brokers.keys() - by_node.keys()):

@@ -143,8 +143,8 @@ def create_partitions(
     def answers(call: Call) -> Sequence[_Topic]:
         return expect_response(CreatePartitionsResponse, call).results
 
-    # INVALID_PARTITIONS means that the topic has at least that many partitions already. The call below checks
-    # the number.
+    # INVALID_PARTITIONS means that the topic has at least that many partitions already. The following call
+    # checks the number.
     yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
     yield from _await_partition_counts(view, totals, clock)
 

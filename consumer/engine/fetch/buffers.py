@@ -52,7 +52,8 @@ ROWS_AHEAD = 64
 # all of them are decoded, so the size is limited.
 MAX_JOINT_BYTES = 4 << 20
 
-_HEAD = struct.Struct(">qiib6xi").unpack_from  # base offset, size, leader epoch, magic, last offset delta
+# Reads five fields of a batch header: base offset, size, leader epoch, magic, last offset delta.
+_HEAD = struct.Struct(">qiib6xi").unpack_from
 
 
 @cache
@@ -206,7 +207,7 @@ class CompletedFetch:
     def _decode_together(self, *, lent: bool) -> bool:
         """Decode the fetches of one response together. Return False if they have to be decoded separately.
 
-        Each decoding has a fixed cost: that of a thousand records.
+        Each call of the decoder has a fixed cost, which is that of decoding a thousand records.
         """
         size, siblings = 0, list[CompletedFetch]()
         for sibling in self._siblings:

@@ -5,8 +5,8 @@ Rules:
 * A poll takes records from the partitions in turn, beginning after the partition where the last poll ended.
   So a partition with many records does not starve the others.
 * Decoded records may need much more memory than fetched bytes. At most `MAX_OPEN_FETCHES` fetches are decoded
-  at a time, and records are returned from each in turn. At the maximum, a further fetch is decoded only after
-  the decoded records of a paused partition have been freed. They are decoded again later.
+  at a time, and records are returned from each in turn. If the maximum is reached, the decoded records of a
+  paused partition are freed before a further fetch is decoded. The freed records are decoded again later.
 * An error of a partition is raised as soon as the records before it have been returned, regardless of other
   partitions. Until the application seeks, every poll without records raises the error again. The other
   partitions are still read.
@@ -107,7 +107,7 @@ class FetchCollector:
     def _make_room_for(self, first: PartitionState) -> PartitionState:
         """Return `first` after freeing the decoded records of a paused partition.
 
-        If no partition with decoded records is paused, return one of these partitions instead.
+        If no partition with decoded records is paused, return a partition with decoded records instead.
         """
         for partition, (_, fetch) in self._decoding.items():
             if partition not in self._ready:

@@ -381,7 +381,8 @@ class Fetcher:
             self._on_error(node, state, entry)
             return
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        # Brokers also return the last stable offset in read_uncommitted, where the end is the high watermark.
+        # Brokers return the last stable offset even in read_uncommitted, where records up to the high
+        # watermark are read.
         stable = entry.last_stable_offset if self._committed_only else -1
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None

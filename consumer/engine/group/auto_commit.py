@@ -54,7 +54,7 @@ class AutoCommit:
         self._next_at = None
 
     def due(self) -> int | None:
-        """Return when the interval ends (ms). None if no commit can be due: stopped, or one is in flight."""
+        """Return when the interval ends (ms), or None if the timer is stopped or a commit is in flight."""
         return None if self._in_flight else self._next_at
 
     def pump(self) -> None:

@@ -21,7 +21,8 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     releases: bool = False
     # Whether the processed offsets are committed before the callback is called, as in Java.
     is_committed: bool = False
-    # Whether the commit for these partitions has been requested. A failure is reported by this commit.
+    # Whether the commit for these partitions has been requested. The membership then reports a failure of
+    # this commit.
     is_committing: bool = False
 
 

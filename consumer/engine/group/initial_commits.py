@@ -22,7 +22,7 @@ from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..positions.partition_states import PartitionState
 
-# Partition -> offset, leader epoch, metadata.
+# The offsets to commit: partition -> (offset, leader epoch, metadata).
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 # A callback that is called once, with None or with the error of the commit.
 OnCommitted = Callable[[KprotoError | None], None]

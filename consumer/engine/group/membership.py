@@ -55,7 +55,10 @@ ASSIGNMENT = "Assignment"
 
 
 class Membership:
-    """The member of the group and the application's callbacks. `on_left()` is called after it has left."""
+    """The member of the group and the application's callbacks.
+
+    `on_left()` is called after the member has left the group.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class Membership:
         self._seeks = PendingSeeks(core.options.max_poll_interval_ms)
         # Whether the application has unsubscribed from a manual assignment before its first subscribe.
         self._has_unsubscribed = False
-        # Whether the commit before the member leaves is in flight.
+        # Whether a commit is in flight that precedes leaving the group.
         self._commits_before_leaving = False
 
     @property
@@ -353,7 +356,7 @@ class Membership:
     def is_committing_revoked(self) -> bool:
         """Whether the commit of revoked partitions has been requested.
 
-        The commit of revoked partitions reports its own failure.
+        If this commit fails, the membership reports the failure, and close must not report it again.
         """
         return self._releasing is not None and self._releasing.is_committing
 

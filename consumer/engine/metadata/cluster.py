@@ -239,5 +239,5 @@ def shared_ids(response: MetadataResponse) -> set[UUID]:
 
 
 def _leader_changed(old: PartitionView, new: PartitionView) -> bool:
-    """Return whether the leader has changed."""
+    """Return whether the leader or its epoch differs between two views of a partition."""
     return (old.leader, old.leader_epoch) != (new.leader, new.leader_epoch)

@@ -175,7 +175,7 @@ class NetworkClient:
     def connect(self, node: int, now: int, *, lane: int = MAIN) -> None:
         """Open a connection that a call will need soon, unless the client backs off from that broker.
 
-        The call then needs two round trips less.
+        This saves the later call two round trips.
         """
         broker = self.view.brokers.get(node)
         if broker is None or self.closed:
@@ -244,7 +244,7 @@ class NetworkClient:
         security = self._security
         login = None
         if security is not None and security.sasl:
-            from .login import Login  # only clients with SASL pay for this import
+            from .login import Login  # imported here, so that only clients with SASL load this module
 
             login = Login(security, f"{host}:{port}")
         connection = Connection(

@@ -83,7 +83,7 @@ EDGES: Edges[ConnectionState] = {
         {S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.AUTHENTICATING, S.READY, S.CLOSED}
     ),
     S.AUTHENTICATING: frozenset({S.READY, S.CLOSED}),
-    # The SASL session is renewed (KIP-368).
+    # AUTHENTICATING follows when the SASL session is renewed (KIP-368).
     S.READY: frozenset({S.AUTHENTICATING, S.CLOSED}),
     S.CLOSED: frozenset(),
 }
@@ -304,7 +304,7 @@ class Connection:
     def renew(self, deadline: int) -> bytes:
         """Renew the SASL session.
 
-        It must be complete at `deadline`, or later if requests in flight need more time.
+        The renewal must be complete at `deadline`, or later if requests in flight need more time.
 
         New calls wait until the login is complete.
         """

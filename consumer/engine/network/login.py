@@ -133,7 +133,7 @@ class Login:
     def on_raw_frame(self, body: bytes) -> bytes | None:
         """Handle a frame without a header, as brokers before Kafka 1.0 send it.
 
-        Return the next message, or None.
+        Return the next message, or None if the exchange is complete.
         """
         return self._on_message(body)
 

@@ -164,7 +164,7 @@ class OffsetLookup:
     def _mark_in_flight(states: Waiting, waiting: Waiting) -> None:
         """Mark the lookups as in flight.
 
-        The caller has sent the request, because Ctrl-C may interrupt the send.
+        The caller must send the request first, because Ctrl-C may interrupt the send.
         """
         for partition, state in states.items():
             state.lookup_pending = True

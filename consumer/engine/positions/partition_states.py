@@ -6,7 +6,7 @@ Rules:
   record. `processed` is the position at the last poll. Automatic commits stop there, because only a further
   poll confirms that the returned records are processed.
 * The committed offset is certain if every commit has got a response. A commit without a response (queued, in
-  flight, timed out) may still change the committed offset. Until a later commit is acknowledged, the
+  flight or timed out) may still change the committed offset. Until a later commit is acknowledged, the
   partition therefore counts as uncommitted.
 * Every seek, reset and assignment gives the partition a new `epoch` that was never used before. A response to
   a request of an earlier epoch is ignored, so the last seek wins over everything in flight (I8).

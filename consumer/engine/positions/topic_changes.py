@@ -3,8 +3,8 @@
 Rules:
 
 * An earlier id of a topic is ignored for `STALE_METADATA_MS` after it was replaced, because a broker with
-  outdated metadata may still return it. After that it counts as a change: the response that replaced it may
-  have been wrong, as that of another cluster behind the same name.
+  outdated metadata may still return it. After this time the earlier id counts as a change. The response that
+  replaced it may have been wrong, for example because it came from another cluster with the same address.
 * A new id means that there is another topic of the same name, and that positions in the old topic are
   invalid. assign() refers to the topic that exists now, even if this client has read an earlier topic of that
   name. All topics of a response are examined, since a subscribed pattern does not match a topic while it is
@@ -24,7 +24,8 @@ from ...options import ConsumerOptions
 from ..core import ClientCore
 from .offset_lookup import OffsetLookup
 
-# The time (ms) for which brokers may have outdated metadata: a restarted broker catches up within seconds.
+# Time (ms) for which brokers may have outdated metadata. A restarted broker has current metadata within
+# seconds.
 STALE_METADATA_MS = 10_000
 
 
@@ -62,7 +63,7 @@ class TopicChanges:
                     self._finder.reset_recreated(state)
 
     def _is_outdated(self, topic_id: object) -> bool:
-        """Return whether this topic id was replaced a short time ago."""
+        """Return whether this topic id was replaced less than `STALE_METADATA_MS` ago."""
         replaced_at = self._replaced_at.get(topic_id)
         return replaced_at is not None and self._core.now < replaced_at + STALE_METADATA_MS
 

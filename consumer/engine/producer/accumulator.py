@@ -11,8 +11,8 @@ Rules (Java's RecordAccumulator):
 * A record is appended without a lock. No function is called between the check of the batch's free memory and
   the append, so no other thread, signal handler or finalizer can run between them. At all other places they
   may run and send records. If Python has no GIL, `take` holds the guard (the producer's lock).
-* Rare operations hold the guard for a short time: a new batch, the end of a batch, an unknown topic. While it
-  is held no code of the application runs, except signal handlers and finalizers.
+* Rare operations hold the guard for a short time: a new batch, the end of a batch, an unknown topic. While
+  the guard is held, no code of the application runs except signal handlers and finalizers.
 * `open` contains every batch that is not delivered yet, so that all of them can be failed when the producer
   ends.
 """
@@ -49,7 +49,7 @@ from .batches import (
 )
 from .partitioner import Partitioner
 
-# Maximum number of bytes of a record besides its content: of its seven varints, and of each header.
+# Maximum number of bytes that a record adds to its content: seven varints, and an addition for each header.
 RECORD_OVERHEAD = 30
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
@@ -59,7 +59,7 @@ FIRST_BYTES = 4096
 # Number of bytes after which records without a key may go to another partition. This is Java's default of
 # batch.size, which its BuiltInPartitioner uses. Batches may become larger.
 STICKY_BYTES = 16 * 1024
-# Whether the interpreter only switches threads at calls.
+# Whether the interpreter switches threads only at function calls.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -124,7 +124,7 @@ class RecordAccumulator:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """Append a record. Return None without memory or metadata; `why` then has the reason.
+        """Append a record. Return None if memory or metadata is missing; `why` has the reason.
 
         Raises BrokerError for a topic or partition that cannot be written to, and for a record larger than
         max_request_size.

@@ -118,7 +118,7 @@ class ProducerEngine:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """Append a record, as `RecordAccumulator.take` does."""
+        """Append a record to a batch of its partition, as `RecordAccumulator.take` does."""
         return self.records.take(topic, key, value, partition, timestamp, headers)
 
     def flush(self) -> None:
@@ -363,7 +363,8 @@ class ProducerEngine:
             view = self.core.view.topics.get(topic)
             code, count_of_errors = self.metadata.topic_errors.get(topic, (0, 0))
             if view is not None and view.partitions and not view.error_code:
-                count = len(view.partitions)  # as in Java, which expects the partitions 0 to count - 1
+                # as in Java, the partitions are assumed to have the numbers from 0 to count - 1
+                count = len(view.partitions)
                 with_leader = [
                     index for index in range(count) if self._has_leader(TopicPartition(topic, index))
                 ]

@@ -168,7 +168,7 @@ class ProduceResponses:
                 self.end_batch(batch)
 
     def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
-        """Put the batch back into its queue, which sends no batch while another one is in flight.
+        """Put the batch back into its queue. The queue sends no batch until none is in flight.
 
         An `innocent` batch failed only because an earlier batch has failed. Such a batch is retried without a
         backoff.

@@ -94,7 +94,7 @@ class SequenceNumbers:
                 return False
             if queue.identity is not None and queue.identity.producer_id == identity.producer_id:
                 if queue.identity.epoch >= LAST_EPOCH:
-                    self._identity = None  # all epochs of this id are used up for this partition
+                    self._identity = None  # the partition has used all epochs of this producer id
                     return False
                 identity = ProducerIdAndEpoch(identity.producer_id, queue.identity.epoch + 1)
             queue.identity = identity

@@ -1,4 +1,4 @@
-"""The states of a transactional producer, and which calls each state allows."""
+"""The states of a transactional producer, and the calls that each state allows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ProducerTransactionState(Enum):
 S = ProducerTransactionState
 
 # The calls of the application that each state allows, and the states to which they lead. Any other call
-# raises IllegalState, or the error of the transaction or producer. Repeating a call that is still in progress
-# resumes waiting for it; repeating one that has finished returns its result.
+# raises IllegalState, or the error of the transaction or producer. If a call that is still in progress is
+# repeated, it waits for the same operation. If the operation has ended, the repeated call returns its result.
 CALLS: Mapping[ProducerTransactionState, Mapping[str, ProducerTransactionState]] = {
     S.UNINITIALIZED: {"begin": S.INITIALIZING},
     S.INITIALIZING: {"begin": S.INITIALIZING},

@@ -168,7 +168,7 @@ class TransactionManager:
         return self.current_call if in_progress else None
 
     def send_offsets(self, member: GroupMetadata, offsets: Offsets) -> None:
-        """Add offsets, which the end of the transaction commits."""
+        """Add offsets, which are committed together with the transaction."""
         self._require_allowed("send_offsets")
         self._offsets.setdefault(member, {}).update(offsets)
 
@@ -406,7 +406,7 @@ class TransactionManager:
                 self._new -= requested
                 self._on_added()
 
-        self._needs_new_epoch = True  # until the coordinator confirms the partitions
+        self._needs_new_epoch = True  # cleared when the coordinator confirms the partitions
         request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, on_response, node=self._node, max_version=LAST_PARTITIONS)
 
