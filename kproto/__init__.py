@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from .broker.server import running as running
     from .group.subscription import TopicPartition as TopicPartition
 
-# Name -> the module that defines it, below this package, or the package `consumer`.
+# Maps a name to the module that defines it: a module of this package, or the package `consumer`.
 _SOURCES = {
     "AsyncCluster": "consumer",
     "AsyncConsumer": "consumer",
@@ -109,7 +109,7 @@ def __dir__() -> list[str]:
 
 
 def _client() -> ModuleType:
-    """Return the installed package `consumer`, even beside a script named consumer.py."""
+    """Return the installed package `consumer`, even if the script's folder contains a consumer.py."""
     import sys
     from importlib.util import find_spec, module_from_spec, spec_from_file_location
     from pathlib import Path
@@ -152,5 +152,5 @@ def _load(module: str) -> ModuleType:
     return _client() if module == "consumer" else import_module(module, __name__)
 
 
-if not TYPE_CHECKING:  # Without this condition a type checker would accept any attribute.
+if not TYPE_CHECKING:  # The condition is there because a type checker would otherwise accept any attribute.
     __getattr__ = lazy_attributes(__name__, _SOURCES, _load)

@@ -1,4 +1,4 @@
-"""Deadlines by key, ordered by time: finding the next and moving one need no search."""
+"""A collection of deadlines by key. Finding the earliest deadline and moving a deadline need no search."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-# Moved deadlines stay in the heap until they are more than half of its entries.
+# The number of obsolete entries that the heap may always have. Above it, they are removed when they are more
+# than half of the heap.
 _SLACK: Final = 64
 
 
 class Deadlines(Generic[K]):
-    """Keys with their due times. Of equal times, the one that was set first comes first."""
+    """Keys and their due times. Keys with equal times are in the order in which they were set."""
 
     __slots__ = ("_count", "_heap", "_times")
 
@@ -61,7 +62,7 @@ class Deadlines(Generic[K]):
             yield key
 
     def _skip(self) -> None:
-        """Remove moved and dropped deadlines from the front of the heap."""
+        """Remove the entries of moved and dropped deadlines from the front of the heap."""
         heap, times = self._heap, self._times
         while heap and times.get(heap[0][2]) != heap[0][:2]:
             heappop(heap)

@@ -19,7 +19,7 @@ from enum import IntEnum
 class ErrorCode(IntEnum):
     """One error code of Kafka's protocol, under Kafka's name."""
 
-    UNKNOWN_SERVER_ERROR = -1  # The broker failed; its log has the reason.
+    UNKNOWN_SERVER_ERROR = -1  # The broker has failed with an unexpected error; its log has the reason.
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
@@ -34,16 +34,18 @@ class ErrorCode(IntEnum):
     STALE_CONTROLLER_EPOCH = 11
     OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
-    COORDINATOR_LOAD_IN_PROGRESS = 14  # The right broker, but it is still reading __consumer_offsets.
+    # The broker is the coordinator, but it is still reading __consumer_offsets.
+    COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16  # Another broker coordinates this group now.
+    NOT_COORDINATOR = 16  # Another broker is the coordinator of this group.
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
-    ILLEGAL_GENERATION = 22  # The group has another generation now.
-    INCONSISTENT_GROUP_PROTOCOL = 23  # No assignor in common with the group, or another protocol type.
+    ILLEGAL_GENERATION = 22  # The request has another generation than the group.
+    # The member has no assignor in common with the group, or has another protocol type.
+    INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
     UNKNOWN_MEMBER_ID = 25  # The member was removed or never existed: rejoin with an empty id.
     INVALID_SESSION_TIMEOUT = 26
@@ -92,7 +94,8 @@ class ErrorCode(IntEnum):
     GROUP_ID_NOT_FOUND = 69
     # The broker does not know the fetch session: send a full fetch (KIP-227).
     FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71  # The epoch of the fetch session is wrong: send a full fetch (KIP-227).
+    # The request has another epoch than the fetch session: send a full fetch (KIP-227).
+    INVALID_FETCH_SESSION_EPOCH = 71
     LISTENER_NOT_FOUND = 72
     TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74  # The client's leader epoch is older than the broker's (KIP-320).
@@ -103,7 +106,7 @@ class ErrorCode(IntEnum):
     MEMBER_ID_REQUIRED = 79  # Rejoin with the member id of this response (KIP-394).
     PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81  # The group has group.max.size members (KIP-389).
-    FENCED_INSTANCE_ID = 82  # Another process uses this group.instance.id now (KIP-345).
+    FENCED_INSTANCE_ID = 82  # Another process has joined with this group.instance.id (KIP-345).
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
@@ -124,7 +127,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100  # The broker does not host the topic id (KIP-516).
     DUPLICATE_BROKER_REGISTRATION = 101
     BROKER_ID_NOT_REGISTERED = 102
-    INCONSISTENT_TOPIC_ID = 103  # The topic id is not the one of the log (KIP-516).
+    INCONSISTENT_TOPIC_ID = 103  # The request has another topic id than the log (KIP-516).
     INCONSISTENT_CLUSTER_ID = 104
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106
@@ -134,7 +137,8 @@ class ErrorCode(IntEnum):
     FENCED_MEMBER_EPOCH = 110  # The member is fenced: release all partitions and rejoin (KIP-848).
     UNRELEASED_INSTANCE_ID = 111  # The previous member with this instance id has not left yet (KIP-848).
     UNSUPPORTED_ASSIGNOR = 112
-    STALE_MEMBER_EPOCH = 113  # The member epoch is old: retry after the next heartbeat (KIP-848).
+    # The member epoch is older than the group's: retry after the next heartbeat (KIP-848).
+    STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
     UNKNOWN_CONTROLLER_ID = 116
@@ -163,7 +167,7 @@ class ErrorCode(IntEnum):
 
     @property
     def refresh_metadata(self) -> bool:
-        """Whether the client should ask for metadata again before it retries."""
+        """Whether the client should refresh its metadata before it retries."""
         return self in REFRESH_METADATA
 
 
@@ -185,7 +189,7 @@ REFRESH_METADATA: frozenset[int] = frozenset(
     }
 )
 
-# In Kafka, every error that needs new metadata is retriable.
+# The codes of a RetriableException. In Kafka, every error that needs new metadata is retriable.
 RETRIABLE: frozenset[int] = REFRESH_METADATA | {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.REQUEST_TIMED_OUT,
@@ -210,7 +214,7 @@ RETRIABLE: frozenset[int] = REFRESH_METADATA | {
 
 
 def describe(code: int) -> str:
-    """Return name and number of an error code for logs and messages; unknown codes too."""
+    """Return the name and the number of an error code, for logs and messages. Unknown codes are allowed."""
     try:
         return f"{ErrorCode(code).name} ({code})"
     except ValueError:

@@ -24,8 +24,8 @@
         ├── UnknownTopic       the topic or partition does not exist on the cluster
         └── Retriable          the same request may succeed later
 
-Codecs and state machines never *raise* a broker's error code: there it is data. Only the clients in
-``consumer`` turn it into a `BrokerError`, which always names the request.
+Codecs and state machines return a broker's error code as data and do not raise it. Only the clients in
+``consumer`` raise a `BrokerError` for an error code. It always names the request.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from .lazy_imports import lazy_attributes
 if TYPE_CHECKING:
     from .error_codes import ErrorCode as ErrorCode
 else:  # Without this condition a type checker would accept any attribute.
-    # Lazily, as `error_codes` may import
+    # The import is lazy, because `error_codes` may import
     __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
 
-_MAX_SHOWN = 200  # The number of characters of a wrong value or a long word that an error shows.
+_MAX_SHOWN = 200  # The most characters of a rejected value or a long word that an error shows.
 
 
 def brief(value: object) -> str:
@@ -63,7 +63,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
-# Longer than any text that was already shortened, with its name in front.
+# Matches quotations that are longer than any text that is already shortened, with its name in front.
 _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
 
 
@@ -138,7 +138,9 @@ class EncodeError(KprotoError, ValueError):
 
 
 class BatchFull(EncodeError):
-    """A record would exceed the batch's size limit: build the batch, clear, append it again.
+    """A record would exceed the batch's size limit.
+
+    Build the batch, call `clear`, and append the record again.
 
     `size` is the size that the batch would have, in bytes before compression; `max_bytes` is the limit;
     `count` is the number of records in the batch.
@@ -174,7 +176,7 @@ class UnsupportedVersion(KprotoError, ValueError):
 
 
 class ConfigError(KprotoError, ValueError):
-    """An option does not exist, or its value is not allowed. `allowed` says what is."""
+    """An option does not exist, or its value is not allowed. `allowed` describes the allowed values."""
 
     def __init__(self, option: str, value: object, allowed: str) -> None:
         super().__init__(option, value, allowed)
@@ -204,8 +206,8 @@ class MissingExtra(KprotoError, ImportError):
 class ConnectionFailed(KprotoError, ConnectionError):
     """A connection to a broker failed or broke. `address` is HOST:PORT.
 
-    `reasons` maps each address that was tried to its error. With several, `address` and `detail` name all of
-    them.
+    `reasons` maps each address that was tried to its error. If there are several, `address` and `detail` name
+    all of them.
     """
 
     def __init__(self, address: str, detail: str, reasons: Mapping[str, str] | None = None) -> None:
@@ -233,8 +235,8 @@ def _nowhere(reasons: Mapping[str, str]) -> str:
 class AuthenticationFailed(KprotoError, PermissionError):
     """The broker at `address` (HOST:PORT) rejects this client, or the client rejects the broker.
 
-    A password, certificate, token, mechanism or protocol is wrong, and a retry fails as well. `detail` says
-    what helps and contains no secret.
+    A password, certificate, token, mechanism or protocol was rejected, and a retry would fail as well.
+    `detail` says what to change, and contains no secret.
     """
 
     def __init__(self, address: str, detail: str) -> None:
@@ -249,8 +251,8 @@ class AuthenticationFailed(KprotoError, PermissionError):
 class RequestTimedOut(KprotoError, TimeoutError):
     """No response arrived in time. `request` names the call, `timeout_ms` the waiting time.
 
-    If any broker could have responded, `reasons` maps each address to its error, as in `ConnectionFailed`.
-    With several, `detail` names all of them.
+    If several brokers were asked, `reasons` maps each address to its error, as in `ConnectionFailed`, and
+    `detail` names all of them.
     """
 
     def __init__(
@@ -274,10 +276,10 @@ class RequestTimedOut(KprotoError, TimeoutError):
 
 
 class NotDelivered(KprotoError):
-    """Records that a producer accepted were not acknowledged, and no delivery was awaited.
+    """Records that a producer accepted were not acknowledged, and no call awaited their deliveries.
 
-    flush and close raise it, once for each such record: `count` is their number since the last time, `first`
-    the error of the first one.
+    `flush` and `close` raise this error. Each record is reported once: `count` is the number of records since
+    the last report, and `first` the error of the first of them.
     """
 
     def __init__(self, count: int, first: KprotoError) -> None:
@@ -290,7 +292,7 @@ class NotDelivered(KprotoError):
 
 
 class IllegalState(KprotoError, RuntimeError):
-    """The call does not fit the object's state; the text says what to do instead."""
+    """The object's state does not allow the call. The message says what to do instead."""
 
 
 class BrokerError(KprotoError):
@@ -303,7 +305,8 @@ class BrokerError(KprotoError):
         self.detail = detail
 
     def __str__(self) -> str:
-        from .error_codes import ErrorCode  # Imported here, because errors is below every other module.
+        # The import is local, because every other module may import `errors`.
+        from .error_codes import ErrorCode
 
         try:
             name = ErrorCode(self.code).name
@@ -335,14 +338,14 @@ class LogTruncated(OffsetOutOfRange):
     """The log was truncated below the position: the records that were read are lost (KIP-320).
 
     `partition` is TOPIC-PARTITION and `position` the offset of the next record to read. `diverging_offset` is
-    the first offset that has other records now, None if the broker does not say. Seek there, or to where the
-    processing can be corrected.
+    the first offset with another record than before, or None if the broker does not report it. Seek to this
+    offset, or to an earlier one from which the processing can be corrected.
     """
 
     def __init__(self, partition: str, position: int, diverging_offset: int | None) -> None:
         where = "somewhere" if diverging_offset is None else f"at offset {diverging_offset}"
         detail = f"{partition} was truncated {where}, below position {position}: seek, or set a reset policy"
-        super().__init__(1, "OffsetForLeaderEpoch", detail)  # OFFSET_OUT_OF_RANGE, as in Java.
+        super().__init__(1, "OffsetForLeaderEpoch", detail)  # The code of OFFSET_OUT_OF_RANGE, as in Java.
         self.args = (partition, position, diverging_offset)
         self.partition = partition
         self.position = position

@@ -1,7 +1,7 @@
 """Parse and format numbers as Java does, which differs from Python's `int` and `float`.
 
-Python accepts underscores and other white space. Java accepts a letter for the type, and hexadecimal floating
-point. Both accept the decimal digits of every script in integers.
+Python accepts underscores and other white space than Java. Java accepts a letter for the type, and
+hexadecimal floating point. Both accept the decimal digits of every script in integers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ _WHOLE: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _WORD: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
-_LONGEST: Final = 400  # Characters; Python refuses to parse longer ones, which fit into no type.
+# The most characters of a number. Longer numbers fit into no type, and Python rejects numbers with very many
+# digits.
+_LONGEST: Final = 400
 
 
 def trimmed(text: str) -> str:
@@ -23,7 +25,7 @@ def trimmed(text: str) -> str:
 
 
 def whole_number(text: str, bits: int = 32) -> int | None:
-    """Parse as Integer.parseInt does, or as Long.parseLong with 64 bits; None if invalid."""
+    """Parse an integer as Integer.parseInt does, or as Long.parseLong with 64 bits. None if invalid."""
     if len(text) > _LONGEST or _WHOLE.fullmatch(text) is None:
         return None
     number = int(text)
@@ -31,7 +33,7 @@ def whole_number(text: str, bits: int = 32) -> int | None:
 
 
 def double_text(number: float) -> str:
-    """Format as Double.toString does, for numbers below 10,000,000."""
+    """Format a number below 10,000,000 as Double.toString does."""
     if number != number:
         return "NaN"
     if number == 0 or abs(number) >= 1e-3:
@@ -42,7 +44,7 @@ def double_text(number: float) -> str:
 
 
 def double(text: str) -> float | None:
-    """Parse as Double.parseDouble does after `trimmed`; None if invalid. `NaN` is valid."""
+    """Trim and parse a number as Double.parseDouble does. None if invalid; `NaN` is valid."""
     if _WORD.fullmatch(text) is not None:
         return float(text)
     match = _DECIMAL.fullmatch(text)

@@ -1,7 +1,7 @@
 """Names that a package imports when they are first used (PEP 562).
 
 if not TYPE_CHECKING:  # a type checker would accept any attribute
-__getattr__ = lazy_attributes(__name__, {"Consumer": ".blocking.consumer"})
+    __getattr__ = lazy_attributes(__name__, {"Consumer": ".blocking.consumer"})
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
-# Class of another client -> kproto's class, which the error about the import names.
+# Maps the name of another client's class to kproto's class. The error about the import names kproto's class.
 OTHER_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "KafkaConsumer": "Consumer",
@@ -34,9 +34,9 @@ OTHER_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
 def lazy_attributes(
     package: str, sources: Mapping[str, str], load: Callable[[str], ModuleType] | None = None
 ) -> Callable[[str], Any]:
-    """Return the `__getattr__` of `package`: it imports a name from its module, and keeps it.
+    """Return a `__getattr__` for `package` that imports a name from its module and stores it.
 
-    `sources` is name -> module, absolute or relative to the package. `load` imports a module in another way.
+    `sources` maps a name to its module, absolute or relative to the package. `load` replaces `import_module`.
     """
 
     def load_name(name: str) -> Any:
@@ -51,7 +51,7 @@ def lazy_attributes(
 
 
 def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleType]:
-    """Return the `__getattr__` of `package`: it imports one of its modules by the last part of its path."""
+    """Return a `__getattr__` for `package` that imports one of its modules by the last part of the path."""
     modules = {path.rpartition(".")[2]: f".{path}" for path in paths}
 
     def load_module(name: str) -> ModuleType:
@@ -68,8 +68,8 @@ def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleTy
 def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> AttributeError | ImportError:
     """Return the error for a name that `package` does not have.
 
-    `from ... import` replaces the text of an AttributeError by its own, so for another client's name it
-    gets an ImportError.
+    `from ... import` replaces the message of an AttributeError. For the name of another client's class an
+    ImportError is therefore raised.
     """
     ours = OTHER_CLASSES.get(name)
     if ours not in sources:

@@ -1,4 +1,5 @@
-"""The idiom of all state machines: a table of cells, edges between states, and one function that moves.
+"""The base of all state machines: a table of cells, edges between states, and `move`, which changes the
+state.
 
 A machine has an Enum of states, an Enum of event kinds, and a `Table` with a `Cell` for each pair of them::
 
@@ -11,7 +12,7 @@ table as data for text and SVG. `draw_edges` does the same for a machine whose d
 
 Machines that answer requests share the events `RequestReceived` and `Tick`, and the action `SendResponse`.
 
-The idea is h11's `_state.py`: the table is the program, and the pictures are made of it.
+The design follows h11's `_state.py`: the table is the program, and pictures are drawn from the table.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ StateT = TypeVar("StateT", bound=Enum)
 KindT = TypeVar("KindT", bound=Enum)
 RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 
-NEVER: Final = 1 << 62  # Later than any time in milliseconds: the value of a deadline that is off.
+# A time in milliseconds that is later than any other: the value of a deadline that is not set.
+NEVER: Final = 1 << 62
 
-# The states that may directly follow each state. A mapping in place of a set also has the cause of each
-# transition in words.
+# Maps a state to the states that may directly follow it: a set, or a mapping to the cause of each transition
+# in words.
 Edges: TypeAlias = Mapping[StateT, Set[StateT] | Mapping[StateT, str]]
 
 
 class Cell(NamedTuple):
-    """What a machine does with one kind of event in one state."""
+    """The reaction of a machine to one kind of event in one state."""
 
     # The handler. It is called with the step's context, the machine's state object, and the arguments of the
     # event.
@@ -71,7 +73,7 @@ class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
         edges: Edges[StateT],
         rows: Mapping[KindT, Sequence[Cell]],
     ) -> None:
-        """`rows` has the cells of each kind of event in the order of `states`."""
+        """Check the table. `rows` maps each kind of event to its cells, in the order of `states`."""
         super().__init__()
         self.states: Final = tuple(states)
         self.edges: Final = edges
@@ -152,7 +154,7 @@ class Drawing(NamedTuple):
     """A table as data: its columns are the states, its rows the kinds of events."""
 
     columns: tuple[str, ...]
-    # Name of the kind, what it means, and one cell for each column.
+    # The name of the kind of event, its meaning, and one cell for each column.
     rows: tuple[tuple[str, str, tuple[DrawnCell, ...]], ...]
     edges: tuple[DrawnEdge, ...]
 
@@ -205,11 +207,11 @@ def _drawn(cell: Cell) -> DrawnCell:
     )
 
 
-# Events and actions that machines which answer requests have in common.
+# The events and the action that are common to machines that answer requests.
 
 
 class RequestReceived(msgspec.Struct, Generic[RequestT_co], frozen=True):
-    """A request arrived. `token` comes back in exactly one `SendResponse`, perhaps much later."""
+    """A request arrived. Exactly one `SendResponse` returns its `token`, in this step or in a later one."""
 
     token: object
     request: RequestT_co
@@ -217,7 +219,7 @@ class RequestReceived(msgspec.Struct, Generic[RequestT_co], frozen=True):
     client_id: str = ""
     # The client's host as DescribeGroups shows it (R5); Kafka writes "/127.0.0.1".
     client_host: str = ""
-    # A text that no other event has, such as a UUID. It becomes part of new member ids.
+    # A text that is unique to this event, such as a UUID. New member ids contain it.
     random_id: str = ""
 
 

@@ -1,7 +1,7 @@
 """Compile regular expressions that come from users, requests or other clients.
 
 Python warns that patterns such as `[[:alpha:]]` or `[a||b]` may change their meaning in future. The warning
-is for the authors of patterns; the operator of a broker can do nothing about it.
+is meant for the authors of patterns, but the operator of a broker would see it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import lru_cache
 
 @lru_cache(maxsize=128)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Compile as `re.compile` does, without the warning about possible nested sets.
+    """Compile a pattern as `re.compile` does, without the warning about possible nested sets.
 
-    Raises what `re.compile` raises.
+    The errors are those of `re.compile`.
     """
-    # `catch_warnings` is not thread-safe.
+    # A global filter, because `catch_warnings` is not thread-safe.
     warnings.filterwarnings(
         "ignore", "Possible (nested set|set )", FutureWarning, rf"{re.escape(__name__)}\Z"
     )

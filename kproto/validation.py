@@ -1,13 +1,14 @@
-"""Checks of arguments and of single values; each raises ConfigError, which says what was given and what is
-allowed.
+"""Checks of arguments and of single values.
 
-The functions of the first section are for any package. `checked` is for functions of the broker and of the
-testing kit: it names a `Rule` for each argument that is checked before anything else happens.
+Each check raises a ConfigError that says which value was given and which values are allowed.
+
+Every package may use the functions of the first section. `checked` is for functions of the broker and of the
+testing kit. It takes a `Rule` for each argument to check before the function is called.
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER)
     def elect_leader(self, topic: str, partition: int) -> None: ...
 
-Other arguments are checked where they are used.
+The functions check their other arguments themselves.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from .errors import ConfigError
 
-# pytest then shows where a test called, and not the frames of the checks.
+# Hide the checks in pytest's tracebacks, so that these end at the call in the test.
 __tracebackhide__ = True
 
-# Kafka writes the length of a text as an int16.
+# The most bytes of a text. Kafka writes the length of a text as an int16.
 MAX_TEXT_BYTES: Final = 2**15 - 1
 
 
-# ---- single values: each function takes (name, value), returns the value to use, or raises ConfigError
+# ---- Single values. Each function takes (name, value), and returns the value to use or raises ConfigError.
 
 
 class UnencodableText(ConfigError):
@@ -35,9 +36,9 @@ class UnencodableText(ConfigError):
 
 
 def encodable_text(name: str, text: str) -> str:
-    """Return `text` as a plain str (an enum's characters). Raises UnencodableText if no request can carry it.
+    """Return `text` as a plain str, also if it is an enum. Raises UnencodableText if no request can carry it.
 
-    Such a text would also make the rest of its request unreadable.
+    A text that cannot be encoded would make the whole request unreadable.
     """
     text = str.__str__(text)
     if len(text) <= MAX_TEXT_BYTES and text.isascii():
@@ -94,9 +95,9 @@ class Rule:
     """A rule for the values of an argument."""
 
     is_right: Callable[[Any], bool]
-    # The allowed values, for the error.
+    # A description of the allowed values for the error.
     allowed: str
-    # The error does not show the value.
+    # Whether the error must not show the value.
     is_secret: bool = False
 
 
@@ -110,7 +111,7 @@ def or_none(rule: Rule) -> Rule:
 
 
 def secret(rule: Rule) -> Rule:
-    """Return the same rule with an error that does not show the value."""
+    """Return the rule with `is_secret` set, so that the error does not show the value."""
     return replace(rule, is_secret=True)
 
 
@@ -147,7 +148,7 @@ def _argument_checker(
         try:
             arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:
-            return  # The call itself raises a better error.
+            return  # The arguments do not fit the function. The call raises an error that explains this.
         for name, rule in rules.items():
             if name not in arguments:
                 continue

@@ -1,1 +1,3 @@
-"""Readable views of Kafka traffic: dissected frames, captures, exchanges, diagrams and timelines."""
+"""Views of Kafka traffic: dissected frames, captures, exchanges (requests with responses), diagrams,
+timelines.
+"""

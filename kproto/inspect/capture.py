@@ -1,4 +1,4 @@
-"""Read the Kafka frames of a pcap or pcapng file, in order.
+"""Read the Kafka frames of a pcap or pcapng file, in the order of their arrival.
 
     for frame in frames(Path("kafka.pcap"), port=9092):
         print(frame.connection, frame.title)
@@ -7,10 +7,10 @@ Rules:
 
 * A response is decoded with the API and version of the request that has its correlation id. A response whose
   request is not in the capture cannot be decoded.
-* Duplicate and reordered TCP segments are put in order. After missing bytes (lost by the capture, or sent
+* TCP segments are put in order, and duplicates are dropped. After missing bytes (lost by the capture, or sent
   before it started) decoding resumes at the next segment that looks like the start of a frame.
-* What could not be decoded is reported at the end: one `CapturedFrame` per direction,
-  without a `dissection`, with the reason in `note`.
+* Bytes that could not be decoded are reported at the end, by one `CapturedFrame` per direction. It has no
+  `dissection`, and the reason is in `note`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from ..messages.index import API_NAMES, message_class, request_class
 from ..wire.frame import MAX_FRAME_SIZE, Frames
 from .dissect import Dissection, dissect
 
-_SEQUENCES = 1 << 32  # Sequence numbers wrap at this value. A number less than half of it ahead is later.
-# Bytes to buffer while a segment is missing: 16 MiB, about the largest TCP receive window in use.
+# Sequence numbers wrap at this value. A number is later than another if it is less than half of this value
+# ahead.
+_SEQUENCES = 1 << 32
+# The most bytes to buffer while a segment is missing: 16 MiB, about the largest TCP receive window in use.
 _MAX_BUFFERED = 16 << 20
-_SEGMENT_OVERHEAD = 100  # Approximate memory overhead of a buffered segment, in bytes.
+_SEGMENT_OVERHEAD = 100  # The approximate memory overhead of a buffered segment, in bytes.
 _MAX_UNMATCHED = 1000
 _API_VERSIONS = 18
-_BLOCK = b"\x0a\x0d\x0d\x0a"  # Block type of the first block of a pcapng file.
-# Magic numbers of little-endian files: pcap with microseconds and nanoseconds, and pcapng's byte-order magic.
+_BLOCK = b"\x0a\x0d\x0d\x0a"  # The block type of the first block of a pcapng file.
+# The magic numbers of little-endian files: pcap with microseconds, pcap with nanoseconds, and pcapng.
 _LITTLE = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1", b"\x4d\x3c\x2b\x1a")
 
 TimedFrame = tuple[float, bytes]
@@ -66,7 +68,7 @@ class _Address(NamedTuple):
 
 @dataclass(slots=True)
 class _Direction:
-    """One direction of a connection: the frames so far, and the segments that arrived too early.
+    """One direction of a connection: the frames so far, and the segments that arrived before earlier ones.
 
     Positions are sequence numbers that do not wrap. `expected` is the position of the next byte, or None
     while the start of a frame is being searched.
@@ -75,7 +77,7 @@ class _Direction:
     is_start: Callable[[bytes], bool]
     frames: Frames = field(default_factory=Frames)
     expected: int | None = None
-    # A heap, ordered by position.
+    # The segments that arrived before earlier ones, as a heap that is ordered by position.
     early: list[tuple[int, float, bytes]] = field(default_factory=list[tuple[int, float, bytes]])
     buffered: int = 0
     unread: int = 0
@@ -120,7 +122,8 @@ class _Direction:
         while self.expected is not None and self.early and self.early[0][0] <= self.expected:
             position, at, data = heappop(self.early)
             self.buffered -= len(data) + _SEGMENT_OVERHEAD
-            fresh = data[self.expected - position :]  # The bytes before `expected` are a retransmission.
+            # Drop the bytes before `expected`, which are a retransmission.
+            fresh = data[self.expected - position :]
             self.expected += len(fresh)
             try:
                 for frame in self.frames.feed(fresh):
@@ -134,7 +137,7 @@ class _Direction:
         self.expected = None
 
     def notes(self) -> Iterator[str]:
-        """Yield what was not decoded, and why."""
+        """Yield a `CapturedFrame` with a note about the bytes that were not decoded, if there are any."""
         if self.encrypted:
             yield f"{self.unread} bytes are encrypted (TLS)"
         elif self.unread:
@@ -154,7 +157,10 @@ class _Connection:
         self.last = 0.0
 
     def _starts_response(self, data: bytes) -> bool:
-        """Return whether the frames fit to the end of the segment, or to the response of an open request."""
+        """Return whether a response frame starts here.
+
+        It does if the frames end with the segment, or if the correlation id is that of an open request.
+        """
         offset = 0
         while len(data) - offset >= 8:
             size, correlation_id = struct.unpack_from(">ii", data, offset)
@@ -177,7 +183,7 @@ class _Connection:
                 self.unmatched.append((at, frame))
 
     def end(self, client: _Address, broker: _Address) -> Iterator[CapturedFrame]:
-        """Decode what is still buffered when the capture ends, and report what was not decoded."""
+        """Decode the bytes that are buffered at the end of the capture; report bytes that are not decoded."""
         for direction, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
             name = f"{client} {arrow} {broker}"
             yield from self.read(arrow == "->", direction.skip_missing(), name)
@@ -217,7 +223,7 @@ def frames(path: Path, port: int = 9092) -> Iterator[CapturedFrame]:
         client, broker = (source, target) if is_request else (target, source)
         connection = connections.get((client, broker))
         if connection is None or (start and is_request):
-            if connection is not None:  # The client reused its port.
+            if connection is not None:  # The client has reused its port, so a new connection begins.
                 yield from connection.end(client, broker)
             connection = connections[client, broker] = _Connection()
         connection.last = at
@@ -265,7 +271,7 @@ def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | 
 def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool, bytes]]:
     """Yield every TCP segment: time, source, target, sequence number, whether it is a SYN, and its bytes."""
     try:
-        dpkt: Any = importlib.import_module("dpkt")  # dpkt ships no types.
+        dpkt: Any = importlib.import_module("dpkt")  # Untyped, because dpkt has no type hints.
     except ImportError:
         raise MissingExtra("reading captures", "dpkt", "pcap") from None
 
@@ -275,7 +281,7 @@ def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool
     def loopback(data: bytes) -> Any:
         return ip(data[4:])  # The address family in the first four bytes differs between operating systems.
 
-    # Values of libpcap's LINKTYPE_*. LINKTYPE_RAW has had several values.
+    # The values of libpcap's LINKTYPE_*. LINKTYPE_RAW has several values.
     links: dict[int, Callable[[bytes], Any]] = {
         0: loopback,
         108: loopback,
@@ -327,7 +333,7 @@ def _packets(reader: Any, broken: type[Exception]) -> Iterator[tuple[float, byte
 
 
 def _is_cut(path: Path) -> bool:
-    """Whether a capture ends within a packet of pcap or a block of pcapng, as when the disk was full."""
+    """Return whether a capture file is truncated within a packet of pcap or a block of pcapng."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)

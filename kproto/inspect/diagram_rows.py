@@ -1,4 +1,4 @@
-"""Select the exchanges worth drawing: the rows of a sequence diagram, from top to bottom.
+"""Select the exchanges to draw in a sequence diagram, as rows from top to bottom.
 
     builder = DiagramBuilder(MemberNames().of)
     builder.add(exchange)                      # each exchange, once it has ended
@@ -8,13 +8,14 @@
 Rules:
 
 1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. Of any other API only a
-   client's first exchange is drawn, and the first one after each of its JoinGroups. Of Metadata, OffsetFetch
-   and ListOffsets, each response that differs is drawn.
+  client's first exchange is drawn, and the first one after each of its JoinGroups. Of Metadata, OffsetFetch
+  and ListOffsets, each response is drawn that differs from the previous one.
 2. Successful heartbeats, fetches without records, and the requests that set up a connection are only counted.
-   A failure that repeats is drawn twice, then counted.
+  A repeated failure is drawn twice; further repetitions are counted.
 3. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
-   has died.
-4. Beyond `most` exchanges, the middle ones are left out and counted. Only what is drawn is kept in memory.
+  was killed.
+4. If there are more than `most` exchanges, those in the middle are left out and counted. Only exchanges that
+  are drawn are kept in memory.
 """
 
 from __future__ import annotations
@@ -31,22 +32,24 @@ from .transaction_history import aborts
 
 Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"]
 
-MOST = 240  # How many exchanges are drawn.
+MOST = 240  # The most exchanges that are drawn.
 _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
-_NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}  # APIs whose responses are drawn whenever they differ.
+# APIs whose responses are drawn if they differ from the previous response.
+_NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
 _ONCE = ("Metadata", "FindCoordinator")  # APIs that are not drawn again after a JoinGroup.
-# Milliseconds without a drawn row after which a pause is drawn, with counts of what happened in it.
+# The time in ms without a drawn row after which a pause is drawn, with counts of the exchanges in it.
 _PAUSE = 250
-_FINE = {"MEMBER_ID_REQUIRED"}  # Error codes that a successful exchange may have.
+_FINE = {"MEMBER_ID_REQUIRED"}  # Error codes that do not make an exchange a failure.
 _NEVER_ENDS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An event of a client, or of the cluster if `who` is empty, that is not a request.
+    """An event of a client that is not a request. If `who` is empty, it is an event of the cluster.
 
-    `at` is in milliseconds of the exchanges' clock. `ends_membership`: the client is no longer a member.
+    `at` is in milliseconds of the exchanges' clock. `ends_membership` means that the client is no longer a
+    member.
     """
 
     at: int
@@ -57,8 +60,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class DiagramRow:
-    """One row of the diagram. `who` is the client's lane, and `broker` is the other lane; both are empty for
-    a row that spans all lanes. `tooltip` is shown on hover. `inside`: the row is part of a rebalance.
+    """One row of the diagram.
+
+    A lane is the vertical line of a client or a broker. `who` is the client's lane, and `broker` the
+    broker's; both are empty for a row that spans all lanes. `tooltip` is shown on hover. `inside` means that
+    the row is part of a rebalance.
     """
 
     kind: Kind
@@ -72,7 +78,10 @@ class DiagramRow:
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """The rows in order of time, and the lanes. `began` is the time (ms) that the diagram shows as 0."""
+    """A sequence diagram: its rows in order of time, and its lanes.
+
+    `began` is the time in ms that the diagram shows as 0.
+    """
 
     rows: list[DiagramRow]
     clients: list[str]
@@ -81,10 +90,11 @@ class Diagram:
 
 
 class DiagramBuilder:
-    """Collects exchanges and notes, and keeps the ones to draw. `name` returns the member that an exchange
-    belongs to.
+    """Collects exchanges and notes, and keeps those to draw.
 
-    `began` is the time (ms) that the diagram shows as 0. None: the time of the first request.
+    `name` returns the name of the member to which an exchange belongs.
+
+    `began` is the time in ms that the diagram shows as 0. None stands for the time of the first request.
     """
 
     def __init__(
@@ -122,7 +132,7 @@ class DiagramBuilder:
             self._counted.append((left_out[0].at, left_out[0].who, api))
 
     def add_note(self, note: Note) -> None:
-        """Add something that happened outside of any request."""
+        """Add an event that is not a request."""
         self._notes.append(note)
         if note.ends_membership:
             self._turns.append((note.at, 2, "gone", note.who, -1))
@@ -179,8 +189,9 @@ class DiagramBuilder:
 
 
 def failure(exchange: Exchange) -> str:
-    """Return the first error of a response by name, or why there is no response. Empty if the exchange
-    succeeded.
+    """Return the name of a response's first error, or the reason why there is no response.
+
+    The result is empty if the exchange succeeded.
     """
     if exchange.response is None:
         return exchange.trouble or "no answer"
@@ -195,7 +206,7 @@ def failure(exchange: Exchange) -> str:
 def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]:
     tooltip = line(exchange, began)
     request_text = request_words(exchange.request) if exchange.request is not None else ""
-    # The tooltip names the group.
+    # The group is left out, because the tooltip names it.
     request_text = request_text.removeprefix(f"group={getattr(exchange.request, 'group_id', '')} ")
     yield DiagramRow(
         "ask",
@@ -222,7 +233,7 @@ def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]
 
 
 def _rebalances(turns: Iterable[tuple[int, int, str, str, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield the start and end of each rebalance, and its new generation (-1 if there is none)."""
+    """Yield the start and the end of each rebalance, and its new generation, or -1 without a generation."""
     waiting: set[str] = set()
     begin, generation = 0, -1
     for at, _, event, member, number in sorted(turns):
@@ -256,7 +267,7 @@ def _phased(rows: Iterable[DiagramRow], rebalances: Iterable[tuple[int, int, int
 
 
 def _with_quiet(rows: Iterable[DiagramRow], counted: Sequence[tuple[int, str, str]]) -> Iterator[DiagramRow]:
-    """Add a row for each long pause, with its length and the exchanges that were only counted."""
+    """Add a row for each long pause, with its length and the number of exchanges that were only counted."""
     index = 0
     previous_at: int | None = None
     for row in rows:

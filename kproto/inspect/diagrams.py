@@ -1,8 +1,8 @@
 """HTML pages with inline SVG: a group's timeline, and its exchanges as a sequence diagram.
 
-`timeline` draws the events of `kproto.inspect.timeline`. A lane is a member, a bar is a partition that the
-member owned. A partition keeps its colour when it moves. The top lane shows when a partition had no owner.
-The sequence diagram is drawn by `kproto.inspect.sequence`.
+`timeline` draws the events of `kproto.inspect.timeline`. Each member has a lane. A bar in the lane is a
+partition that the member owned. A partition keeps its colour when it moves. The top lane shows when a
+partition had no owner. The sequence diagram is drawn by `kproto.inspect.sequence`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _COLOURS = (
     *("#5fa8b8", "#8a6fd1", "#c4524f", "#7c8f3d", "#8c6d53"),
 )
 _RIGHT, _TOP, _BAR, _GAP = 24, 64, 9, 22
-_LABEL = 72  # Pixels for the label of a generation.
-_STILL = "standing still"  # Lane of the partitions without an owner.
+_LABEL = 72  # The width of a generation's label in pixels.
+_STILL = "standing still"  # The name of the lane of partitions without an owner.
 _STEPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
 _LANES = """
 svg text { font: 12px system-ui, sans-serif; fill: currentColor }
@@ -59,12 +59,12 @@ i { display: inline-block; width: .9em; height: .9em; border-radius: 2px; margin
 
 
 def timeline(events: Sequence[GroupEvent], title: str, facts: Sequence[str] = ()) -> str:
-    """Draw a group's timeline as a complete HTML page. `facts` are lines of plain text below the title."""
+    """Draw a group's timeline as a complete HTML page. `facts` are lines of text below the title."""
     return page(title, facts, [section(events)])
 
 
 def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
-    """Return a complete HTML page. `parts` are HTML sections, and `facts` plain lines above them."""
+    """Return a complete HTML page. `parts` are HTML sections, and `facts` are lines of text above them."""
     fact_list = f"<ul>{''.join(f'<li>{escape(fact)}</li>' for fact in facts)}</ul>" if facts else ""
     return "".join(
         [
@@ -121,8 +121,9 @@ def conversation(diagram: Diagram) -> str:
 
 
 class _Drawing:
-    """The layout of a timeline: one lane per member, one row per partition in each lane, time from left to
-    right.
+    """The layout of a timeline.
+
+    Each member has a lane, with one row per partition. Time runs from left to right.
     """
 
     def __init__(self, events: Sequence[GroupEvent], width: int) -> None:
@@ -188,7 +189,7 @@ class _Drawing:
             if not labels or x - labels[-1][-1][1] >= _LABEL:
                 labels.append([])
             labels[-1].append((generation, x))
-        for near in labels:  # Labels close to each other are merged.
+        for near in labels:  # Merge labels that are close to each other.
             (low, left), (high, right) = near[0], near[-1]
             text = f"gen {low} to {high}" if high > low else f"gen {low}"
             self._text(text, (left + right) / 2, _TOP - 18, "middle", "dim")
@@ -239,7 +240,7 @@ class _Drawing:
             case "rejoining":
                 self._add("circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
             case "assigned" | "releasing" | "revoked" | "lost" | "ended":
-                pass  # These events are the ends of the bars.
+                pass  # These events are shown as the ends of the bars.
 
 
 def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -> str:
@@ -248,8 +249,8 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
         if standstill.after == standstill.before:
             still.setdefault(standstill.generation, []).append(standstill)
     generations = {e.generation for e in events if e.kind == "assigned" and e.generation >= 0}
-    # By generation. In each one, first the reason for the generation, then the members that replaced another,
-    # by time.
+    # Maps a generation to its texts: first the reason for the generation, then the members that replaced
+    # another, by time.
     causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
     } | replacements(events)

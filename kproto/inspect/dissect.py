@@ -3,11 +3,11 @@
     for line in lines(dissect(frame)):
         print(line)
 
-A request names its API and version itself. A response does not: `dissect(frame, response=("Fetch", 17))` says
-which request it answers. A leading frame size is recognized because it equals the number of bytes after it.
-Where the bytes are invalid, the printed fields end at the invalid byte, and an arrow marks it. Record sets in
-fields are decoded too; `record_lines` decodes one alone. The contents of bytes fields (subscriptions,
-assignments, user data) are printed below them: see `kproto.inspect.embedded`.
+A request contains its API and version. A response does not: pass them, as in `dissect(frame,
+response=("Fetch", 17))`. A leading frame size is recognized because it equals the number of bytes after it.
+If the bytes are invalid, the printed fields end at the invalid byte, and an arrow marks this byte. Record
+sets in fields are decoded as well; `record_lines` decodes a single record set. The contents of bytes fields
+(subscriptions, assignments, user data) are printed below the field: see `kproto.inspect.embedded`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Dissection:
-    """The bytes, and the parts that they were decoded as: a header and a body, or either alone.
+    """The bytes of a frame, and its decoded parts: a header and a body, or only one of them.
 
-    `error` is what ended the decoding early. `start` is the length of the leading frame size: 4 or 0.
+    `error` is the error that ended the decoding early, or None. `start` is the length of the leading frame
+    size: 4 or 0.
     """
 
     data: bytes
@@ -64,11 +65,13 @@ class Dissection:
 
     @property
     def wrong(self) -> bool:
-        """Return whether the bytes are invalid anywhere: in a field, in the frame size, or after the end."""
+        """Return whether the bytes are invalid: in a field, in the frame size, or after the end of the
+        message.
+        """
         return self.error is not None or any(True for _ in self.faults())
 
     def faults(self) -> Iterator[str]:
-        """Yield what is wrong although the message could be decoded to its end."""
+        """Yield the faults of a message that could be decoded to its end."""
         if self.error is not None:
             return
         if self.start and int.from_bytes(self.data[:4], "big", signed=True) != len(self.data) - 4:
@@ -116,8 +119,8 @@ class Dissection:
 def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool | None = None) -> Dissection:
     """Decode a frame as a request, or as the response to (API name, version).
 
-    `sized` says whether the frame size precedes the frame; None detects it. Invalid bytes are reported in
-    `error` of the result, and so is an API or a version that Kafka 4.3 does not have. Raises
+    `sized` says whether the frame size precedes the frame; if None, this is detected. Invalid bytes, and an
+    API or version that Kafka 4.3 does not have, are reported in `error` of the result. Raises
     UnsupportedVersion only if `response` names an API or version that does not exist.
     """
 
@@ -142,7 +145,10 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
 
 
 def split(data: bytes) -> list[bytes]:
-    """Split bytes that consist only of frames with their sizes. Return any other bytes as the only frame."""
+    """Split bytes into frames, if they consist only of frames with their sizes.
+
+    Otherwise return them as one frame.
+    """
     frames: list[bytes] = []
     start = 0
     while start < len(data):
@@ -179,7 +185,10 @@ def _request(data: bytes, at: int) -> Dissection:
 
 
 def _unknown(data: bytes, at: int, field: str, offset: int, detail: str) -> Dissection:
-    """Return a request that cannot be decoded, with the header fields that all versions share."""
+    """Return the dissection of a request that cannot be decoded.
+
+    It has the header fields that all versions share.
+    """
     part = _part(RequestHeader, data, at, 1)
     return Dissection(data, (part,), DecodeError("RequestHeader", 1, field, offset, detail), at)
 
@@ -214,7 +223,7 @@ def _part(message: type[Message], data: bytes, at: int, version: int) -> Part:
 
 
 def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Iterator[str]:
-    """Yield a line per field: offset, bytes, name, type, value. `whole`: print all bytes and records."""
+    """Yield a line per field: offset, bytes, name, type, value. With `whole`, print all bytes and records."""
     data = dissection.data
     digits = max(4, len(f"{len(data):x}"))
 
@@ -271,8 +280,8 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
 
 
 def record_lines(data: bytes, *, whole: bool = False) -> Iterator[str]:
-    """Yield a record set as text: a line per batch, and one per record. `whole`: print all records."""
-    from ..records import batches  # Imported here because most messages contain no records.
+    """Yield a line for each batch and each record of a record set. With `whole`, print all records."""
+    from ..records import batches  # The import is local, because most messages contain no records.
 
     end = 0
     try:
@@ -302,7 +311,7 @@ def _fault_of_records(data: bytes) -> RecordError | None:
     except RecordError as error:
         return error
     except MissingExtra:
-        pass  # Records whose codec is not installed are not checked, and not called wrong.
+        pass  # Records whose codec is not installed cannot be checked, so they are not reported as invalid.
     return None
 
 
@@ -339,7 +348,7 @@ def _record_line(batch: Batch, record: Record) -> str:
 
 
 def _content(value: bytes | None) -> str:
-    """Return text if the value is printable text, otherwise its first bytes."""
+    """Return the value as text if it is printable, otherwise its first bytes in hex."""
     try:
         text = None if value is None else value.decode()
     except UnicodeDecodeError:
@@ -386,7 +395,7 @@ def _rows(data: bytes, width: int) -> list[str]:
 
 
 def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
-    """Count the structs that two paths share. The last part of a path is the field itself."""
+    """Return the number of enclosing structs that two paths share. The last part of a path is the field."""
     count = 0
     while count < min(len(first), len(second)) - 1 and first[count] == second[count]:
         count += 1

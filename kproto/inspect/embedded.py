@@ -3,9 +3,9 @@
     for content in contents(JoinGroupRequest, reading.spans, data):
         print(content.path, content.message, content.reading)
 
-The type of the bytes is not stated beside them. It depends on the protocol type and the protocol name, which
-the message has in fields before them. `consumer` is the protocol type of every consumer group; for other
-types (`connect`) nothing is decoded. If the message does not state its protocol type, bytes that consumers
+The message does not say how such bytes are to be decoded. This depends on the protocol type and the protocol
+name, which are earlier fields of the message. `consumer` is the protocol type of every consumer group. For
+other types (`connect`) the bytes are not decoded. If the message has no protocol type, bytes that consumers
 would not write are skipped. User data is decoded for the assignors whose format is known: sticky,
 cooperative-sticky, and kproto's own.
 """
@@ -41,15 +41,16 @@ class EmbeddedMessage(NamedTuple):
 
 
 class CooperativeUserData(Message, versions="0"):
-    """User data of Java's CooperativeStickyAssignor: only the generation of the owned partitions, without a
-    version.
+    """User data of Java's CooperativeStickyAssignor: the generation of the owned partitions.
+
+    It has no version number.
     """
 
     generation: Int32 = field(default=-1)
 
 
-# (message, field) -> the message in the field, and the field with the protocol name, in the same struct or an
-# outer one.
+# Maps (message, field) to the message in the field, and to the field with the protocol name, in the same
+# struct or an outer one.
 _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
     ("JoinGroupRequest", "metadata"): (ConsumerProtocolSubscription, "name"),
     ("JoinGroupResponse", "metadata"): (ConsumerProtocolSubscription, "protocol_name"),
@@ -63,7 +64,7 @@ _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
 
 
 def contents(message: type[Message], spans: tuple[FieldSpan, ...], data: bytes) -> Iterator[EmbeddedMessage]:
-    """Yield the messages inside the bytes fields of a message. Messages nested inside one follow it."""
+    """Yield the messages inside the bytes fields of a message. Each is followed by the messages inside it."""
     values: dict[tuple[str, ...], object] = {}
     for span in spans:
         values[span.path] = span.value
@@ -78,7 +79,7 @@ def _opened(
     start = span.end - len(span.value)
     if (name, span.path[-1]) == ("EnvelopeRequest", "request_data"):
         yield from _request(span.path, data, start)
-    # These bytes do not name the assignor.
+    # These messages do not name the assignor.
     if name in ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"):
         yield from _user_data(span.path, data, start, "")
     message, name_field = _PROTOCOLS.get((name, span.path[-1]), (None, ""))
@@ -109,8 +110,8 @@ def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], objec
 
 
 def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) -> Iterator[EmbeddedMessage]:
-    """Decode user data in each known format, and keep the first format that consumes all bytes."""
-    # The message, its version, and the number of bytes before it.
+    """Decode user data in each known format; return the result of the first that consumes all bytes."""
+    # The formats to try: the message, its version, and the number of bytes before it.
     forms: list[tuple[type[Message], int, int]] = []
     if data[start:].startswith(MAGIC):
         forms = [(InitialCounts, 0, len(MAGIC))]

@@ -4,8 +4,8 @@
 
 A line has the time, the client, the API and its version, the request with its group, generation and member,
 the response with its errors by name, and the time it took. Subscriptions and assignments in bytes fields are
-decoded. Frequent APIs have their own formatters in the tables below; for the others the plain fields are
-shown.
+decoded. Frequent APIs have formatters in the tables of this module. For other APIs the fields that are
+numbers or texts are shown.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..wire.message import Message
 from ..wire.spans import escape_unprintable
 from .exchanges import Exchange
 
-# Topic names by topic id, while a line is being formatted.
+# Maps topic ids to topic names, during the formatting of a line.
 _names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProxyType({}))
 
-# The first 8 digits of the UUID are enough to recognize a member id.
+# The UUID in a member id. Its first 8 digits are shown, which are enough to recognize the member.
 _UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_MOST = 6  # At most this many entries of a list are shown.
-_LONG = 60  # Texts are cut after this many characters.
+_MOST = 6  # The most entries of a list that are shown.
+_LONG = 60  # The number of characters after which a text is cut.
 
 
 def line(exchange: Exchange, began: int = 0) -> str:
@@ -98,13 +98,13 @@ def is_quiet(exchange: Exchange) -> bool:
 
 
 def request_words(request: Message) -> str:
-    """Describe a request."""
+    """Describe the fields of a request in one text."""
     describe = _ASKED.get(type(request).__name__.removesuffix("Request"), _plain)
     return describe(request)
 
 
 def response_words(response: Message, request: Message | None = None) -> str:
-    """Describe a response. "ok" if there is nothing more to say."""
+    """Describe the fields of a response in one text. The text is "ok" if no field is worth showing."""
     name = type(response).__name__.removesuffix("Response")
     errors = list(_errors(response))
     text = _ANSWERED[name](response) if name in _ANSWERED and not _top(response) else ""
@@ -121,7 +121,7 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
-# ---- errors, in any part of a response
+# ---- Errors, in any part of a response.
 
 
 def _top(response: Any) -> int:

@@ -1,4 +1,4 @@
-"""Follow a connection between a client and a broker: its requests, and the response or failure of each.
+"""Match the requests of a connection with their responses or failures.
 
     conversation = Conversation("127.0.0.1:50312", 1)
     conversation.add_request(frame, now)                  # from the client
@@ -9,9 +9,9 @@
 Rules:
 
 * No exchange holds a password, a proof or a token: see `without_secrets`.
-* Frames that cannot be decoded are forwarded unchanged, and their exchange says so.
-* The addresses in responses can be replaced, so that a client stays behind a proxy. Nothing else in a
-  response is changed. A response without addresses is forwarded byte for byte.
+* Frames that cannot be decoded are forwarded unchanged. Their exchange has the reason in `trouble`.
+* The addresses in responses can be replaced, so that a client stays behind a proxy. The other fields of a
+  response are not changed. A response without addresses is forwarded byte for byte.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ..wire.message import Message
 
 Address = tuple[str, int]
 
-# The fields of responses whose entries have a host and a port.
+# The fields of each response whose entries have a host and a port.
 _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
     MetadataResponse: ("brokers",),
     FindCoordinatorResponse: ("coordinators",),
@@ -56,9 +56,9 @@ _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
 }
 
 _CONFIGS = "resources.configs"
-# Suffixes of the settings that Kafka's ConfigDef declares as PASSWORD.
+# The suffixes of the settings that Kafka's ConfigDef declares as PASSWORD.
 _PASSWORDS = ("password", "jaas.config", "keystore.key", "secret")
-# API -> its credentials, in the request or the response: (path to the lists that hold them, field).
+# Maps an API to the credentials in its request or response, as (path of lists, field).
 _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
     "AlterConfigs": ((_CONFIGS, "value"),),
     "IncrementalAlterConfigs": ((_CONFIGS, "value"),),
@@ -77,7 +77,7 @@ _UNSUPPORTED_VERSION = 35
 
 @dataclass(slots=True)
 class Exchange:
-    """One request, with its response if there was one.
+    """One request, with its response if one arrived.
 
     `asked_at` and `answered_at` are in milliseconds of the caller's clock. `request` or `response` is None if
     it could not be decoded or did not arrive, and `trouble` says why. `size` counts the bytes of both frames.
@@ -103,16 +103,16 @@ class Exchange:
 
     @property
     def ms(self) -> int | None:
-        """Return how long the response took in milliseconds, or None without a response."""
+        """The time in ms from the request to the response, or None without a response."""
         return None if self.answered_at is None else self.answered_at - self.asked_at
 
 
 class Conversation:
     """One connection through a proxy.
 
-    `peer` is the client's address, and `connection` is a unique number. `names` maps topic ids to names; it
-    may be shared, since a client uses the ids of one connection on all its connections. `broker` names the
-    broker.
+    `peer` is the client's address, and `connection` is a unique number. `names` maps topic ids to names. The
+    connections of a client should share `names`, because a client uses the ids of one connection on all its
+    connections. `broker` names the broker.
     """
 
     def __init__(
@@ -126,11 +126,13 @@ class Conversation:
         self._principal = ""
         self._mechanism = ""
         self._claimed: str | None = None  # The user name of a login that has not finished.
-        # SaslHandshake v0 was requested: the following frames may be tokens without a header.
+        # Whether SaslHandshake v0 was requested. Later frames may then be tokens without a header.
         self._bare = False
 
     def add_request(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
-        """Add a request frame without its size. Return its exchange, and True if no response will come."""
+        """Add a request frame without its size. Return its exchange, and whether it is complete without a
+        response.
+        """
         correlation = int.from_bytes(frame[4:8], "big", signed=True)
         key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
         api = API_NAMES.get(key, f"API {key}")
@@ -155,8 +157,9 @@ class Conversation:
         return exchange, False
 
     def add_response(self, frame: bytes, now: int) -> Exchange | None:
-        """Add a response frame without its size. Return the exchange that it ends, or None if there was no
-        request.
+        """Add a response frame without its size.
+
+        Returns the exchange that the response completes, or None without a matching request.
         """
         correlation = int.from_bytes(frame[:4], "big", signed=True)
         exchange = self._open.pop(correlation, None)
@@ -197,7 +200,7 @@ class Conversation:
             self._principal = f"User:{self._claimed}"
 
     def without_credentials(self, frame: bytes, exchange: Exchange | None, *, asking: bool) -> bytes:
-        """Return a frame of an exchange with its credentials replaced, or the same bytes if it has none.
+        """Return a frame with its credentials replaced, or the same bytes if it has no credentials.
 
         Frames with credentials that cannot be decoded are replaced by zeros.
         """
@@ -220,7 +223,7 @@ class Conversation:
 
 
 def without_secrets(api: str, message: Message) -> Message:
-    """Replace the credentials in a message, because lines, JSON and pages are shared."""
+    """Replace the credentials in a message, because users share the output of these tools."""
     for path, name in _SECRETS.get(api, ()):
         structs: list[Any] = [message]
         for step in filter(None, path.split(".")):
@@ -233,12 +236,12 @@ def without_secrets(api: str, message: Message) -> Message:
 
 
 def addresses_in(exchange: Exchange) -> list[Address]:
-    """Return each address that a response contains, once."""
+    """Return the addresses that a response contains, without repetitions."""
     return list(dict.fromkeys((place.host, place.port) for place in _addressed_parts(exchange.response)))
 
 
 def replace_addresses(frame: bytes, exchange: Exchange, replacements: Mapping[Address, Address]) -> bytes:
-    """Return the response frame with other addresses, or the same bytes if none of them changes."""
+    """Return the response frame with replaced addresses, or the same bytes if no address is replaced."""
     response = exchange.response
     replaced = [place for place in _addressed_parts(response) if (place.host, place.port) in replacements]
     if response is None or not replaced:

@@ -36,7 +36,7 @@ class GroupHistory:
             handler(exchange, exchange.request, exchange.response)
 
     def lines(self, began: int) -> list[str]:
-        """Format each group's events, one per line, with times in seconds since `began` (ms)."""
+        """Format each group's events, one event per line, with times in seconds since `began` (ms)."""
         lines: list[str] = []
         for group, events in sorted(self.events.items()):
             lines += ["", f"group {group}"]
@@ -119,7 +119,7 @@ class GroupHistory:
 
 
 def _owned(request: Any) -> set[TopicPartition]:
-    """Return the partitions that a JoinGroup's subscription still owns. The eager protocol owns none."""
+    """Return the owned partitions in a JoinGroup's subscription. With the eager protocol there are none."""
     for protocol in request.protocols:
         try:
             return set(Subscription.decode(protocol.metadata).owned)

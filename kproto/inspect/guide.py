@@ -1,8 +1,8 @@
-"""The guide to the protocol: the fields of each message by version, generated from the declarations.
+"""A guide to the protocol, generated from the declarations: the fields of each message in each version.
 
-print(text("JoinGroupRequest"))              # all versions print(text("JoinGroupRequest", 9))           # the
-fields of version 9, in wire order for name, html in pages(): ...               # an HTML page for each API,
-and index.html
+print(text("JoinGroupRequest"))         # all versions
+print(text("JoinGroupRequest", 9))      # the fields of version 9, in wire order
+for name, html in pages(): ...          # an HTML page for each API, and index.html
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive, Versions
 
 _WIDTH = 110
-_LEAST = 20  # Minimum letters of a note per line, even on a narrow page.
+_LEAST = 20  # The least number of characters of a note per line, even on a narrow page.
 _SAME = "no fields added or removed"
 _STYLE = """
 :root { color-scheme: light dark } * { box-sizing: border-box }
@@ -32,8 +32,9 @@ td:nth-child(-n+3) { white-space: nowrap } code { font: .92em ui-monospace, mono
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """A field in a table. `depth` counts the enclosing structs. `versions` is "" if all versions have the
-    field.
+    """A field in a table. `depth` is the number of enclosing structs.
+
+    `versions` is "" if all versions have the field.
     """
 
     depth: int
@@ -51,8 +52,9 @@ def apis() -> list[str]:
 
 
 def messages_of(name: str) -> list[type[Message]]:
-    """Return an API's request and response, or the message of that name. Raises KeyError if the name is
-    unknown.
+    """Return the request and response of an API, or the message with this name.
+
+    Raises KeyError if the name is unknown.
     """
     if name in API_NAMES.values():
         return [message_class(f"{name}Request"), message_class(f"{name}Response")]
@@ -60,7 +62,7 @@ def messages_of(name: str) -> list[type[Message]]:
 
 
 def rows(message: type[Message], version: int | None = None) -> list[FieldRow]:
-    """Return every field, with the fields of a struct below it. `version` restricts them to that version."""
+    """Return every field, followed by the fields within it. With `version`, only fields of that version."""
     return list(_rows(message, message.__versions__, version, 0))
 
 
@@ -93,7 +95,7 @@ def _rows(
 
 
 def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
-    """Return what each version added or removed, from the second version on: "v5", and a line per change.
+    """Return the changes of each version from the second one on: "v5", and a line per added or removed field.
 
     Successive versions without changes share one entry without lines: "v2 to v4".
     """
@@ -198,7 +200,7 @@ def _table(field_rows: Sequence[FieldRow], version: int | None, width: int) -> l
                 f"{lines[index]}  {first}",
                 *(" " * margin + line for line in continuation),
             ]
-        else:  # The table fills the page, so the note goes below the field.
+        else:  # The table fills the page, so the note stands below the field.
             indent = " " * (4 + 2 * field_rows[index - 1].depth)
             lines[index + 1 : index + 1] = textwrap.wrap(
                 note,
@@ -215,7 +217,7 @@ def _table(field_rows: Sequence[FieldRow], version: int | None, width: int) -> l
 
 
 def fragments(name: str) -> list[tuple[str, str]]:
-    """Return the sections of a page: a title each, and HTML without a heading."""
+    """Return the sections of a page. Each has a title, and HTML without a heading."""
     sections = [("", f"<p>{escape(module_summary(messages_of(name)[0]))}</p>")]
     for message in messages_of(name):
         title = message.__name__
@@ -261,7 +263,9 @@ def _prose(text: str) -> str:
 
 
 def kinds() -> list[tuple[str, list[str]]]:
-    """Return the contents of the guide: a title per kind, and the names that `fragments` accepts."""
+    """Return the contents of the guide: for each kind of message a title, and the names that `fragments`
+    accepts.
+    """
     titles = {
         "header": "Headers",
         "data": "Data inside of messages",
@@ -274,7 +278,7 @@ def kinds() -> list[tuple[str, list[str]]]:
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Yield the whole guide as file name and HTML, index.html first."""
+    """Yield the file name and the HTML of each page of the guide, index.html first."""
     links = "".join(
         f"<h2>{title}</h2><ul>"
         + "".join(f'<li><a href="{name}.html">{name}</a>: {escape(summary(name))}</li>' for name in listed)

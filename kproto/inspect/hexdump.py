@@ -20,12 +20,12 @@ from ..wire.frame import MAX_FRAME_SIZE
 FORMS = "hex (plain, or as xxd, hexdump -C or Wireshark print it), base64, the name of a file, or - for stdin"
 
 _ROW = re.compile(r"\s*([0-9A-Fa-f]{4,16})(?:(:)\s*|\s{2,}|\s*$)(.*)")
-# od separates the offset by one space.
+# A row with several groups of digits. od separates the offset from the digits by one space only.
 _ROW_OF_SEVERAL = re.compile(r"\s*([0-9A-Fa-f]{4,16})(?:(:)\s*|\s+|$)(.*)")
 _SWAPPED = re.compile(r"0000000( [0-9A-Fa-f]{4})+\s*$", re.MULTILINE)
 _TYPED = 12
-# A text of at least `_TYPED` characters with at most one non-hex character in `_RARE` is treated as mistyped
-# hex. Two in a million base64 texts of that length look like that.
+# A text of at least `_TYPED` characters is treated as mistyped hex if at most one character in `_RARE` is not
+# hex. Two in a million base64 texts of that length fulfil this condition.
 _RARE = 8
 _BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]\"'-]")
 
@@ -37,7 +37,7 @@ def read(text: str) -> bytes | None:
     text = text.strip()
     if text.startswith(("b'", 'b"')):
         return _python(text)
-    for base in (16, 8):  # od prints octal offsets.
+    for base in (16, 8):  # od prints octal offsets, so try base 8 as well.
         dumped = _dump(text, base)
         if dumped is not None:
             return dumped
@@ -51,7 +51,7 @@ def read(text: str) -> bytes | None:
             )
         return bytes.fromhex(digits)
     wrong = re.findall("[^0-9a-f]", digits)
-    # base64 of that length contains capitals.
+    # Base64 text of this length contains capitals, so this text is mistyped hex.
     if len(digits) >= _TYPED and len(wrong) * _RARE <= len(digits):
         raise ConfigError("data", _short(text), f"{wrong[0]!r} is not a hex digit")
     try:
@@ -61,8 +61,9 @@ def read(text: str) -> bytes | None:
 
 
 def is_base64(text: str) -> bool:
-    """Return whether `read` would take the text for base64. The text may then also be the name of a missing
-    file.
+    """Return whether `read` decodes the text as base64.
+
+    Such a text may also be the name of a file that does not exist.
     """
     return re.fullmatch("[0-9A-Fa-f]*", _BETWEEN.sub("", text)) is None and text[:2] not in ("b'", 'b"')
 
@@ -73,7 +74,7 @@ def _dump(text: str, base: int) -> bytes | None:
     previous_row = b""
     repeated = False
     for line in filter(None, text.splitlines()):
-        # hexdump prints "*" for rows equal to the previous one, up to the next offset.
+        # hexdump prints "*" in place of rows that equal the previous row, up to the next offset.
         if line.strip() == "*":
             repeated = True
             continue
@@ -96,7 +97,10 @@ def _dump(text: str, base: int) -> bytes | None:
 
 
 def _digits(row: str, xxd: bool) -> str:
-    """Cut off the character column: after two spaces in xxd, after three spaces or in bars elsewhere."""
+    """Cut off the character column.
+
+    It stands after two spaces in xxd's output, and after three spaces or between bars in other tools' output.
+    """
     return re.split(r"\s{2}", row)[0] if xxd else re.split(r"\s{3}|\|", row)[0]
 
 

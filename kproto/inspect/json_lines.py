@@ -9,9 +9,9 @@ a message.
                {"batches", "rows"}                             ->  {"hex": "..."}
 
 `kind` is request, response, header, data or record. `name` is Kafka's name of the message. The bytes are the
-body alone: no size, no header, and no int16 version before data and records. Each line gets one answer, in
-order. The answer to an invalid line is {"error": "why"}. The answer for an invalid record set has an "error"
-as well.
+body alone: no size, no header, and no int16 version before data and records. Each line gets one line as its
+answer, in the same order. The answer to an invalid line is {"error": "reason"}. The answer to an invalid
+record set has an "error" as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Answer = dict[str, Any]
 
 
 class BadQuestion(KprotoError, ValueError):
-    """A line does not have the form above. The message says what is wrong with it."""
+    """A line of input does not have the required form. The message gives the reason."""
 
 
 def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) -> Iterator[Answer]:
@@ -135,7 +135,7 @@ def encode_records(question: Question) -> Answer:
     return {"hex": b"".join(encoded).hex()}
 
 
-# ---- parts of a line
+# ---- Parts of a line.
 
 
 def _message(question: Question) -> tuple[type[Message], int]:
@@ -162,8 +162,9 @@ _WORDS = {
 
 
 def _get(question: Question, key: str, kind: type, where: str = "") -> Any:
-    """Return the value of a key, which must exist and have the type `kind`. `where` is a prefix for error
-    messages.
+    """Return the value of a key, which must exist and have the type `kind`.
+
+    `where` is a prefix for error messages.
     """
     if key not in question:
         raise BadQuestion(f"the key {where + key!r} is missing")
@@ -276,7 +277,7 @@ def _batch(fields: Question, records: Sequence[Record], index: int) -> bytes:
 
 
 def _known(fields: Question, keys: Collection[str], where: str) -> Question:
-    """Return the object unchanged if all its keys are known, so that a mistyped key is not ignored."""
+    """Return the object unchanged. Raise BadQuestion for an unknown key, which may be mistyped."""
     for key in fields:
         if key not in keys:
             raise BadQuestion(f"{where}{key} is not a known key. Allowed: {', '.join(sorted(keys))}")

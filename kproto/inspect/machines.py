@@ -30,7 +30,7 @@ svg { color: var(--ink) } svg text { font: 12px system-ui, sans-serif; fill: cur
 .number { fill: var(--ask) }
 """
 _BOX_HEIGHT, _GAP, _ARC, _LINE = 30, 44, 32, 17
-_BOX_WIDTH, _LETTER = 190, 8.5  # The least width of a box, and the width of a letter, in pixels.
+_BOX_WIDTH, _LETTER = 190, 8.5  # The least width of a box and the mean width of a letter, in pixels.
 
 
 def text(name: str, drawing: Drawing, width: int = 110) -> str:
@@ -52,7 +52,7 @@ def _with_causes(edge: DrawnEdge, arrow: str) -> str:
 
 
 def _group_equal(drawing: Drawing, cells: tuple[DrawnCell, ...]) -> list[tuple[list[str], DrawnCell]]:
-    """Return the possible cells of a row, each with the states that have it."""
+    """Return the different cells of a row that are not impossible, each with the states that have it."""
     groups: dict[DrawnCell, list[str]] = {}
     for state, cell in zip(drawing.columns, cells, strict=True):
         if cell.action:
@@ -107,9 +107,9 @@ def _top(index: int) -> float:
 
 
 def _assign_lanes(ends: Sequence[tuple[int, int]]) -> list[int]:
-    """Return how far out to draw each transition, so that arcs of one side and lane do not overlap.
+    """Return the lane of each transition. Arcs on the same side and in the same lane do not overlap.
 
-    Short arcs come first, next to the states.
+    Short arcs are assigned first, to the lanes next to the states.
     """
     lanes = [0] * len(ends)
     taken: set[tuple[bool, int, int]] = set()

@@ -1,4 +1,4 @@
-"""Name the members of groups in exchanges that show only member ids and connections."""
+"""Find names for the members of groups. Exchanges identify members only by member ids and connections."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from .exchanges import Exchange
 
-# Only a member itself sends these requests, so the connection is its own.
+# The requests that only a member itself sends. Their connection is therefore the member's connection.
 _OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}
 
 
 class MemberNames:
-    """Names each member by its client id. Further members with the same client id get a number.
+    """Names each member by its client id, with a number if another member has the same client id.
 
     A member that gets a new member id on the same connection keeps its name. An exchange without a member id
     belongs to the member of its connection, or else to the first member with its client id.
@@ -37,7 +37,7 @@ class MemberNames:
         return name
 
     def member(self, group: str, member_id: str, base: str = "client", known: str | None = None) -> str:
-        """Return the name of a member id. `known` is the name to give it if it is new."""
+        """Return the name of a member id. `known` is the name for a new member id, if it is known."""
         name = self._members.get((group, member_id))
         if name is None:
             names = self._taken.setdefault(group, set())

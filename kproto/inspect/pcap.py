@@ -1,4 +1,4 @@
-"""Write frames as a capture file for Wireshark and tshark, with TCP segments generated for each connection.
+"""Write frames as a capture file for Wireshark and tshark. The TCP segments of connections are generated.
 
     with path.open("wb") as file:
         writer = PcapWriter(file)
@@ -6,10 +6,10 @@
         writer.write_frame(("10.0.0.7", 50312), ("10.0.0.1", 9092), False, frame, at)  # from the broker
         writer.close_connection(("10.0.0.7", 50312), ("10.0.0.1", 9092), at)
 
-The file contains what a capture of the same traffic without TLS would: pcap with IP packets, a handshake
-before the first frame of a connection, a size before each frame, and a FIN at the end. Fields that no tool
-reads (windows, identifications) are constants. If one address is IPv4 and the other is IPv6, the IPv4 address
-is mapped to IPv6.
+The file looks like a capture of the same traffic without TLS. It is a pcap file of IP packets, with a
+handshake before the first frame of a connection, a size before each frame, and a FIN at the end. Fields that
+no tool reads (windows, identifications) are constants. If one address is IPv4 and the other is IPv6, the IPv4
+address is mapped to IPv6.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import BinaryIO, Final
 
 from .exchanges import Address
 
-_MOST: Final = 32_768  # Bytes per segment: an IP packet has fewer than 65,536.
+_MOST: Final = 32_768  # The most bytes per segment. An IP packet must have fewer than 65,536 bytes.
 _WRAPS: Final = 1 << 32
-_RAW: Final = 101  # libpcap's LINKTYPE_RAW: IP packets without a link header.
+_RAW: Final = 101  # libpcap's LINKTYPE_RAW, for IP packets without a link header.
 _FIN, _SYN, _PUSH, _ACK = 0x01, 0x02, 0x08, 0x10
 
 
@@ -39,7 +39,7 @@ class _Side:
 
 
 class PcapWriter:
-    """Writes frames to `file`, which the caller closes. `at` is in nanoseconds since 1970 everywhere."""
+    """Writes frames to `file`, which the caller closes. Times `at` are in nanoseconds since 1970."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -48,7 +48,10 @@ class PcapWriter:
         file.flush()
 
     def write_frame(self, client: Address, broker: Address, from_client: bool, frame: bytes, at: int) -> None:
-        """Write a frame without its size. `from_client`: the client sent it. Hosts are IP addresses."""
+        """Write a frame, which is passed without its size. `from_client` says whether the client sent it.
+
+        Hosts are IP addresses.
+        """
         sides = self._connections.get((client, broker)) or self._begin(client, broker, at)
         data = len(frame).to_bytes(4, "big") + frame
         for start in range(0, len(data), _MOST):

@@ -2,7 +2,8 @@
 
 docs/rules defines a rule under a heading such as `### R64`. A cell of a state machine names the rules that it
 keeps. A test names the rules that it pins with `@rule("R64")`. Texts and tests are read from a checkout or an
-unpacked source distribution. A wheel has neither: `definitions()` and `tests()` are empty there.
+unpacked source distribution. A wheel contains neither docs nor tests, so `definitions()` and `tests()` return
+nothing if kproto is installed from a wheel.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class RuleTest(NamedTuple):
 
 @cache
 def definitions() -> Mapping[str, str]:
-    """Return the text of each rule by its number, in the order of the pages. Empty in a wheel."""
+    """Return a mapping from rule numbers to the texts of the rules, in the order of the pages."""
     return {number: text for page in PAGES for number, text in definitions_of(page).items()}
 
 
@@ -55,7 +56,7 @@ def definitions_of(page: str) -> Mapping[str, str]:
 
 @cache
 def cells() -> Mapping[str, list[RuleCell]]:
-    """Return the cells of all state machines by the rules that they keep."""
+    """Return a mapping from rule numbers to the cells, of all state machines, that keep the rule."""
     result: dict[str, list[RuleCell]] = {}
     for machine, table in TABLES.items():
         for kind in table.kinds:
@@ -67,7 +68,7 @@ def cells() -> Mapping[str, list[RuleCell]]:
 
 @cache
 def tests() -> Mapping[str, list[RuleTest]]:
-    """Return the tests by the rules that they pin. Empty in a wheel."""
+    """Return a mapping from rule numbers to the tests that pin the rule."""
     result: dict[str, list[RuleTest]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")
@@ -80,7 +81,7 @@ def tests() -> Mapping[str, list[RuleTest]]:
 
 
 def _marks(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> Iterator[str]:
-    """Yield the rules in the decorators `@rule(...)` and `@pytest.mark.rule(...)`."""
+    """Yield the rule numbers in the decorators `@rule(...)` and `@pytest.mark.rule(...)` of a test."""
     for decorator in definition.decorator_list:
         if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in ("rule", "pytest.mark.rule"):
             for argument in decorator.args:
@@ -99,9 +100,10 @@ def numbers() -> list[str]:
 
 
 def numbers_in(state: str | None, event: str | None) -> list[str]:
-    """Return the rules of the cells in these states and for these events, in any case and spelling.
+    """Return the numbers of the rules of the cells in this state and for this event. Case is ignored.
 
-    "JoinGroup" finds the kinds of events whose name or meaning contains it, with or without underscores.
+    An event such as "JoinGroup" selects the kinds whose name or meaning contains the word, with or without
+    underscores.
     """
     wanted_state, wanted_event = _plain(state or ""), _plain(event or "")
     result: dict[str, None] = {}

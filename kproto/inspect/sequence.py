@@ -1,8 +1,8 @@
 """Draw a group's exchanges as a sequence diagram in SVG: a lane per client and broker, time downwards.
 
 A row is an arrow with a text above it, a note about a client, or a pause. Rebalances are shaded. Each text is
-cut to the available width, and its tooltip has the full text. A page holds two drawings: a wide one for
-desktops and a narrow one for telephones.
+cut to the available width; its tooltip has the full text. A page contains a wide drawing for desktops and a
+narrow drawing for telephones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from .diagram_rows import Diagram, DiagramRow
 
-WIDE, NARROW = 1080, 366  # Widths in pixels, for a desktop and for a telephone.
+WIDE, NARROW = 1080, 366  # The widths of a drawing in pixels, for a desktop and for a telephone.
 STYLE = """
 .sequence text { font: 12px system-ui, sans-serif; fill: currentColor }
 .sequence.small text { font-size: 11px }
@@ -36,7 +36,7 @@ COLOURS = """
   :root { --paper: #16181c; --ink: #e6e6e6; --ask: #7db1ff; --error: #ff8f87; --note: #2b3324;
     --rebalance: #c9a2272e } }
 """
-# CSS classes of the texts, by kind of row.
+# Maps the kind of a row to the CSS class of its text.
 _TEXT = {
     "ask": "",
     "answer": "",
@@ -45,10 +45,10 @@ _TEXT = {
     "quiet": "quiet",
     "rebalance": "begin",
 }
-_ARROW, _OTHER = 32, 25  # Heights of rows in pixels: arrows, and all other rows.
+_ARROW, _OTHER = 32, 25  # The height in pixels of a row with an arrow, and of any other row.
 _HEAD = 40
 _AGAIN = 900  # The names of the lanes are repeated after this many pixels.
-_LEAST = 92  # Minimum distance between two lanes in pixels.
+_LEAST = 92  # The minimum distance between two lanes in pixels.
 
 
 def diagram_svg(diagram: Diagram, width: int = WIDE) -> str:
@@ -72,7 +72,7 @@ class _Drawing:
         self.diagram = diagram
         self.narrow = width <= NARROW
         self.left = 50 if self.narrow else 74
-        self.letter = 6.4 if self.narrow else 6.7  # Approximate width of a letter in pixels.
+        self.letter = 6.4 if self.narrow else 6.7  # The approximate width of a letter in pixels.
         lanes = [*diagram.clients, *diagram.brokers]
         self.width = max(width, self.left + _LEAST * len(lanes))
         room = self.width - self.left

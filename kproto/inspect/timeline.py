@@ -1,15 +1,15 @@
-"""A group's timeline: which member owned which partition when, and how long each partition stood still.
+"""A group's timeline: the owner of each partition over time, and how long partitions stood still.
 
 Rules:
 
-1. An event is something that one member observed, or that was done to it, at a time in ms. All events have
-   the clock of one machine.
+1. An event was observed by one member, or affected one member, at a time in ms. The times of all events are
+  those of one clock.
 2. A member owns a partition from `assigned` until `revoked`, `lost`, `left` or `killed`. `revoked` is
-   recorded when the application has released the partition, *before* the coordinator knows. Two overlapping
-   ownerships of a partition therefore mean that two members could really process it at the same time.
+  recorded when the application has released the partition, *before* the coordinator knows. If two ownerships
+  of a partition overlap, two members could process the partition at the same time.
 3. A partition stands still from `releasing`, when its owner stops delivering records, until the next
-   ownership starts. Without a `releasing` event it stands still from the end of the ownership. A partition
-   that its member kept through a rebalance did not stand still: cooperative rebalancing exists for that.
+  ownership starts. Without a `releasing` event it stands still from the end of the ownership. A partition
+  that its member kept during a rebalance did not stand still. This is the purpose of cooperative rebalancing.
 4. A standstill belongs to the generation that ended it. If that generation began before the standstill, one
    member replaced another without a rebalance, as a returning static member does: see `replacements`.
 """
@@ -30,10 +30,10 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class GroupEvent:
-    """Something that happened to a group.
+    """One event of a group.
 
-    `member` names a lane. It is empty for `grown`, which the cluster did, and for `ended`, the end of the
-    observation.
+    `member` is the name of the member. It is empty for `grown`, an event of the cluster, and for `ended`, the
+    end of the observation.
     """
 
     at: int
@@ -59,7 +59,7 @@ class Ownership:
 class Standstill:
     """A time from `start` to `end` (ms) in which no member owned `partition`.
 
-    `is_new_partition`: the partition was new and had no earlier owner.
+    `is_new_partition` means that the partition was new and had no earlier owner.
     """
 
     partition: TopicPartition
@@ -76,7 +76,7 @@ class Standstill:
 
 
 def ownerships(events: Iterable[GroupEvent]) -> list[Ownership]:
-    """Return every ownership, ordered by start. One without an end lasts until the last event."""
+    """Return all ownerships, ordered by start. An ownership without an end lasts until the last event."""
     ordered = sorted(events, key=lambda event: event.at)
     open_ownerships: dict[tuple[str, TopicPartition], GroupEvent] = {}
     closed: list[Ownership] = []
@@ -114,8 +114,9 @@ def overlapping_ownerships(owned: Iterable[Ownership]) -> list[tuple[Ownership, 
 
 
 def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
-    """Return every standstill between two ownerships. That of a new partition lasts from its creation to its
-    first owner.
+    """Return every standstill between two ownerships.
+
+    The standstill of a new partition lasts from its creation to its first ownership.
     """
     releases = [event for event in events if event.kind == "releasing"]
     grown = {p: event.at for event in events if event.kind == "grown" for p in event.partitions}
@@ -142,7 +143,7 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
 
 
 def _stopped(ownership: Ownership, releases: Iterable[GroupEvent]) -> int:
-    """Return when the owner stopped delivering records."""
+    """Return the time at which the owner stopped delivering records of the partition."""
     times = [
         event.at
         for event in releases
@@ -160,16 +161,15 @@ def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Owner
     return result
 
 
-# Reasons that follow from a rebalance instead of starting one: the second JoinGroup of KIP-394, and the
-# rejoin of a member that learned of the rebalance from a heartbeat.
+# JoinGroup reasons that are consequences of a rebalance, not its cause: the second JoinGroup of KIP-394, and
+# the rejoin of a member whose heartbeat was answered REBALANCE_IN_PROGRESS.
 _CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
 
 
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
-    """Return why `generation` was created: the events from the start of the previous generation to its own
-    start.
+    """Return the cause of `generation`: a text about the events since the start of the previous generation.
 
-    Reasons that follow from a rebalance are returned only if no other reason is known.
+    Reasons that are consequences of a rebalance are returned only if no other reason is known.
     """
     ordered = sorted(events, key=lambda event: event.at)
     started_at: dict[int, int] = {}
@@ -201,8 +201,9 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
 
 
 def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
-    """Return the standstills that no new generation ended, by generation, end, and description of the
-    replacement.
+    """Return the standstills that ended without a new generation.
+
+    They are grouped by generation, end, and description of the replacement.
     """
     departures = {event.member: event.kind for event in events if event.kind in ("left", "killed")}
     descriptions = {"left": "leaves; ", "killed": "is killed; "}

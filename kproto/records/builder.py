@@ -299,7 +299,8 @@ class BatchBuilder:
         """Encode a record that `append` cannot encode by its tables."""
         try:
             parts = record_parts(self._count, timestamp - self._base_timestamp, key, value, headers)
-            if type(value) is bytes and len(value) >= TABLE_SIZE:  # A large value is not copied here.
+            # A large value is a separate piece, so that it is not copied.
+            if type(value) is bytes and len(value) >= TABLE_SIZE:
                 return [_join(parts[:-2]), value, parts[-1]]
             return [_join(parts)]
         except UNWRITABLE:

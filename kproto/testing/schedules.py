@@ -47,7 +47,7 @@ STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("range",),),
     (("sticky",), ("sticky", "range")),
     (("range",), ("cooperative-sticky", "range")),  # The first half of a rolling upgrade, and its rollback.
-    (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # the second half
+    (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # The second half.
 )
 
 # The assignors of kproto's members in a mixed group: all clients support range.

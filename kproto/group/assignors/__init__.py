@@ -2,13 +2,13 @@
 
 Kafka's four, by their names in JoinGroup.
 
-The `assign` of each assignor is a pure function of
+The `assign` of each assignor is a pure function of these arguments:
 
-* `partitions`: topic -> number of partitions; a topic that is missing does not exist,
-* `members`: member id -> `Subscription`,
-* `racks`: topic -> the racks of each partition's replicas, where known (KIP-881),
+* `partitions`: topic -> number of partitions. A topic that is missing does not exist.
+* `members`: member id -> `Subscription`.
+* `racks`: topic -> the racks of each partition's replicas, where known (KIP-881).
 
-and returns member id -> partitions, for every member (R186). Whatever members report, each partition of a
+The result maps each member id to its partitions (R186). Whatever members report, each partition of a
 subscribed topic has exactly one owner, which subscribes to the topic (R218, R219). With a cooperative
 assignor a partition has no owner until its previous owner has revoked it. The assignment is balanced (R220).
 It depends only on the arguments, and neither on PYTHONHASHSEED nor on the order of mappings (R222).

@@ -69,7 +69,7 @@ def with_old_header(frame: bytes) -> bytes:
 
 @lru_cache(64)
 def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
-    """Parse the frame header; return start of blocks, block size, checksum bytes and linkage.
+    """Parse the frame header; return the properties of the frame's blocks.
 
     The four values are: the offset of the first block, the size of the largest block, the number of checksum
     bytes after each block, and whether blocks depend on earlier blocks.

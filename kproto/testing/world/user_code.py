@@ -17,7 +17,7 @@ T = TypeVar("T")
 def reject_awaitable(option: str, code: object, result: T) -> T:
     """Return `result`, which `code` has returned.
 
-    Raises ConfigError if it is awaitable: nothing would await it.
+    Raises ConfigError if the result is awaitable, because nothing would await it.
     """
     if result is None or not (inspect.isawaitable(result) or inspect.isasyncgen(result)):
         return result

@@ -244,7 +244,8 @@ def rejoin_while_stable(
     elif member.protocols != _protocols(call.request):
         reason = f"{member.label} changed its metadata"
     else:
-        # As in Kafka, the timeouts of the request are ignored and the session is not restarted (R36).
+        # As in Kafka, the timeouts of the request are ignored, and the session timeout is not restarted
+        # (R36).
         send_join_response(context, group, member, call, leader=group.leader, members=[])
         return
     _hold(context, group, member, call)

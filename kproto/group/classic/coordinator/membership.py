@@ -3,9 +3,9 @@
 * R63, R66: a SyncGroup that arrives before the leader's assignment waits for the assignment. A later
   SyncGroup is answered immediately.
 * R73, R74: Heartbeat succeeds in CompletingRebalance. Only in PreparingRebalance the answer is
-  REBALANCE_IN_PROGRESS, and it restarts the session as well.
-* R134, R135: a member whose request waits for a response does not expire; the response restarts its session.
-  A new member has a longer timeout, which applies even while its JoinGroup waits.
+  REBALANCE_IN_PROGRESS, and it restarts the member's session timeout as well.
+* R134, R135: a member whose request waits for a response does not expire; the response restarts its session
+  timeout. A new member has a longer timeout, which applies even while its JoinGroup waits.
 * R147: a member that has not sent SyncGroup within a rebalance timeout of the generation's start is removed,
   whether it sends heartbeats or not.
 * R81: the delayed requests of a member that is removed are answered UNKNOWN_MEMBER_ID.
@@ -49,7 +49,7 @@ def refuse_unknown_member(context: GroupContext, group: ClassicGroup, call: Requ
 def sync_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
 ) -> None:
-    """Answer REBALANCE_IN_PROGRESS and do not restart the session."""
+    """Answer REBALANCE_IN_PROGRESS and do not restart the member's session timeout."""
     send_error(context, call, _sync_error(group, call.request) or ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -108,7 +108,7 @@ def _send_assignment(
     member: ClassicGroupMember,
     call: RequestReceived[SyncGroupRequest],
 ) -> None:
-    # Kafka 4.3 does not restart the session of a member that sends SyncGroup in Stable.
+    # Kafka 4.3 does not restart the session timeout of a member that sends SyncGroup in Stable.
     context.restart_session(group, member)
     response = SyncGroupResponse(
         error_code=ErrorCode.NONE,
@@ -158,12 +158,12 @@ def remove_unsynced_members(context: GroupContext, group: ClassicGroup, _: str) 
 def heartbeat_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest]
 ) -> None:
-    """Restart the session and answer REBALANCE_IN_PROGRESS: the member must join again."""
+    """Restart the member's session timeout and answer REBALANCE_IN_PROGRESS: the member must join again."""
     _answer_heartbeat(context, group, call, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def heartbeat(context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest]) -> None:
-    """Restart the session and answer NONE."""
+    """Restart the member's session timeout and answer NONE."""
     _answer_heartbeat(context, group, call, ErrorCode.NONE)
 
 
@@ -184,7 +184,7 @@ def _answer_heartbeat(
 
 
 def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
-    """Remove the member, unless a response to it is pending, which will restart its session."""
+    """Remove the member, unless a response to it is pending, which will restart its session timeout."""
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
         member.deadline = NEVER

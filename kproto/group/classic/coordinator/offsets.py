@@ -176,7 +176,7 @@ def commit_to_empty_group(context: GroupContext, group: ClassicGroup, attempt: C
 
 
 def commit_by_member(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Accept the commit of a member in the current generation, and restart its session."""
+    """Accept the commit of a member in the current generation, and restart its session timeout."""
     if error := _commit_error(group, attempt):
         attempt.refuse(context, error)
         return
@@ -185,7 +185,10 @@ def commit_by_member(context: GroupContext, group: ClassicGroup, attempt: Commit
 
 
 def commit_while_completing(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Answer REBALANCE_IN_PROGRESS: this generation has no assignment yet. The session is not restarted."""
+    """Answer REBALANCE_IN_PROGRESS: this generation has no assignment yet.
+
+    The session timeout is not restarted.
+    """
     attempt.refuse(context, _commit_error(group, attempt) or ErrorCode.REBALANCE_IN_PROGRESS)
 
 

@@ -127,9 +127,7 @@ def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
 
 
 def leader_member_list(group: ClassicGroup) -> list[JoinGroupResponseMember]:
-    """Return all members with their metadata for the selected protocol, for the leader's JoinGroup response
-    (R40).
-    """
+    """Return the members in the leader's JoinGroup response, with the selected protocol's metadata (R40)."""
     return [
         JoinGroupResponseMember(
             member_id=member.member_id,

@@ -69,7 +69,7 @@ def decode_initial_counts(user_data: bytes | None) -> dict[str, int] | None:
 def decode_subscriptions(members: Iterable[tuple[str, str | None, bytes]]) -> dict[str, Subscription]:
     """Return member id -> subscription, from (member id, instance id, metadata).
 
-    Equal metadata is decoded once.
+    Metadata that is equal for several members is decoded only once.
     """
     decoded: dict[tuple[bytes, str | None], Subscription] = {}
     subscriptions: dict[str, Subscription] = {}

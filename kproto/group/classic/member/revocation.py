@@ -50,7 +50,7 @@ def finish_release(member: Member) -> None:
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Remove the released partitions. The state stays until another event of the application."""
+    """Remove the released partitions. The state does not change before another event of the application."""
     finish_release(member)
 
 

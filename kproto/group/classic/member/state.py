@@ -228,9 +228,7 @@ class Member:
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
-        """The topics whose metadata is needed: those subscribed, and for a leader those of all members
-        (M200).
-        """
+        """The topics whose metadata is needed: its own, and for a leader those of all members (M200)."""
         return self.topics | self.joined_topics | leadership.topics_of(self.subscriptions)
 
 

@@ -142,7 +142,7 @@ def step(member: Member, event: MemberEvent, now: int) -> list[MemberAction]:
 
 
 def dispatch(kind: MemberEventKind, member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Run the handler of the cell."""
+    """Run the handler of the cell for this kind of event and the member's state."""
     TABLE[kind, member.state].act(member, event, now, out)
 
 
