@@ -197,7 +197,7 @@ class BrokerCluster:
 
     @property
     def needs_routing(self) -> bool:
-        """Whether requests must be checked: for groups of another node, or groups that are loading."""
+        """Whether a request may be for a group of another node, or a group that is loading."""
         return len(self._node_ids) > 1 or bool(self.loading)
 
     def coordinator_error(self, group_id: str, node: int, now: int) -> ErrorCode:
