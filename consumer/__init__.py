@@ -129,7 +129,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # hidden from type checkers, which would otherwise accept any attribute
+if not TYPE_CHECKING:  # Hidden from type checkers, which would otherwise accept any attribute.
     from kproto.lazy_imports import lazy_attributes
 
     __getattr__ = lazy_attributes(__name__, _SOURCES)

@@ -142,7 +142,7 @@ def check_table(batch: Any, now_ms: int) -> TableColumns:
     if isinstance(batch, dict):
         try:
             batch = pa.table(batch)
-        except Exception as error:  # an object that pyarrow cannot convert may raise any exception
+        except Exception as error:  # An object that pyarrow cannot convert may raise any exception.
             raise ConfigError(
                 "batch", list(cast("dict[str, Any]", batch)), f"columns of the same length ({error})"
             ) from None

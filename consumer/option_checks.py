@@ -45,7 +45,8 @@ def group_id(name: str, value: Any) -> None:
 
 
 def group_protocol(name: str, value: Any) -> None:
-    from kproto.group.members import check_protocol  # imported here because producers do not need the members
+    # Imported here because producers do not need this module.
+    from kproto.group.members import check_protocol
 
     check_protocol(name, value)
 

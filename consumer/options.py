@@ -44,7 +44,7 @@ from .security.option_names import NAMES, SecurityConfig, mask_secret, unknown_h
 class Option(NamedTuple):
     """One option: a row of the tables `CONSUMER` and `PRODUCER`."""
 
-    section: str  # of docs/reference/client-options.md
+    section: str  # The section in docs/reference/client-options.md.
     check: Check
     description: str
 
@@ -131,7 +131,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_auto_create_topics: bool = False
     exclude_internal_topics: bool = True
     policy: str = "kproto"
-    security: Any = None  # a consumer.security.Security
+    security: Any = None  # A consumer.security.Security.
 
     @property
     def recovers(self) -> bool:
@@ -406,7 +406,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     socket_connection_setup_timeout_ms: int = 10_000
     metadata_recovery_strategy: str = "rebootstrap"
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
-    security: Any = None  # a consumer.security.Security
+    security: Any = None  # A consumer.security.Security.
 
     @property
     def recovers(self) -> bool:
@@ -606,7 +606,7 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
     if values.get("buffer_memory", _BATCH) < _BATCH:
         values.setdefault("batch_size", values["buffer_memory"])
     options = ProducerOptions(**values)
-    if "delivery_timeout_ms" not in values:  # as Java's producer does
+    if "delivery_timeout_ms" not in values:  # Java's producer raises the default as well.
         least = options.linger_ms + options.request_timeout_ms
         options = msgspec.structs.replace(
             options, delivery_timeout_ms=max(options.delivery_timeout_ms, least)

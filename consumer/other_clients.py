@@ -260,8 +260,8 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 kwargs[option] = HIDDEN if is_hidden else value
             shown_args = servers = value = HIDDEN  # An address may contain a password, as in a URL.
             if error.__suppress_context__:
-                error.__context__ = None  # the context would keep its frames alive
-            del self  # a half initialized client has no repr
+                error.__context__ = None  # The context would keep its frames alive.
+            del self  # A half initialized client has no repr.
             raise error.with_traceback(None)  # noqa: B904
 
     return checked

@@ -98,7 +98,7 @@ class Resolver:
             answer = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
             return Resolved(key, sort_addresses(answer))
         except socket.gaierror:
-            pass  # a name
+            pass  # `host` is a name.
         except (OSError, ValueError, OverflowError) as error:
             return Resolved(key, (), describe_error(error))
         with self._lock:

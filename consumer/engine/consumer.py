@@ -426,7 +426,7 @@ class ConsumerEngine:
         """Run all parts until no finished call and no dirty partition is left."""
         core = self.core
         while not self.closed:
-            if core.network.finished:  # responses come before deadlines
+            if core.network.finished:  # Responses are handled before deadlines.
                 finished, handled = core.network.finished, 0
                 try:
                     core.network.finished = []

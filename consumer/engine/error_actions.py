@@ -113,7 +113,7 @@ CONTROLLER: Row = {
 
 # Produce (Sender.completeBatch). Kafka's marks determine the action after the other codes.
 PRODUCE: Row = {
-    # the log contains the batch from an earlier attempt, so the batch has succeeded
+    # The log contains the batch from an earlier attempt, so the batch has succeeded.
     E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.USE,
     E.MESSAGE_TOO_LARGE: ErrorAction.SPLIT_BATCH,
     E.RECORD_LIST_TOO_LARGE: ErrorAction.SPLIT_BATCH,
@@ -147,7 +147,7 @@ TXN_PARTITIONS: Row = {
 TXN_OFFSETS: Row = {
     **TRANSACTION,
     E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
-    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.ABORT,  # as for OffsetCommit; Java retries indefinitely
+    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.ABORT,  # As for OffsetCommit; Java retries indefinitely.
     E.UNKNOWN_MEMBER_ID: ErrorAction.ABORT,
     E.ILLEGAL_GENERATION: ErrorAction.ABORT,
     E.FENCED_INSTANCE_ID: ErrorAction.ABORT,

@@ -58,7 +58,7 @@ class FailureReports:
         if not repeated:
             for (name, _), failure in self._failures.items():
                 if name == request:
-                    # an attempt for the partition has succeeded since its last failure
+                    # An attempt for the partition has succeeded since its last failure.
                     failure.since.pop(partition, None)
         since, last = failure.since.get(partition, (now, now))
         if not repeated or now - last > self._pause_ms:

@@ -114,7 +114,7 @@ def groups(view: ClusterView, clock: Callable[[], int]) -> Plan[dict[str, Listed
             }
         if pause is not None:
             yield pause
-            # the groups of a removed broker have moved to other coordinators
+            # The groups of a removed broker have moved to other coordinators.
             yield from read_metadata(view, [], clock)
     return {
         name: listed_group for node in sorted(by_node) for name, listed_group in sorted(by_node[node].items())

@@ -102,7 +102,7 @@ def list_offsets(
             for entry in topic.partitions:
                 partition = TopicPartition(topic.name, entry.partition_index)
                 if not entry.error_code and entry.offset < 0 and times.get(partition) in (EARLIEST, LATEST):
-                    # every log has a first and an end offset, so an entry without an offset is invalid
+                    # Every log has a first and an end offset, so an entry without an offset is invalid.
                     continue
                 offset_at = OffsetAt(
                     entry.offset if entry.offset >= 0 else None,
@@ -277,7 +277,8 @@ def fetch(
                 )
         for partition in offsets.keys() - result.keys():
             view.forget_leader(partition)
-            result[partition] = FetchedBytes(b"", UNKNOWN, -1, None, None, ())  # to be fetched again
+            # The partition has to be fetched again.
+            result[partition] = FetchedBytes(b"", UNKNOWN, -1, None, None, ())
     return result
 
 
@@ -323,7 +324,7 @@ def produce(
             for topic in expect_response(ProduceResponse, call).responses
             for entry in topic.partition_responses
         ).get(partition)
-        if entry is None:  # the outcome is unknown
+        if entry is None:  # The outcome is unknown.
             detail = f"the broker's response does not contain {partition}"
             raise broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "Produce", detail)
         if entry.error_code == 0:

@@ -164,7 +164,7 @@ class CompletedFetch:
             try:
                 self._lent = True
                 columns = self._read(self.data, lent=True)
-                _ = columns.headers_between(0, 0)  # raises for invalid headers
+                _ = columns.headers_between(0, 0)  # Raises for invalid headers.
             except (RecordError, IllegalState):
                 pass
             else:
@@ -224,7 +224,7 @@ class CompletedFetch:
             columns = module.columns_of(parts, check_crc=self._check_crcs, lent=lent, most=0)
             _ = columns.headers_between(0, 0)
         except (RecordError, IllegalState):
-            return False  # some fetch is compressed or invalid: decode each fetch separately
+            return False  # Some fetch is compressed or invalid: decode each fetch separately.
         each = [columns.part(index) for index in range(len(siblings))]
         if not all(sibling._within(part) for sibling, part in zip(siblings, each, strict=True)):
             columns.release()

@@ -164,7 +164,7 @@ class Fetcher:
             return None
         node = self._replicas.fetch_node(state)
         if node is None:
-            # the Metadata response marks all partitions dirty, so that this one is visited again
+            # The Metadata response marks all partitions dirty, so that this one is visited again.
             self._metadata.need()
         return node
 
@@ -300,7 +300,7 @@ class Fetcher:
         broker.not_before = max(broker.not_before, quiet_until)
         if not session.accepts(response, call.version):
             if quiet_until > core.now and not response.error_code:
-                return  # the response is empty, because the broker throttles the client (KIP-219)
+                return  # The response is empty, because the broker throttles the client (KIP-219).
             do = action_for(FETCH, response.error_code)
             if do is ErrorAction.RAISE:
                 core.queue_error(broker_error(response.error_code, "Fetch"))
@@ -333,7 +333,7 @@ class Fetcher:
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
         if not has_records and session is broker.session:
-            broker.with_more_records.clear()  # the high watermarks that the session knows were outdated
+            broker.with_more_records.clear()  # The high watermarks that the session knows were outdated.
         if session is broker.session and not refused:
             self._count_empty_responses(broker, has_records)
 
@@ -418,7 +418,7 @@ class Fetcher:
                 siblings,
             )
         except RecordError as error:
-            # the error is raised after the records before the invalid batch have been returned
+            # The error is raised after the records before the invalid batch have been returned.
             if state.fetches:
                 self._retry_later(state)
             else:

@@ -379,7 +379,7 @@ class Committer:
 
     def _on_call_finished(self, commit: QueuedCommit, call: Call) -> None:
         if commit.call is not call:
-            return  # the commit has been sent again, to another coordinator
+            return  # The commit has been sent again, to another coordinator.
         self._in_flight = None
         if isinstance(call.response, OffsetCommitResponse):
             self._on_response(commit, call, call.response)

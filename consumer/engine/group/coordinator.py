@@ -68,7 +68,7 @@ class CoordinatorLookup:
     def report_lost(self, node: int | None, why: str) -> None:
         """Look the coordinator up again, because `node` is not the coordinator or does not respond."""
         if node is None or node != self.node:
-            return  # another node has already become the coordinator
+            return  # Another node has already become the coordinator.
         self._is_needed = True
         self._forget(why)
         self._on_lost(why)

@@ -151,7 +151,7 @@ class Membership:
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())
-            if self.subscription.is_active:  # the application has subscribed again before the member left
+            if self.subscription.is_active:  # The application has subscribed again before the member left.
                 self.subscription.update_member()
 
         self._seeks.clear()
@@ -367,7 +367,7 @@ class Membership:
 
     def _release(self, callback: RebalanceCallback) -> None:
         if callback is not self._releasing:
-            return  # the partitions were lost during the commit
+            return  # The partitions were lost during the commit.
         self._releasing = None
         if callback.kind == "revoked":
             for partition in callback.partitions:

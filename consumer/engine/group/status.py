@@ -18,7 +18,7 @@ class AssignmentSource(Enum):
     NONE = "none"
     # assign()
     MANUAL = "manual"
-    # from subscribe() until unsubscribe() has released all partitions
+    # The state from subscribe() until unsubscribe() has released all partitions.
     GROUP = "group"
 
 

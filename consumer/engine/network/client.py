@@ -244,7 +244,7 @@ class NetworkClient:
         security = self._security
         login = None
         if security is not None and security.sasl:
-            from .login import Login  # imported here, so that only clients with SASL load this module
+            from .login import Login  # Imported here, so that only clients with SASL load this module.
 
             login = Login(security, f"{host}:{port}")
         connection = Connection(

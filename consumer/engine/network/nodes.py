@@ -27,7 +27,7 @@ from .connection import Connection
 
 Address = tuple[str, int]
 
-SETUP = -1  # used in place of an API key for the timeouts of connection setups
+SETUP = -1  # Used in place of an API key for the timeouts of connection setups.
 
 
 class NodeStates:

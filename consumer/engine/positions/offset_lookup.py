@@ -328,7 +328,7 @@ class OffsetLookup:
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
-                # the Metadata response marks all partitions dirty, so that this one is visited again
+                # The Metadata response marks all partitions dirty, so that this one is visited again.
                 self._metadata.need()
                 self._listing.pop(partition, None)
             else:

@@ -258,7 +258,7 @@ class PartitionState:
     def add_fetch(self, chunk: CompletedFetch) -> None:
         """Add a fetch to the buffer. The next fetch starts at its end."""
         if self.fetches or self.has_returned:
-            self.reset_count = 0  # the reset has led to more than one fetch with records
+            self.reset_count = 0  # The reset has led to more than one fetch with records.
         self.fetches.append(chunk)
         self.fetch_offset = chunk.end
         self.failures = 0
@@ -303,7 +303,7 @@ class PartitionState:
             self._home.update_uncommitted(self)
         if self.pending_commit is not None or self.committed != offset:
             self.pending_commit = by
-            # otherwise the partition is already among the uncommitted ones
+            # Otherwise the partition is already among the uncommitted ones.
             if self.processed == self.committed:
                 self._home.update_uncommitted(self)
 

@@ -94,7 +94,7 @@ class PositionValidator:
                 continue
             leader = core.view.leader(partition)
             if leader is None:
-                # the Metadata response marks all partitions dirty, so that this one is visited again
+                # The Metadata response marks all partitions dirty, so that this one is visited again.
                 self._metadata.need()
                 del self._checking[partition]
             else:

@@ -131,7 +131,7 @@ class RecordAccumulator:
         """
         route = self.routes.get(topic)
         if route is None:
-            topic_name(topic)  # an invalid name would make the metadata request of all topics fail
+            topic_name(topic)  # An invalid name would make the metadata request of all topics fail.
             self._request_metadata(topic)
             return None
         size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)
@@ -336,7 +336,7 @@ class RecordAccumulator:
                 self._on_buffer_full()
                 return False
         if batch.sealed:
-            return True  # another thread has sealed the batch, and the caller checks its room again
+            return True  # Another thread has sealed the batch, and the caller checks its room again.
         batch.size += wanted
         batch.room += wanted
         self.buffered += wanted

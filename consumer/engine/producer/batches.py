@@ -38,7 +38,7 @@ class BrokerConnection(NamedTuple):
     """One of the connections to a broker."""
 
     node: int
-    lane: int  # a lane of the network client
+    lane: int  # A lane of the network client.
 
 
 class DeliveryFailures(msgspec.Struct):
@@ -48,7 +48,7 @@ class DeliveryFailures(msgspec.Struct):
     first: KprotoError | None = None
 
 
-NO_MOMENT = -(2**62)  # used as `shared_timestamp` of a batch without records: no record has this timestamp
+NO_MOMENT = -(2**62)  # Used as `shared_timestamp` of a batch without records: no record has this timestamp.
 
 
 class ProducerBatch:
@@ -289,7 +289,7 @@ class PartitionQueue:
     def oldest(self) -> int | None:
         """Return when the oldest open batch was created (ms), or None. Any thread may call this method."""
         for batches in (self.in_flight, self.waiting):
-            with suppress(IndexError):  # the sender may just have removed the batch
+            with suppress(IndexError):  # The sender may just have removed the batch.
                 return batches[0].created
         return None if self.filling is NO_BATCH else self.filling.created
 

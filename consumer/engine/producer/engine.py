@@ -153,7 +153,7 @@ class ProducerEngine:
         for topic in notifications.unknown_topics:
             self.metadata.look_up(topic, has_waiters=True)
         if notifications.unknown_topics and self.transactions is None:
-            self._sequences.ensure_ready()  # the producer id is requested at the same time as the leaders
+            self._sequences.ensure_ready()  # The producer id is requested at the same time as the leaders.
         for batch in notifications.new_batches:
             if not batch.done:
                 batch.queue.waiting.append(batch)
@@ -260,10 +260,10 @@ class ProducerEngine:
             try:
                 level = options.compression_level
                 batch.encode(options.compression_type, level, transactional=self._transactional)
-            # an invalid record that validation has not noticed only fails its own batch
+            # An invalid record that validation has not noticed only fails its own batch.
             except Exception as error:
                 self.responses.fail_batch(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
-                self.schedule.reschedule(queue)  # so that the next batch of the queue is sent
+                self.schedule.reschedule(queue)  # The next batch of the queue can be sent.
                 return False
         elif unnumbered and batch.identity is not None:
             producer_id, epoch = batch.identity
@@ -280,7 +280,7 @@ class ProducerEngine:
             topics: dict[str, TopicProduceData] = {}
             for batch in batches:
                 if batch.done:
-                    continue  # the batch failed while the connection was being established
+                    continue  # The batch failed while the connection was being established.
                 name = batch.partition.topic
                 topic = topics.get(name)
                 if topic is None:
@@ -363,7 +363,7 @@ class ProducerEngine:
             view = self.core.view.topics.get(topic)
             code, count_of_errors = self.metadata.topic_errors.get(topic, (0, 0))
             if view is not None and view.partitions and not view.error_code:
-                # as in Java, the partitions are assumed to have the numbers from 0 to count - 1
+                # As in Java, the partitions are assumed to have the numbers from 0 to count - 1.
                 count = len(view.partitions)
                 with_leader = [
                     index for index in range(count) if self._has_leader(TopicPartition(topic, index))
@@ -424,7 +424,7 @@ class ProducerEngine:
         for error in core.errors.values():
             if isinstance(error, AuthenticationFailed):
                 self._on_authentication_failed(error)
-        core.errors.clear()  # sends raise the error that the accumulator has for the topic
+        core.errors.clear()  # Sends raise the error that the accumulator has for the topic.
         self._handle_notifications()
         self._handle_calls()
         if look:

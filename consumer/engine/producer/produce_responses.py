@@ -218,7 +218,7 @@ class ProduceResponses:
         self._report(batch, str(error))
         queue = batch.queue
         if batch.sequence >= 0:
-            queue.needs_new_epoch = True  # the log may lack the sequence numbers of this batch
+            queue.needs_new_epoch = True  # The log may lack the sequence numbers of this batch.
         if batch in queue.waiting:
             queue.waiting.remove(batch)
         self.end_batch(batch)

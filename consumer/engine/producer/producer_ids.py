@@ -66,7 +66,7 @@ class SequenceNumbers:
         if isinstance(call.response, InitProducerIdResponse):
             code = call.response.error_code
             if not code and call.response.producer_id < 0:
-                return  # not a valid response
+                return  # The response has no producer id: retry.
             if not code:
                 self._identity = ProducerIdAndEpoch(call.response.producer_id, call.response.producer_epoch)
                 self._failures = 0
@@ -94,7 +94,7 @@ class SequenceNumbers:
                 return False
             if queue.identity is not None and queue.identity.producer_id == identity.producer_id:
                 if queue.identity.epoch >= LAST_EPOCH:
-                    self._identity = None  # the partition has used all epochs of this producer id
+                    self._identity = None  # The partition has used all epochs of this producer id.
                     return False
                 identity = ProducerIdAndEpoch(identity.producer_id, queue.identity.epoch + 1)
             queue.identity = identity

@@ -61,7 +61,7 @@ class SendSchedule:
         if queue.timeout_at is None:
             self.visit_later(queue, head.deadline, late=True)
         if not self.may_send(queue, head):
-            return  # until a response arrives
+            return  # The queue waits for a response.
         send_at = head.retry_at
         if not head.sealed:
             send_at = max(send_at, head.created + options.linger_ms)
@@ -79,7 +79,7 @@ class SendSchedule:
         else:
             connection = self._connection_of(leader, queue)
             if queue.in_flight and queue.connection.node == leader and queue.connection != connection:
-                return  # after the response the queue may use the other connection
+                return  # After the response the queue may use the other connection.
             self.queues.setdefault(connection, {})[queue] = None
 
     def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:

@@ -113,7 +113,7 @@ class TransactionManager:
         self._busy, self._queued = busy, ready_queues
         self.current_call: PendingCall | None = None
         self._identity = ProducerIdAndEpoch(-1, -1)
-        self._version_2 = False  # transaction version 2 (KIP-890)
+        self._version_2 = False  # Whether the cluster uses transaction version 2 (KIP-890).
         self._node: int | None = None
         self._groups: dict[str, int] = {}
         self._call: Call | None = None
@@ -121,13 +121,13 @@ class TransactionManager:
         self._failures = 0
         # Whether the coordinator knows of the transaction.
         self.started = False
-        # whether a new epoch is needed, because batches or requests may still reach a broker
+        # Whether a new epoch is needed, because batches or requests may still reach a broker.
         self._needs_new_epoch = False
         self._partitions: set[TopicPartition] = set()
         self._new: set[TopicPartition] = set()
         self._added: set[str] = set()
         self._offsets: dict[GroupMetadata, dict[TopicPartition, tuple[int, int | None, str]]] = {}
-        self._offsets_until: int | None = None  # deadline of the offsets
+        self._offsets_until: int | None = None  # Deadline of the offsets.
         records.gate = self._gate
         responses.on_batch_failed = self.on_batch_failed
 
@@ -148,7 +148,7 @@ class TransactionManager:
                 raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress")
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                return current_call  # otherwise Ctrl-C came before the operation began
+                return current_call  # Otherwise Ctrl-C came before the operation began.
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
         if to is S.COMMITTING_TRANSACTION:
@@ -254,7 +254,7 @@ class TransactionManager:
                 batch.queue.waiting.remove(batch)
             self._responses.end_batch(batch)
         with self._records.guard:
-            # the error of the transaction is reported instead of these failures
+            # The error of the transaction is reported instead of these failures.
             self._records.take_failures()
             self._offsets.clear()
         self._new.clear()
@@ -397,7 +397,7 @@ class TransactionManager:
                 self._on_no_response(call)
                 return
             codes = added_partition_codes(response)
-            last = ErrorCode.OPERATION_NOT_ATTEMPTED  # the code of another partition shows the reason
+            last = ErrorCode.OPERATION_NOT_ATTEMPTED  # The code of another partition shows the reason.
             for partition, code in sorted(codes.items(), key=lambda answer: answer[1] == last):
                 if not self._check(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
                     return
@@ -406,7 +406,7 @@ class TransactionManager:
                 self._new -= requested
                 self._on_added()
 
-        self._needs_new_epoch = True  # cleared when the coordinator confirms the partitions
+        self._needs_new_epoch = True  # The coordinator's confirmation clears it.
         request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, on_response, node=self._node, max_version=LAST_PARTITIONS)
 
@@ -418,7 +418,7 @@ class TransactionManager:
 
     def _add_offsets(self) -> None:
         """Send the next request for offsets: add the group, find its coordinator, or commit."""
-        with self._records.guard:  # the application may add offsets at any time
+        with self._records.guard:  # The application may add offsets at any time.
             member, offsets_to_commit = next(
                 (member, dict(offsets)) for member, offsets in self._offsets.items()
             )
@@ -545,7 +545,7 @@ class TransactionManager:
         if action is ErrorAction.USE:
             return True
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            code = ErrorCode.PRODUCER_FENCED  # coordinators before 2.7 send this code instead
+            code = ErrorCode.PRODUCER_FENCED  # Coordinators before 2.7 send this code instead.
         self.why = f"the broker answers {request} with {describe(code)}"
         error = broker_error(code, request, f"transactional id {self.id!r}{', ' if detail else ''}{detail}")
         if action is ErrorAction.FIND_COORDINATOR:
@@ -561,5 +561,5 @@ class TransactionManager:
         elif self.state is not S.ABORTABLE_ERROR and not (
             action is ErrorAction.ABORT and request in ADDING_REQUESTS
         ):
-            self.fail(error)  # otherwise the error belongs to an operation that an abort has replaced
+            self.fail(error)  # Otherwise the error belongs to an operation that an abort has replaced.
         return False
