@@ -239,7 +239,7 @@ def test_a_done_callback_of_a_future_may_call_what_does_not_wait(broker: str) ->
         future = consumer.commit_async()
         future.add_done_callback(hanging)
         assert done.wait(10)
-        assert [("own thread" in text) for text in results[:3]] == [True] * 3
+        assert [("callback of a future" in text) for text in results[:3]] == [True] * 3
         assert results[3].result(5) is None
         assert consumer.poll(5)[0].offset == 7
 

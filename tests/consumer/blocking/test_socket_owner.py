@@ -356,7 +356,7 @@ def test_a_callback_of_a_future_never_polls_during_a_poll(kafka: SecuredKafka) -
             try:
                 outcomes.append(f"polled {len(reader.poll(0))}")
             except IllegalState as error:
-                outcomes.append("refused" if "own thread" in str(error) else str(error))
+                outcomes.append("refused" if "callback of a future" in str(error) else str(error))
 
         reader.subscribe(["some"])
         offsets: list[int] = []
