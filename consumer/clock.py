@@ -27,7 +27,7 @@ def wall() -> int:
 
 
 def moment() -> tuple[float, float, int]:
-    """Return (start, end, ms), where the clock shows the millisecond `ms` from `start` to `end`.
+    """Return (start, end, ms): the clock shows the millisecond `ms` from `start` to `end` (s since 1970).
 
     Callers use one result for hundreds of records. They compare the current time with `start` and `end`,
     because the clock may have been set back.

@@ -81,7 +81,8 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "unreachable": no broker responds. The report is repeated after growing intervals;
     * "reachable": a broker responds again;
     * "missing": a subscribed topic, or an assigned partition, does not exist;
-    * "left", "closed".
+    * "left": the member has left the group;
+    * "closed": the consumer has been closed.
 
     `at` is in milliseconds since 1970.
     """

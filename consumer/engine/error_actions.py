@@ -88,7 +88,8 @@ OFFSET_COMMIT: Row = {
     E.FENCED_INSTANCE_ID: ErrorAction.LOSE_MEMBERSHIP,
 }
 
-# Admin requests to coordinators: KafkaAdminClient.listGroups, Describe- and DeleteConsumerGroupsHandler.
+# Admin requests to coordinators, as in KafkaAdminClient.listGroups, DescribeConsumerGroupsHandler and
+# DeleteConsumerGroupsHandler.
 GROUPS: Row = _GROUP
 
 # FindCoordinator, as in AbstractCoordinator.FindCoordinatorResponseHandler. The retry may go to any broker.
@@ -98,7 +99,7 @@ FIND_COORDINATOR: Row = {
     E.NOT_COORDINATOR: ErrorAction.RETRY,
 }
 
-# A topic of a Metadata response.
+# Metadata: the error code of a topic in the response.
 METADATA: Row = {
     E.INVALID_TOPIC_EXCEPTION: ErrorAction.RAISE,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,

@@ -1,4 +1,4 @@
-"""The calls unsubscribe, after which a consumer may subscribe again, and close.
+"""The calls of unsubscribe and close. After unsubscribe the consumer may subscribe again.
 
 * Close leaves the group first, with its callbacks and commits. Then the fetch sessions at the brokers are
   closed, and finally the connections (M98). Close ends within its timeout, whatever it waits for.

@@ -111,7 +111,10 @@ class Fetcher:
             broker.added[partition] = state
 
     def on_records_returned(self, state: PartitionState) -> bool:
-        """Record that a partition's buffer is empty. Return False if the partition needs a `visit`."""
+        """Update a partition after its records were returned.
+
+        Return False if the caller must call `visit` instead.
+        """
         partition = state.partition
         node = self._requested_from.get(partition)
         if node is None or state.fetches or partition in self._full_on or partition not in self._buffered:

@@ -14,7 +14,7 @@ from kproto.wire.message import Message
 
 
 class Prepared(msgspec.Struct):
-    """A request whose body is built when it is sent, by `build(version)`: before, its version is unknown."""
+    """A request whose body `build(version)` builds when it is sent, because the version is unknown before."""
 
     message: type[Message]
     build: Callable[[int], Message]

@@ -437,7 +437,7 @@ class NetworkClient:
             self._disconnect(self._lanes[(host, port, lane)], why, now)
 
     def disconnect(self, node: int, lane: int, why: str, now: int) -> None:
-        """Close one connection, so that its calls fail now: the coordinator has moved, for example (M26)."""
+        """Close one connection so that its calls fail now, as after a move of the coordinator (M26)."""
         broker = self.view.brokers.get(node)
         connection = self._lanes.get((broker.host, broker.port, lane)) if broker is not None else None
         if connection is not None:

@@ -42,7 +42,8 @@ _UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication d
 # Minimum time (ms) between two renewals of a session. A broker rejects an earlier renewal.
 _MIN_RENEWAL_MS = 1_000
 
-# ReauthenticationLatency: Java renews a session between these fractions of its lifetime.
+# A session is renewed after a random fraction of its lifetime: at least the first number, plus at most the
+# second one (Java's ReauthenticationLatency).
 RENEW_FROM, RENEW_SPREAD = 0.85, 0.10
 
 

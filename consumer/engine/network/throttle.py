@@ -87,7 +87,7 @@ def throttle_ms(response: Message, version: int) -> int:
 
 
 class ThrottleReports:
-    """Sums up recent throttling for one report."""
+    """Collects throttle times, and decides when to report them."""
 
     def __init__(self) -> None:
         self._intervals = ReportIntervals()

@@ -424,7 +424,8 @@ class ProducerEngine:
         for error in core.errors.values():
             if isinstance(error, AuthenticationFailed):
                 self._on_authentication_failed(error)
-        core.errors.clear()  # Sends raise the error that the accumulator has for the topic.
+        # These errors are dropped, because sends raise the error that the accumulator has for the topic.
+        core.errors.clear()
         self._handle_notifications()
         self._handle_calls()
         if look:

@@ -123,7 +123,7 @@ class SendSchedule:
         return [BrokerConnection(node, MORE + number if number else MAIN) for number in range(count)]
 
     def may_send(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
-        """Return whether the batch may be sent now, with regard to the queue's batches in flight."""
+        """Return whether the queue's batches in flight allow that the batch is sent now."""
         if queue.halted:
             return False
         options, in_flight = self._core.options, queue.in_flight
