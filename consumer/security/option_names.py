@@ -36,6 +36,7 @@ class SecurityConfig(TypedDict, total=False):
     sasl_oauthbearer_client_id: str | None
     sasl_oauthbearer_client_secret: str | None
     sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_header_urlencode: bool
     sasl_extensions: Mapping[str, str] | None
 
 
@@ -68,6 +69,10 @@ SECURITY: Final[Mapping[str, str]] = {
     "sasl_oauthbearer_client_id": "The client id for the token endpoint.",
     "sasl_oauthbearer_client_secret": "The client secret for the token endpoint.",
     "sasl_oauthbearer_scope": "The scope to request from the token endpoint.",
+    "sasl_oauthbearer_header_urlencode": (
+        "Percent-encode client id and secret in the request to the token endpoint, as RFC 6749 requires. The "
+        "default is False, as in Java."
+    ),
     "sasl_extensions": "SASL extensions that are sent with the token (KIP-342).",
 }
 

@@ -243,7 +243,12 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
     scope = values.get("sasl_oauthbearer_scope")
     secret = Secret(values["sasl_oauthbearer_client_secret"])
     endpoint = Endpoint(
-        str(url), values["sasl_oauthbearer_client_id"], secret, scope, values.get("ssl_context")
+        str(url),
+        values["sasl_oauthbearer_client_id"],
+        secret,
+        scope,
+        values.get("ssl_context"),
+        encodes_header=values.get("sasl_oauthbearer_header_urlencode", False),
     )
     return TokenSource(endpoint)
 
@@ -367,5 +372,6 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "sasl_oauthbearer_client_id": _text,
     "sasl_oauthbearer_client_secret": _text,
     "sasl_oauthbearer_scope": _text,
+    "sasl_oauthbearer_header_urlencode": _flag,
     "sasl_extensions": _extensions,
 }

@@ -44,7 +44,7 @@ _UNSUPPORTED_JAAS: Final = {
     "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
 # The options whose value in a file is true or false, and all options that a file can contain (not objects).
-_FLAGGED: Final = ("ssl_check_hostname",)
+_FLAGGED: Final = ("ssl_check_hostname", "sasl_oauthbearer_header_urlencode")
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 

@@ -265,6 +265,8 @@ class Endpoint:
     client_secret: Secret
     scope: str | None
     context: ssl.SSLContext | None = None
+    # Whether client id and secret are form-encoded in the header (KIP-1025; RFC 6749, 2.3.1).
+    encodes_header: bool = False
 
     def __call__(self) -> Token:
         # The modules are imported in the method, because they import a large part of the standard library.
@@ -274,7 +276,9 @@ class Endpoint:
         import urllib.request
 
         form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
-        name, secret = urllib.parse.quote(self.client_id), urllib.parse.quote(self.client_secret.reveal())
+        name, secret = self.client_id, self.client_secret.reveal()
+        if self.encodes_header:
+            name, secret = urllib.parse.quote_plus(name), urllib.parse.quote_plus(secret)
         request = urllib.request.Request(
             self.url,
             data=urllib.parse.urlencode(form).encode(),

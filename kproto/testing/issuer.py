@@ -135,13 +135,28 @@ class Issuer:
         if path != "/token":
             return 404, {"error": "not_found"}
         self.requested_forms.append(dict(form))
-        client, secret = _basic(authorization)
-        if not client or self.clients.get(client) != secret:
+        client = self._authenticated(authorization)
+        if not client:
             return 401, {"error": "invalid_client"}
         if form.get("grant_type") != "client_credentials":
             return 400, {"error": "unsupported_grant_type"}
         grant = {"access_token": self.token(client, scope=form.get("scope")), "token_type": "Bearer"}
         return 200, {**grant, "expires_in": self.seconds}
+
+    def _authenticated(self, header: str) -> str:
+        """Return the client id of an HTTP basic authentication header; empty if the secret is wrong.
+
+        Client id and secret may be form-encoded (RFC 6749, 2.3.1) or not (Java's default).
+        """
+        try:
+            client, _, secret = b64decode(header.removeprefix("Basic ")).decode().partition(":")
+        except ValueError:
+            return ""
+        decoded = urllib.parse.unquote_plus(client), urllib.parse.unquote_plus(secret)
+        for name, password in ((client, secret), decoded):
+            if name and self.clients.get(name) == password:
+                return name
+        return ""
 
 
 @contextmanager
@@ -180,12 +195,3 @@ def issuing(clients: Mapping[str, str] | None = None, **settings: Any) -> Genera
         finally:
             server.shutdown()
             thread.join()
-
-
-def _basic(header: str) -> tuple[str, str]:
-    """Return client id and secret of an HTTP basic authentication header, form-encoded (RFC 6749, 2.3.1)."""
-    try:
-        client, _, secret = b64decode(header.removeprefix("Basic ")).decode().partition(":")
-    except ValueError:
-        return "", ""
-    return urllib.parse.unquote_plus(client), urllib.parse.unquote_plus(secret)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import re
 import socket
 import subprocess
 import sys
@@ -90,6 +91,18 @@ def test_a_secret_in_an_issuers_response_is_not_shown(status: int, body: str, wo
     assert words in message
     assert SECRET not in message
     assert len(sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("encodes", "sent"), [(False, "a+b%:ü/x y"), (True, "a%2Bb%25:%C3%BC%2Fx+y")], ids=["java", "rfc6749"]
+)
+def test_client_id_and_secret_are_encoded_only_with_the_option(encodes: bool, sent: str) -> None:
+    """As Java's sasl.oauthbearer.header.urlencode, whose default is false (KIP-1025)."""
+    with http_server(200, '{"access_token": "token"}') as (url, requests):
+        Endpoint(url, "a+b%", Secret("ü/x y"), None, encodes_header=encodes)()
+    authorization = re.search(r"Authorization: Basic (\S+)", requests[0])
+    assert authorization is not None
+    assert base64.b64decode(authorization[1]).decode() == sent
 
 
 def test_an_endpoint_that_does_not_speak_http_is_named_by_its_address() -> None:
