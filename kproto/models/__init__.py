@@ -1,4 +1,4 @@
-"""Models of other clients: their group members and consumers as machines without I/O.
+"""Models of other Kafka clients: state machines without I/O that join, fetch and commit as these clients do.
 
 Each model follows one release of its original, function by function, and cites the original's files. A model
 loses and repeats records wherever the original does. To read records in production, use the package
@@ -8,7 +8,7 @@ loses and repeats records wherever the original does. To read records in product
 
 The modules are java, java_2_6, kafka_go, librdkafka, sarama and sarama_cluster. Each has `VERSIONS`, `start`,
 `step` and `next_deadline`, which `contract` describes. `zookeeper` is a model of the consumers of Kafka 0.8,
-which have another interface.
+with an interface of its own.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class ClusterMetadata:
                 )
 
     def leader(self, tp: TopicPartition) -> PartitionLeader | None:
-        """Return the leader of a partition, or None while it is unknown."""
+        """Return the leader of a partition, or None if the leader is unknown."""
         leader = self.topics.get(tp.topic, {}).get(tp.partition)
         return leader if leader is not None and leader.node in self.brokers else None
 

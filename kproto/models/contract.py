@@ -197,7 +197,7 @@ class CallbackReturned(msgspec.Struct, frozen=True):
 
 
 class CommitCalled(msgspec.Struct, frozen=True):
-    """Commit these offsets, or all consumed ones.
+    """Commit `offsets`. None commits the positions of all consumed partitions.
 
     The model answers with a `FinishCommit` that has the same token.
     """

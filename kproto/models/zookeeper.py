@@ -139,7 +139,7 @@ class ZooKeeperConsumer:
 
 @dataclass(slots=True)
 class ZooKeeperState:
-    """The tree, and the consumers of one group."""
+    """The ZooKeeper tree, and the consumers of one group."""
 
     group: str
     topics: dict[str, int]
@@ -180,7 +180,7 @@ def step(state: ZooKeeperState, event: ZooKeeperEvent, now: int) -> list[ZooKeep
 
 
 def next_deadline(state: ZooKeeperState) -> int | None:
-    """Return when to send the next `ZooKeeperTick` in milliseconds, or None."""
+    """Return the time in milliseconds of the next `ZooKeeperTick`, or None without a timer."""
     return min(
         (consumer.at for consumer in state.consumers.values() if consumer.at is not None), default=None
     )

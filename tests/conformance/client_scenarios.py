@@ -213,7 +213,7 @@ def join(stage: Stage) -> None:
 
 
 def second(stage: Stage) -> None:
-    """A second member joins and leaves again."""
+    """A second member joins and leaves. The first member gets all partitions again."""
     stage.produce(20)
     a = stage.start_subscribed("A")
     a.until_read(20)

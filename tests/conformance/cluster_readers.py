@@ -280,7 +280,7 @@ class Readers:
 
 
 class Asker(InThread):
-    """Sends requests about one topic and one group without pause: "blocking" or "asyncio".
+    """Sends requests about one topic and one group every half second, "blocking" or in "asyncio".
 
     `refused` lists the errors from the time when no broker was available.
     """

@@ -305,7 +305,7 @@ class _Socket:
 
 @dataclass
 class Actor:
-    """The state of a member."""
+    """The state of one member in a script."""
 
     name: str
     main: Connection  # The connection for JoinGroup and SyncGroup, whose responses may be delayed.

@@ -47,7 +47,9 @@ TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
 FIRST_JOIN_MS = 3_000
 MARGIN_MS = 300
-FETCH_WAIT_MS = 50  # An open fetch delays the next one. A step within this time is a tie, too.
+# An open fetch delays the next one. A call of the program within this time also has an undetermined result (a
+# tie).
+FETCH_WAIT_MS = 50
 SETTLES_MS = 500  # The time from the start of a client to its first request, in which the client connects.
 
 

@@ -1,4 +1,4 @@
-"""Other clients behave the same through `kproto watch` before a real Kafka, which reports all requests.
+"""Other clients behave the same with `kproto watch` before a real Kafka. `kproto watch` reports all requests.
 
 Nine clients run a scenario with and without `kproto watch`. A proxy before Kafka records their requests.
 `KPROTO_SEED` draws some of the clients. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
@@ -100,7 +100,7 @@ def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str,
 
 
 def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
-    """Drop each pair of such lines that a pair with the same result follows."""
+    """Drop a pair of lines with these beginnings if an equal pair follows it."""
     kept_lines: list[str] = []
     for line in lines:
         kept_lines.append(line)

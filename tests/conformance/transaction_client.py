@@ -184,7 +184,9 @@ class Side:
     def end(
         self, who: str, *, committed: bool = True, name: str = "x", version: int = 5, settle: bool = True
     ) -> Any:
-        """End the transaction. The producer gets the new epoch, and `who'` keeps the old one."""
+        """End the transaction. Producer `who` gets the new epoch. A producer with `'` after its name keeps
+        the old epoch.
+        """
         producer_id, epoch = self.who[who]
         request = EndTxnRequest(
             transactional_id=self.name(name),

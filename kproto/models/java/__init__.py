@@ -1,12 +1,13 @@
-"""Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a machine.
+"""Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a state machine.
 
 The model has the defects of the Java consumer. `kproto.group.classic.member` follows the same protocol
 without them. In the model, a fenced member rejoins and fences its successor, an exception leaves the
 assignment in place, and onPartitionsLost is called one poll later.
 
-4.3.1 and 2.6.2 (`java_2_6`) share this code; `release` holds every difference between them. Sources, of both
-releases: KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator, ConsumerCoordinator, SubscriptionState,
-Fetcher and OffsetFetcher, FetchSessionHandler, Metadata. The modules are named after them.
+Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` holds every difference between the two releases.
+The sources, of both releases, are KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator,
+ConsumerCoordinator, SubscriptionState, Fetcher and OffsetFetcher, FetchSessionHandler, and Metadata. The
+modules are named after these classes.
 
 * There are two threads. The application's thread works only inside a call (`kafka_consumer`). The heartbeat
   thread sends heartbeats, looks up the coordinator and leaves the group (`heartbeat_thread`).

@@ -27,7 +27,7 @@ def topics_to_request(state: JavaState) -> list[str] | None:
 
 
 def deadline(state: JavaState) -> int | None:
-    """Return when the next request may be sent, or None if none is needed."""
+    """Return the time at which the next request may be sent, or None if no request is needed."""
     if state.metadata_open or not state.bootstrap:
         return None
     if not (state.auto_assigned or state.assigned):
@@ -78,7 +78,7 @@ def on_metadata_failure(state: JavaState) -> None:
 
 
 def take_snapshot(state: JavaState, topics: frozenset[str]) -> dict[str, object]:
-    """Return the partitions of `topics`, with their racks if the member has one.
+    """Return the partitions of `topics`, with their racks if the member has a rack.
 
     Follows MetadataSnapshot.
     """

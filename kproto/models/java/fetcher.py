@@ -1,9 +1,9 @@
-"""Fetching (Fetcher, FetchSessionHandler): one request per node, in sessions (KIP-227), and what a poll
-returns.
+"""Fetching (Fetcher, FetchSessionHandler): one request per node, in fetch sessions (KIP-227), and the records
+that a poll returns.
 
-* M156: A partition is fetched while it is assigned, not paused, has a position and has nothing buffered.
-* M160: A fetch session has an id and an epoch; a request names only the partitions that changed.
-* M173: Most errors of a partition request metadata and are retried; authorization errors are thrown from
+* M156: A partition is fetched if it is assigned, not paused, and has a position and no buffered records.
+* M160: A fetch session has an id and an epoch. A request names only the partitions that changed.
+* M173: Most errors of a partition request metadata and are retried. Authorization errors are thrown from
   poll.
 """
 
@@ -43,7 +43,7 @@ _LEADER_ERRORS = {
 
 
 def send_fetches(state: JavaState, out: Out) -> None:
-    """Send one Fetch to each node that has none in flight (sendFetches)."""
+    """Send one Fetch to each node without a Fetch in flight (sendFetches)."""
     if len(state.pending_fetch_nodes) >= len(state.cluster.brokers):
         return
     buffered = {partition.tp for partition in state.buffer}

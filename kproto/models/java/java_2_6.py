@@ -1,4 +1,4 @@
-"""Java's consumer 2.6.2 (kafka-clients), as a machine.
+"""Java's consumer 2.6.2 (kafka-clients), as a state machine.
 
 The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It differs from 4.3.1 as follows:
 

@@ -168,7 +168,7 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
 
 
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
-    """Make the waiting call throw WakeupException. If none waits, the next call that waits throws.
+    """Make the waiting call throw WakeupException, or else the next call that waits.
 
     A wakeup inside onJoinPrepare leaves the join marked as prepared, although onPartitionsRevoked was not
     called. The commit has no result, and the next poll continues the join (ConsumerNetworkClient.wakeup).

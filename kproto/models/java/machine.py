@@ -47,7 +47,7 @@ def _run_threads(state: JavaState, out: Out) -> None:
 
 
 def next_deadline(state: JavaState) -> int | None:
-    """Return when to send the next `DeadlineReached` in milliseconds, or None."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
     if state.closed or not state.bootstrap:
         return None
     now, block = state.now, state.thread.state
@@ -161,7 +161,7 @@ class JavaHandlers(EventHandlers[JavaState]):
         """Do nothing: Java has no offset store."""
 
     def on_rebalance(self, state: JavaState, event: c.RebalanceCalled, now: int, out: Out) -> None:
-        """Request a rejoin (enforceRebalance); the next poll performs it."""
+        """Request a rejoin, which the next poll performs (enforceRebalance)."""
         abstract_coordinator.request_rejoin(state, event.reason or "rebalance enforced by user")
 
     def on_close(self, state: JavaState, event: c.CloseCalled, now: int, out: Out) -> None:

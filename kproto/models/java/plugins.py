@@ -2,8 +2,8 @@
 
 `ModelConfig.extra` holds them by Java's names, "interceptor.classes" and "partition.assignment.strategy".
 
-* onConsume runs last in poll, after the positions have advanced. Records that it removes are committed as if
-  they had been read.
+* onConsume runs last in poll, after the positions have advanced. Records that onConsume removes are committed
+  as if the application had read them.
 * onCommit runs for successful commits, before the commit's own callback.
 * An exception of an interceptor is logged and ignored.
 """

@@ -258,7 +258,7 @@ class ApplicationThread:
 
 @dataclass(slots=True)
 class JavaState:
-    """The state of one consumer. Only `step` changes it; reading it is safe."""
+    """The state of one consumer. Only `step` changes the state. All attributes may be read."""
 
     release: JavaRelease
     config: ModelConfig
@@ -463,5 +463,5 @@ RETRIABLE = {
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
-# The request got no response (DisconnectException); retriable.
+# The result code of a request without a response (DisconnectException), which is retriable.
 DISCONNECTED = -2

@@ -105,7 +105,7 @@ def _assign_unowned(
     least: int,
     released_partitions: set[TopicPartition],
 ) -> dict[TopicPartition, str]:
-    """Give unclaimed partitions to members below the minimum in turn, then to the others."""
+    """Assign unclaimed partitions to members below the minimum in turn, then to other members."""
     moving: dict[TopicPartition, str] = {}
 
     def give(member: str) -> None:

@@ -1,4 +1,4 @@
-"""kafka-go 0.4.51 as a machine: a Reader with a GroupID.
+"""kafka-go 0.4.51 as a state machine: a Reader with a GroupID.
 
 kafka-go has three kinds of goroutines that communicate over channels:
 

@@ -256,7 +256,7 @@ def _start_generation(state: KafkaGoState, start: dict[TopicPartition, int], now
 
 
 def end_generation(state: KafkaGoState, out: Out) -> None:
-    """End the generation, whose goroutines end as soon as each of them can (Generation.done)."""
+    """Cancel the generation. Each of its goroutines ends as soon as it can (Generation.done)."""
     assert state.generation is not None
     move(state, P.ENDING)
     for partition in state.generation.readers:

@@ -81,7 +81,7 @@ def run_partition_watchers(state: KafkaGoState, generation: KafkaGoGeneration, n
 
 
 def on_response(generation: KafkaGoGeneration, request: Message, response: Message | None) -> bool:
-    """Pass a response to its goroutine, and return whether that ends. None is a failed request."""
+    """Pass a response to its goroutine, and return whether the goroutine ends. None: it failed."""
     if request is generation.heartbeat_in_flight:
         generation.heartbeat_in_flight = None
         return not (isinstance(response, HeartbeatResponse) and not response.error_code)

@@ -34,7 +34,7 @@ def step(state: KafkaGoState, event: ModelEvent, now: int) -> list[ModelAction]:
 
 
 def next_deadline(state: KafkaGoState) -> int | None:
-    """Return when to send the next `DeadlineReached` in milliseconds, or None."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
     deadlines: list[int] = []
     if state.open_poll is not None:
         deadlines.append(state.open_poll[0])

@@ -157,7 +157,7 @@ def merge_interval(state: KafkaGoState) -> None:
 
 
 def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
-    """Advance the commit loop; return whether it ended."""
+    """Advance the commit loop; return whether the loop has ended."""
     loop = _commit_loop(state)
     if loop is None or loop.ended or loop.open is not None:
         return False
@@ -211,7 +211,7 @@ def on_commit_response(state: KafkaGoState, response: Message | None, why: str, 
 
 
 def add_deadlines(state: KafkaGoState, deadlines: list[int]) -> None:
-    """Append the deadlines of the commit loop and of the calls that may expire to `deadlines`."""
+    """Append the deadlines of the commit loop and of the waiting calls to `deadlines`."""
     loop = _commit_loop(state)
     for request in commits_with_deadline(state):
         if request.deadline is not None:

@@ -248,7 +248,7 @@ class KafkaGoGeneration:
 
 @dataclass(slots=True)
 class KafkaGoState:
-    """The state of one Reader. Only `step` changes it; reading it is safe."""
+    """The state of one Reader. Only `step` changes the state. All attributes may be read."""
 
     config: ModelConfig
     session_ms: int

@@ -1,4 +1,4 @@
-"""librdkafka's consumer as a machine: release 2.16, or 1.9 and 2.0 with "version": "1.9" in `extra`.
+"""librdkafka's consumer as a state machine: release 2.16, or 1.9 and 2.0 with "version": "1.9" in `extra`.
 
 Sources of 2.16: rdkafka_cgrp.c (`rd_kafka_cgrp_*`), rdkafka_assignment.c, rdkafka_partition.c,
 rdkafka_offset.c, rdkafka_fetcher.c, rdkafka_metadata.c and rdkafka_request.c. The request versions of the

@@ -2,14 +2,14 @@
 
 * A join needs metadata for all subscribed topics, and at least one topic that exists.
 * JoinGroups are at least one second apart, or two seconds after an error. MEMBER_ID_REQUIRED, an unassign and
-  every Metadata response reset that interval.
+  every Metadata response reset this interval.
 * JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, ILLEGAL_GENERATION the generation, and
   MEMBER_ID_REQUIRED sets the member id. After ILLEGAL_GENERATION and MEMBER_ID_REQUIRED a cooperative member
   loses its partitions. Permanent errors are reported, and the member rejoins nevertheless. FENCED_INSTANCE_ID
   is fatal for a static member.
-* SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request, all others rejoin. With
-  UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION a cooperative member loses its partitions.
-* A response is dropped if it arrives in another state than the one that waits for it.
+* SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request. After any other error the member
+  rejoins. With UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION a cooperative member loses its partitions.
+* A response is dropped if the group is no longer in the state in which the request was sent.
 * Heartbeats are sent in STEADY and while the application is answering an event, whenever the main loop runs.
   No heartbeat is sent while JoinGroup or SyncGroup is in flight.
 """

@@ -55,7 +55,7 @@ def on_heartbeat_response(
 
 
 def update_session_timeout(state: LibrdkafkaState) -> None:
-    """Restart the session timer unless it has expired (rd_kafka_cgrp_update_session_timeout)."""
+    """Restart the session timer, unless the session has expired (rd_kafka_cgrp_update_session_timeout)."""
     if state.session_deadline is not None:
         state.session_deadline = state.now + state.session_ms
 

@@ -7,7 +7,7 @@ Follows rdkafka_conf.c.
 
 A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of
 features that the model lacks, such as security and logging, are checked and kept in `properties`. Unknown
-names are rejected. The table has the properties of consumers, of librdkafka's about 150 properties.
+names are rejected. The table has only the consumer's properties. librdkafka has about 150 in all.
 """
 
 from __future__ import annotations

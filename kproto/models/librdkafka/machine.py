@@ -1,4 +1,4 @@
-"""The machine: applies an event, then runs the main thread (rd_kafka_cgrp_serve).
+"""The machine of librdkafka: applies an event, then runs the main thread (rd_kafka_cgrp_serve).
 
 `LibrdkafkaHandlers` handles the events, `RESPONSES` the responses of brokers. As in librdkafka, every event
 except polls and Fetch responses wakes the main thread. It sends heartbeats and joins only while it is awake,
@@ -77,7 +77,7 @@ def _run_internal_ops(state: LibrdkafkaState, out: Out) -> None:
 
 
 def next_deadline(state: LibrdkafkaState) -> int | None:
-    """Return when to send the next `DeadlineReached` in milliseconds, or None."""
+    """Return the time in milliseconds of the next `DeadlineReached`, or None without a timer."""
     if state.closed or not state.bootstrap:
         return None
     due, polling = state.next_wakeup, state.open_poll
@@ -91,7 +91,7 @@ def next_deadline(state: LibrdkafkaState) -> int | None:
 
 
 def _main_deadline(state: LibrdkafkaState) -> int | None:
-    """Return when the main thread wakes next."""
+    """Return the time at which the main thread wakes next."""
     deadlines: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
     if state.coord.state is not UP:
         if state.coord.state is CgrpState.WAIT_BROKER_TRANSPORT:

@@ -359,7 +359,7 @@ class OpenPoll:
 
 @dataclass(slots=True)
 class LibrdkafkaState:
-    """The state of one consumer. Only `step` changes it; reading it is safe."""
+    """The state of one consumer. Only `step` changes the state. All attributes may be read."""
 
     config: ModelConfig
     assignors: tuple[Assignor, ...]

@@ -1,4 +1,5 @@
-"""sarama 1.61.1 as a machine: ConsumerGroup, Consumer, OffsetManager and Client (github.com/IBM/sarama).
+"""sarama 1.61.1 as a state machine: ConsumerGroup, Consumer, OffsetManager and Client
+(github.com/IBM/sarama).
 
 Each goroutine of sarama is a small state machine (`routines`). Channels are queues of the original's sizes,
 and each mutex protects the same data as in the original. The files of sarama and their modules:
@@ -60,7 +61,7 @@ CLOSED = SaramaGroupState.CLOSED
 
 
 class SaramaState(SaramaClient):
-    """The state of one sarama process. Only `step` changes it. All attributes may be read."""
+    """The state of one sarama process. Only `step` changes the state. All attributes may be read."""
 
     def __init__(self, config: ModelConfig) -> None:
         sarama_settings = settings(config)

@@ -1,4 +1,4 @@
-"""bsm/sarama-cluster 2.1.15 as a machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
+"""bsm/sarama-cluster 2.1.15 as a state machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
 
 This is the last release of sarama-cluster, which is unmaintained since 2019. The layers below the group are
 sarama's (`kproto.models.sarama`: client, metadata, coordinator_lookup, broker, partition_consumer,
@@ -63,7 +63,7 @@ CLOSED = ClusterConsumerState.CLOSED
 
 
 class SaramaClusterState(ClusterClient):
-    """The state of one sarama-cluster process. Only `step` changes it; all attributes may be read."""
+    """The state of one sarama-cluster process. Only `step` changes the state. All attributes may be read."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)

@@ -36,7 +36,7 @@ class ClusterConsumerState(States):
     LEAVING_AFTER_ERROR = "leaving_after_error"
     BACKING_OFF = "backing_off"
     WINDING_UP = "winding_up"  # Waits until all loops of the cycle have ended.
-    CLOSING = "closing"  # Releases the partitions a last time.
+    CLOSING = "closing"  # Releases the partitions before Close.
     LEAVING = "leaving"
     CLOSED = "closed"
 
