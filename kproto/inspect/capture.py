@@ -260,10 +260,11 @@ def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | 
     api, version = request
     is_known = version in message_class(f"{api}Response").__versions__
     dissection = dissect(frame, request, sized=False) if is_known else None
-    if api == API_NAMES[_API_VERSIONS] and (dissection is None or dissection.error is not None):
+    if api == API_NAMES[_API_VERSIONS] and dissection is None:
         # A broker without this version of ApiVersions answers with version 0 (KIP-511).
         dissection = dissect(frame, (api, 0), sized=False)
-        version = 0
+    if dissection is not None:
+        version = dissection.parts[-1].version
     note = "" if dissection is not None else f"{api} version {version} is unknown"
     return f"{api}Response v{version} #{correlation_id}", dissection, note
 

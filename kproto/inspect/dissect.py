@@ -22,6 +22,7 @@ from ..errors import DecodeError, MissingExtra, RecordError, UnsupportedVersion
 from ..messages.headers import (
     RequestHeader,
     ResponseHeader,
+    body_version,
     request_header_version,
     response_header_version,
 )
@@ -208,7 +209,8 @@ def _with_body(
     head = _part(header, data, at, header_version)
     if head.reading.error is not None:
         return _dissection(data, at, head)
-    return _dissection(data, at, head, _part(body, data, head.reading.end, version))
+    at_body = head.reading.end
+    return _dissection(data, at, head, _part(body, data, at_body, body_version(body, version, data, at_body)))
 
 
 def _dissection(data: bytes, start: int, *parts: Part) -> Dissection:

@@ -71,8 +71,6 @@ _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 _HIDDEN = b"[hidden]"
 _KEYS = {name: key for key, name in API_NAMES.items()}
-_API_VERSIONS = 18
-_UNSUPPORTED_VERSION = 35
 
 
 @dataclass(slots=True)
@@ -170,8 +168,6 @@ class Conversation:
         if exchange.request is None and exchange.api != "ApiVersions":
             return exchange
         key = _KEYS[exchange.api]
-        if key == _API_VERSIONS and int.from_bytes(frame[4:6], "big") == _UNSUPPORTED_VERSION:
-            exchange.version = 0  # KIP-511
         try:
             _, response = decode_response(frame, response_class(key), exchange.version)
             self._on_login_response(response)

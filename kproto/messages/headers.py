@@ -23,6 +23,9 @@ from ..wire.message import Message, decode_from, decode_views, encode_pieces, fi
 from ..wire.types import Int16, Int32, String
 from . import index
 
+_API_VERSIONS = 18
+_UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
+
 
 class RequestHeader(Message, versions="1-2", flexible="2+"):
     """The header of a request; `request_header_version` returns its version."""
@@ -157,7 +160,7 @@ def decode_response(frame: bytes | bytearray | memoryview, response: type[R], ve
     order of requests and the correlation id. Raises DecodeError for malformed bytes.
     """
     correlation_id, end = _answers(frame, response, version)
-    body, _ = decode_from(response, frame, end, version)
+    body, _ = decode_from(response, frame, end, body_version(response, version, frame, end))
     return correlation_id, body
 
 
@@ -169,6 +172,20 @@ def decode_response_views(frame: bytes | bytearray, response: type[R], version: 
     correlation_id, end = _answers(frame, response, version)
     body, _ = decode_views(response, frame, end, version)
     return correlation_id, body
+
+
+def body_version(
+    response: type[Message], version: int, frame: bytes | bytearray | memoryview, offset: int
+) -> int:
+    """Return the version of the response body at `offset`, for a request of `version`.
+
+    It is the version of the request, with one exception: a broker that does not know the version of an
+    ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511). In every version the error
+    code is the first field.
+    """
+    if response.__api_key__ == _API_VERSIONS and frame[offset : offset + 2] == _UNSUPPORTED_VERSION:
+        return 0
+    return version
 
 
 def _answers(frame: bytes | bytearray | memoryview, response: type[Message], version: int) -> tuple[int, int]:

@@ -130,6 +130,7 @@ def test_an_old_brokers_api_versions_response_is_decoded() -> None:
     response = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
     exchange = conversation.add_response(response, 1)
     assert exchange is not None
+    assert "ApiVersions v4" in line(exchange)
     assert "UNSUPPORTED_VERSION" in line(exchange)
 
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kproto.error_codes import ErrorCode
 from kproto.errors import DecodeError, EncodeError, UnsupportedVersion
 from kproto.messages import index
-from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.consumer_protocol import ConsumerProtocolAssignment
 from kproto.messages.headers import (
     RequestHeader,
@@ -125,3 +126,12 @@ def test_any_bytes_are_a_request_or_one_of_two_errors(frame: bytes) -> None:
 def test_a_data_message_cannot_be_sent_as_a_request() -> None:
     with pytest.raises(EncodeError, match="no API key"):
         encode_request(ConsumerProtocolAssignment(assigned_partitions=[]), 0, 1, None)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_rejected_api_versions_response_is_read_in_version_0(version: int) -> None:
+    """KIP-511: the broker does not know the version of the request."""
+    supported = ApiVersion(api_key=18, min_version=0, max_version=3)
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[supported])
+    frame = encode_response(response, 0, 7)
+    assert decode_response(frame, ApiVersionsResponse, version) == (7, response)
