@@ -26,7 +26,8 @@ The modules below are imported separately:
     kproto.errors              all exceptions
     consumer                   the clients, and `consumer.spark`
 
-Importing this package imports none of these modules; each is imported on first use.
+Importing this package imports none of these modules. The modules of the public names are imported at first
+use.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHO
 
 
 class KprotoError(Exception):
-    """The base class of every exception that kproto raises on purpose."""
+    """The base class of all exceptions in this module."""
 
 
 class DecodeError(KprotoError):

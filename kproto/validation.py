@@ -116,7 +116,7 @@ def secret(rule: Rule) -> Rule:
 
 
 def checked(**rules: Rule) -> Callable[[M], M]:
-    """Decorate a function: check the arguments that `rules` names before each call. Raises ConfigError.
+    """Decorate a function so that the arguments that `rules` names are checked before each call.
 
     The rule of a `*args` parameter applies to each of its values. The default of a parameter is always
     allowed.

@@ -8,9 +8,9 @@ lists the group protocols and creates their members; the engine uses no other pa
 The engine finds the coordinator, sends requests and reports their responses. It runs the rebalance callbacks
 and commits offsets. The member decides when to join, to send a heartbeat, to revoke, to assign and to leave.
 
-Broker half: the embedded broker drives a `GroupCoordinator`, whatever the type of its groups. It passes
-requests to `step` and sends the responses that `step` returns.
-`kproto.group.classic.coordinator.ClassicCoordinator` is the first implementation.
+Broker half: the embedded broker drives a `GroupCoordinator`, for groups of any type. It passes requests to
+`step` and sends the responses that `step` returns. `kproto.group.classic.coordinator.ClassicCoordinator`
+implements this interface.
 
 All times are milliseconds.
 """
@@ -69,7 +69,7 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
 class Identity(msgspec.Struct, frozen=True):
     """The identity of a member in its OffsetCommit."""
 
-    # The generation of a classic group, the member epoch of a consumer group (KIP-848).
+    # The generation of a classic group, or the member epoch of a consumer group (KIP-848).
     generation: int
     member_id: str
     group_instance_id: str | None
@@ -92,7 +92,9 @@ class Unsubscribed(msgspec.Struct, frozen=True):
 
 
 class PollEntered(msgspec.Struct, frozen=True):
-    """The application entered poll. It counts as alive until `PollLeft`, however long the poll waits."""
+    """The application entered poll. max.poll.interval.ms does not run until `PollLeft`, however long the poll
+    waits.
+    """
 
 
 class PollLeft(msgspec.Struct, frozen=True):
@@ -167,9 +169,9 @@ class CommitAnswered(msgspec.Struct, frozen=True):
 
 
 class RejoinRequested(msgspec.Struct, frozen=True):
-    """The application requests a rebalance (Java:
+    """The application requests a rebalance, as by Java's `enforceRebalance`.
 
-    `enforceRebalance`). The coordinator receives `reason` (KIP-800).
+    The coordinator receives `reason` (KIP-800).
     """
 
     reason: str
@@ -258,7 +260,7 @@ class Revoke(msgspec.Struct, frozen=True):
 class Lose(msgspec.Struct, frozen=True):
     """Stop delivering `partitions` immediately, run the lost callback; then answer with `Released`.
 
-    No commit is possible. A `Lose` replaces a `Revoke` that has not been answered: one `Released` answers
+    A commit is not possible. A `Lose` replaces a `Revoke` that has not been answered: one `Released` answers
     both.
     """
 
@@ -331,7 +333,10 @@ class ClientMember(Protocol):
         ...
 
     def on_poll(self, now: int) -> None:
-        """Restart max.poll.interval.ms, as `step(PollLeft(), now)` does. Only while `is_stable`."""
+        """Restart max.poll.interval.ms, as `step(PollLeft(), now)` does.
+
+        May be called only while `is_stable`.
+        """
         ...
 
     def next_deadline(self) -> int | None:
@@ -456,7 +461,10 @@ class TopicsDeleted(msgspec.Struct, frozen=True):
 
 
 class TransactionEnded(msgspec.Struct, frozen=True):
-    """A producer's transaction ended. The offsets that it committed become valid, or are dropped."""
+    """A producer's transaction ended.
+
+    Its pending offsets become valid if it was committed, and are dropped otherwise.
+    """
 
     producer_id: int
     committed: bool
@@ -475,7 +483,10 @@ class GroupNotice(msgspec.Struct, frozen=True):
 
 
 class RebalanceCompleted(GroupNotice, frozen=True):
-    """The group is stable in `generation`, or in this epoch. `members` are its member ids."""
+    """The group is stable in `generation`, which is an epoch for groups of other types.
+
+    `members` are its member ids.
+    """
 
     generation: int
     members: tuple[str, ...]
@@ -517,7 +528,7 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     # Kafka's name of the state, such as "Stable".
     state: str
-    # The generation of a classic group, the group epoch of the others.
+    # The generation of a classic group, or the group epoch of a group of another type.
     epoch: int
     members: tuple[MemberDescription, ...]
     # The id of the member that assigns the partitions, or None if the coordinator assigns them.

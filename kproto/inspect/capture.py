@@ -47,8 +47,9 @@ TimedFrame = tuple[float, bytes]
 
 
 class CapturedFrame(NamedTuple):
-    """One request or response. `at` is in seconds since 1970. `connection` is "client -> broker" or "client
-    <- broker".
+    """One request or response of a capture. `at` is in seconds since 1970.
+
+    `connection` is "client -> broker" for a request and "client <- broker" for a response, with addresses.
     """
 
     at: float

@@ -174,7 +174,9 @@ class DiagramBuilder:
         return is_new
 
     def _turn(self, member: str, exchange: Exchange) -> None:
-        """Record an exchange's part in a rebalance: time, order at that time, event, member, generation."""
+        """Record an exchange of a rebalance as a tuple: time, order within the same time, event, member,
+        generation.
+        """
         response: Any = exchange.response
         if exchange.api == "JoinGroup":
             self._turns.append((exchange.asked_at, 0, "joins", member, -1))

@@ -160,7 +160,7 @@ class _Drawing:
         return f"{(at - self.start) / 1000:.3f} s"
 
     def _add(self, name: str, tooltip: str = "", **attributes: object) -> None:
-        """Add a shape. `tooltip` is shown on hover."""
+        """Add a shape to the drawing. `tooltip` is shown on hover."""
         shape = SubElement(self.root, name, {key: str(value) for key, value in attributes.items()})
         if tooltip:
             SubElement(shape, "title").text = tooltip

@@ -162,7 +162,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def dissect_message(data: bytes, name: str, version: int) -> Dissection:
-    """Decode a body without a header: any message by Kafka's name.
+    """Decode a message without a header. `name` is Kafka's name of the message.
 
     Raises KeyError if the name is unknown, and UnsupportedVersion.
     """

@@ -29,7 +29,8 @@ class EmbeddedMessage(NamedTuple):
     """A message inside the bytes field at `path`.
 
     The offsets in `spans` are those of the outer data. `first` holds the fields before the message, such as
-    its version. `end` is the offset at which the field ends, so that bytes left after the message are known.
+    its version. `end` is the offset at which the field ends. It differs from the message's end if bytes
+    follow the message.
     """
 
     path: tuple[str, ...]

@@ -123,7 +123,7 @@ class Conversation:
         self._names = {} if names is None else names
         self._principal = ""
         self._mechanism = ""
-        self._claimed: str | None = None  # The user name of a login that has not finished.
+        self._claimed: str | None = None  # The user name of an authentication that is not complete.
         # Whether SaslHandshake v0 was requested. Later frames may then be tokens without a header.
         self._bare = False
 

@@ -116,7 +116,7 @@ def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
         path = ".".join(outer.field.name for outer in (*enclosing, row))
         kips = f" ({', '.join(row.note.kips)})" if row.note.kips else ""
         versions = row.field.versions
-        # A new struct is listed without its fields.
+        # A struct that is new in a version is listed without its fields.
         if not enclosing or versions.min > enclosing[-1].field.versions.min:
             tell(versions.min, f"+ {path}{kips}")
         if not enclosing or versions.max < enclosing[-1].field.versions.max:
@@ -175,7 +175,7 @@ _COLUMNS: tuple[_Column, ...] = (
 
 
 def _columns(field_rows: Sequence[FieldRow], version: int | None) -> list[_Column]:
-    """Return the columns that are not empty."""
+    """Return the columns of the table that are not empty."""
     columns = [column for column in _COLUMNS if version is None or column[0] != "versions"]
     return [_NAME, *(column for column in columns if any(column[1](row) for row in field_rows))]
 

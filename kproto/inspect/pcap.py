@@ -59,7 +59,7 @@ class PcapWriter:
         self._file.flush()
 
     def close_connection(self, client: Address, broker: Address, at: int) -> None:
-        """Write the end of the connection."""
+        """Write a FIN in both directions, which ends the connection."""
         sides = self._connections.pop((client, broker), None)
         if sides is not None:
             for from_client in (True, False):

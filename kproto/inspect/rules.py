@@ -46,7 +46,7 @@ def definitions() -> Mapping[str, str]:
 
 @cache
 def definitions_of(page: str) -> Mapping[str, str]:
-    """Return the rules that a page of docs/rules defines. Empty in a wheel."""
+    """Return a mapping from the numbers of the rules that a page of docs/rules defines to their texts."""
     path = ROOT / "docs" / "rules" / f"{page}.md"
     if not path.exists():
         return {}

@@ -46,7 +46,10 @@ class GroupEvent:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """`member` could deliver `partition` from `start` to `end` (ms). It was assigned in `generation`."""
+    """The time from `start` to `end` (ms) in which `member` owned `partition`.
+
+    It was assigned in `generation`.
+    """
 
     partition: TopicPartition
     member: str

@@ -23,7 +23,7 @@ from .reader import AbortedTransactions, batches
 # Kafka's numbers of the timestamp types.
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
-# The row numbers of a table that has one column per batch.
+# The row numbers of a table of batches. The table has one column per batch.
 (
     # The position of the batch's records in the source. `Arena.fill` replaces it by the position in the
     # arena.

@@ -236,8 +236,8 @@ class BatchBuilder:
     ) -> None:
         """Append a record with this `timestamp` in ms.
 
-        Raises `BatchFull` if it does not fit, and `EncodeError` for values of wrong types. The record is then
-        not appended.
+        Raises `BatchFull` if the record does not fit, and `EncodeError` for values of other types. After an
+        error the record is not appended.
         """
         count = self._count
         if not count:

@@ -85,7 +85,7 @@ def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
     return None
 
 
-# --- the chain ----------------------------------------------------------------------------------------------
+# --- record starts ------------------------------------------------------------------------------------------
 
 
 def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
@@ -112,7 +112,7 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
         now += sizes.take(pairs[now])
     else:
         step = longest
-    raw: Any = windows.bytes  # numpy's types do not say that an array is a buffer.
+    raw: Any = windows.bytes  # Untyped, because numpy's types do not say that an array is a buffer.
     view = memoryview(raw)
     for lane in range(alive[step] if step < longest else 0):
         count_left = int(remaining[lane]) - step
@@ -277,7 +277,7 @@ def _guess(
     zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
     upto = np.cumsum(end - begin + 1)
     which = np.searchsorted(upto, zero, side="right")
-    # Checking more candidates would take longer than reading record by record.
+    # Places with more candidates are skipped: checking them would take longer than reading record by record.
     few = (np.bincount(which) <= _MOST_CANDIDATES)[which]
     zero, which = zero[few], which[few]
     zero += (end - upto)[which]

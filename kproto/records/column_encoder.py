@@ -38,7 +38,7 @@ from .record import Headers, encode_headers, zigzag
 Int64s = NDArray[np.int64]
 
 _MOST = 1 << 30  # The most bytes that Arrow joins in one call, because its offsets have 32 bits.
-# From each of these numbers on, a varint takes one more byte.
+# The numbers from which on a varint takes one more byte.
 _LIMITS = [1 << (7 * size) for size in range(1, 10)]
 
 
@@ -298,7 +298,7 @@ def _zigzag(values: Int64s) -> Int64s:
 
 
 def _width(zigzags: Int64s) -> NDArray[np.int8]:
-    """Return how many bytes the varint of each zigzag number takes."""
+    """Return the width in bytes of the varint of each zigzag number."""
     width = np.ones(len(zigzags), np.int8)
     unsigned = zigzags.view(np.uint64)
     highest = int(unsigned.max()) if len(unsigned) else 0

@@ -261,9 +261,9 @@ def columns_of(
 ) -> Columns:
     """Decode the records of many records fields, one after the other.
 
-    `Columns.counts` has the number of records of each part. `lent` is as in `columns`. Raises `RecordError`
-    at the first malformed batch of any part, `MissingExtra`, and `IllegalState` if compressed records
-    decompress to more than `most` bytes.
+    `Columns.counts` has the number of records of each part. `lent` has the meaning that it has in `columns`.
+    Raises `RecordError` at the first malformed batch of any part, `MissingExtra`, and `IllegalState` if
+    compressed records decompress to more than `most` bytes.
     """
     table = None
     with suppress(RecordError):

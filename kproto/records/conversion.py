@@ -50,7 +50,7 @@ def convert(
 
     Raises `RecordError` for malformed batches and for offsets that are not ascending, `EncodeError` for zstd
     in down-conversion and for an unknown magic, and `MissingExtra` without a codec's package.
-    `max_decompressed` is as in `rows`.
+    `max_decompressed` has the meaning that it has in `rows`.
     """
     if magic not in (0, 1, 2):
         raise EncodeError("RecordBatch", magic, "magic", "only 0, 1 and 2 exist")

@@ -168,7 +168,7 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> list[bytes | byt
     return [whole]
 
 
-_WIDER = (64, 8192)  # From each of these numbers on, a varint takes one more byte.
+_WIDER = (64, 8192)  # The numbers from which on a varint takes one more byte.
 _MOST = 16384  # The number of offset deltas in the table.
 _BITS = (1 << 14) - 1  # A mask for the 14 bits in two bytes of a varint.
 _FAR = 1 << 41  # The number of ms (69 years) from which on a timestamp delta takes more than six bytes.

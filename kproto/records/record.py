@@ -63,7 +63,8 @@ def parse_records(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from position `at`; return them and their end, which the caller checks.
 
-    Varints of one or two bytes are read in this loop, longer ones by `_varint`. A small record takes 1 µs.
+    The loop reads varints of one or two bytes itself, and longer varints by `_varint`. A small record takes 1
+    µs.
     """
     records: list[Record] = []
     add = records.append

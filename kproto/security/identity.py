@@ -24,7 +24,7 @@ def claimed_name(mechanism: str, first: bytes) -> str | None:
 def is_final_success(mechanism: str, answer: bytes) -> bool:
     """Return whether this successful response of a broker is its last one in the exchange.
 
-    SCRAM's final response proves that the broker knows the user too.
+    SCRAM's final response also proves that the broker knows the user.
     """
     return answer.startswith(b"v=") if mechanism in HASHES else not answer
 

@@ -155,7 +155,10 @@ def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
 
 
 def claims_of(token_claims: Mapping[str, Any], now_ms: int, allowed_skew_ms: int = 0) -> Claims:
-    """Validate "sub", "exp" and "nbf" or "iat". Raises TokenRejected for an invalid time."""
+    """Validate the claims "sub", "exp" and "nbf" or "iat"; return the principal and the expiry.
+
+    Raises TokenRejected if a claim is missing or a time is not valid.
+    """
     until, since = token_claims.get("exp"), token_claims.get("nbf", token_claims.get("iat"))
     subject = token_claims.get("sub")
     if not isinstance(subject, str) or not subject:

@@ -63,7 +63,7 @@ class Credential:
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Compute the salted password with `iterations` hashes, which is the expensive part."""
+    """Compute the salted password by `iterations` hashes. This takes most of the time of an exchange."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 

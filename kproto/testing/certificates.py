@@ -52,7 +52,8 @@ class Certificates:
         """Return the TLS context of a broker.
 
         `client_auth` is "none", "requested" or "required", as in Kafka's ssl.client.auth. `server` is the
-        path of another server certificate. Raises ConfigError for anything else.
+        path of a server certificate to use in place of the default one. Raises ConfigError for any other
+        value.
         """
         if client_auth not in CLIENT_AUTH:
             raise ConfigError("client_auth", client_auth, f"allowed: {', '.join(CLIENT_AUTH)}")

@@ -151,7 +151,7 @@ WORDS: Mapping[str, set[str]] = {
 
 
 def handles_connection_loss(module: Model) -> bool:
-    """Return whether the model handles `ConnectionLost`."""
+    """Return whether the model in this module handles the event `ConnectionLost`."""
     return getattr(module, "HEARS_DISCONNECTS", False) is True
 
 

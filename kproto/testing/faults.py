@@ -35,7 +35,7 @@ MOVES = ("cut", "stall", "half_close", "delay")
 
 
 class Proxy:
-    """Passes bytes between its own port and `target` (HOST:PORT).
+    """A proxy that passes bytes between its own port and `target` (HOST:PORT).
 
     With `port` 0 the proxy listens on a free port. After the start the attribute `port` contains the port.
     Raises ConfigError if `target` is not HOST:PORT.
@@ -217,8 +217,9 @@ def _checked(seconds: object) -> float:
 
 
 class _Pair:
-    """Both ends of one connection, and the task that passes bytes between them. `broker` is None until
-    connected.
+    """Both ends of one connection, and the task that passes bytes between them.
+
+    `broker` is None until the connection to the broker is established.
     """
 
     def __init__(self, client: asyncio.StreamWriter, passing: asyncio.Task[None]) -> None:

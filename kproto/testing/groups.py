@@ -79,7 +79,8 @@ class Group(RuleBasedStateMachine):
 
     trouble: ClassVar[bool] = True  # Whether members crash and freeze, brokers stop, and the network fails.
 
-    final_invariants: ClassVar[Sequence[Invariant]] = ()  # More invariants to check at the end.
+    # Additional invariants to check at the end of the run.
+    final_invariants: ClassVar[Sequence[Invariant]] = ()
 
     def application(self, consumer: Consumer) -> object | None:
         """Return the application of this member, or None for a member that only reads."""

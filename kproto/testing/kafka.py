@@ -83,7 +83,7 @@ class Kafka:
     @property
     def cluster(self) -> Cluster:
         """A `Cluster` for everything else: any request, offsets by time, raw fetches."""
-        with self._making:  # Calls may come from several threads.
+        with self._making:  # A lock is needed, because calls may come from several threads.
             if self._cluster is None:
                 self._cluster = Cluster(self._own, **self._security)
             return self._cluster

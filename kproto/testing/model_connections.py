@@ -4,8 +4,8 @@
 
 A connection is identified by an address and a lane (a name by which a model distinguishes its connections to
 one broker), and opened by its first request. It sends ApiVersions first, as clients do, and receives
-responses in the order of its requests. If it breaks, all its requests fail. If a request times out, the
-connection is closed.
+responses in the order of its requests. If the connection breaks, all its requests fail. If a request times
+out, the connection is closed.
 """
 
 from __future__ import annotations

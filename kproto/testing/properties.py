@@ -125,7 +125,8 @@ def a_batch_ends_where_its_rows_end(
 ) -> None:
     """I20: check that a batch of Spark has rows from its start to its end offset, and no others.
 
-    `start` and `end` are the offsets of the batch by partition; `rows` are (partition, offset).
+    `start` and `end` map a partition to its start and end offset in the batch. `rows` are (partition,
+    offset).
     """
     for partition in dict.fromkeys([*end, *(row_partition for row_partition, _ in rows)]):
         offsets = [offset for row_partition, offset in rows if row_partition == partition]

@@ -41,7 +41,7 @@ Frames = Callable[[Address, Address, bool, bytes | None], object]
 
 
 class WatchProxy:
-    """Listens on `listen` for the broker at `bootstrap` (HOST:PORT).
+    """A proxy that listens on `listen` for the broker at `bootstrap` (HOST:PORT).
 
     Port 0 of `listen` is any free port. The listeners of other brokers use free ports of the same address.
     `tls` is the context for connections to the cluster.
@@ -249,9 +249,9 @@ def _now() -> int:
 def _why(error: OSError, host: str) -> str:
     """Return the message of a connection error.
 
-    For TLS errors it says what to change, as the clients' messages do.
+    For TLS errors the message says what to change, as the clients' messages do.
     """
     if isinstance(error, ssl.SSLError):
         return sentence(error, host)
     closed = "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"
-    return error.strerror or str(error) or closed  # asyncio's error has no text.
+    return error.strerror or str(error) or closed  # This error of asyncio has no message.

@@ -53,7 +53,7 @@ _ISSUER: Final = Rule(has_attributes("check", "token"), "what kproto.testing.iss
 
 
 class SecuredKafka(Kafka):
-    """`Kafka` with TLS, SASL or both.
+    """The broker of a test, with the calls of `Kafka` and a listener that uses TLS, SASL or both.
 
     `bootstrap` is the secured address, and `certificates` has the paths of its TLS certificates.
     """
@@ -145,8 +145,9 @@ class SecuredKafka(Kafka):
         self.server.drop_connections()
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Add access rules; see `allow` and `deny`. Raises BrokerError if the broker was created without
-        `acls`.
+        """Add access rules; see `allow` and `deny`.
+
+        Raises BrokerError if the broker was created without `acls`.
         """
         rules = _each(acls)
         creations = [
@@ -261,8 +262,8 @@ _NAMES: Final[Mapping[Literal["topic", "group", "transactional_id"], Resource]] 
 def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
     """Return rules that allow `user` these operations, by Kafka's names such as READ.
 
-    `user` is a name, or a principal such as User:alice. * means every user or every resource name. Raises
-    ConfigError.
+    `user` is a name, or a principal such as User:alice. "*" means every user or every resource name. Raises
+    ConfigError for invalid arguments.
     """
     return _rules(Permission.ALLOW, user, operations, on)
 

@@ -64,7 +64,8 @@ INTEGERS = {
     "int64": (-(2**63), 2**63 - 1),
 }
 
-_characters = st.characters(exclude_categories=["Cs"])  # UTF-8 cannot encode surrogates
+# Surrogates are excluded, because UTF-8 cannot encode them.
+_characters = st.characters(exclude_categories=["Cs"])
 _text = st.text(_characters, max_size=12)
 _binary = st.binary(max_size=12)
 
@@ -323,7 +324,7 @@ class RecordBatch:
         return int(self.header.get("last_offset", self.written[-1].offset if self.written else 0))
 
     def moved(self, base_offset: int) -> RecordBatch:
-        """Return the same batch at another base offset."""
+        """Return this batch with another base offset."""
         far = base_offset - self.base_offset
         places = {
             name: self.header[name] + far for name in ("base_offset", "last_offset") if name in self.header
@@ -404,7 +405,9 @@ def record_batches(
     if magic == 2:
         header |= {"base_offset": base, "last_offset": last + (draw(_steps) - bool(written) if gaps else 0)}
     elif "timestamp_type" in header and header["compression"] == "none":
-        for message in written:  # A broker appends all messages of a request at the same time.
+        # All messages get one append time, because a broker appends all messages of a request at the same
+        # time.
+        for message in written:
             message.timestamp = written[0].timestamp
     return RecordBatch(written, header, magic)
 

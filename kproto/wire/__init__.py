@@ -1,8 +1,8 @@
 """Declare, encode and decode Kafka's messages. The package contains no declaration of a particular message.
 
 `message` and `types` declare messages. `interpreter` and `compiler` are two codecs that read the
-declarations: the interpreter is simple and reports errors, the compiler is fast. They are registered here, so
-that the declarations need not import them.
+declarations: the interpreter is simple and reports errors, the compiler is fast. This package registers the
+codecs, so that the declarations need not import them.
 """
 
 from __future__ import annotations

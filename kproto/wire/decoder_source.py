@@ -72,7 +72,8 @@ class DecoderSource(FunctionSource):
             cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)}
         )
         if not self.flexible:
-            # Values of the pending run are unpacked only when it is flushed.
+            # The values of the pending run are unpacked when the run is flushed. The struct is stored after
+            # that.
             self.after.append(store % construction)
             if not self.codes:
                 self.flush()

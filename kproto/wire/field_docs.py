@@ -43,7 +43,7 @@ def field_notes(struct: type[Struct]) -> dict[str, FieldNote]:
 
 
 def module_summary(struct: type[Struct]) -> str:
-    """Return the first line of the module docstring, such as "JoinGroup (key 11): ..."."""
+    """Return the first line of the docstring of a message's module, such as "JoinGroup (key 11): ..."."""
     return (inspect.getdoc(sys.modules[struct.__module__]) or "").partition("\n")[0]
 
 
@@ -162,7 +162,7 @@ def _targets(part: ast.stmt) -> list[ast.expr]:
 
 
 def _said(part: ast.stmt, beside: dict[int, str], alone: dict[int, str]) -> str:
-    """Join the comments above and beside one field into one text."""
+    """Join the comments above and beside a field into one text."""
     above: list[str] = []
     line = part.lineno - 1
     while line in alone:

@@ -45,7 +45,7 @@ class Frames:
     def __init__(self, max_size: int = MAX_FRAME_SIZE) -> None:
         self.max_size = max_size
         self._held = bytearray()
-        self._at = 0  # Bytes at the start of `_held` that were returned as frames.
+        self._at = 0  # The number of bytes at the start of `_held` that were already returned as frames.
         self._passed = 0
         self._broken: FrameError | None = None
 
@@ -117,11 +117,11 @@ class ReceiveBuffer:
     def __init__(self) -> None:
         # The buffer for small frames and the start of a large one. It begins at a frame boundary.
         self._first: bytearray | None = None
-        self._held = 0  # Bytes in `_first` that are not a whole frame yet.
+        self._held = 0  # The number of bytes in `_first` that are not a complete frame yet.
         self._body = bytearray()  # The large frame in progress.
-        self._size = -1  # The size of that frame in bytes; -1 between large frames.
+        self._size = -1  # The size of the large frame in progress, in bytes; -1 between large frames.
         self._filled = 0
-        self._most = -1  # Bytes of the largest frame of this connection.
+        self._most = -1  # The size of the largest frame of this connection so far, in bytes.
         # The bodies of the last large frames, at most `MAX_REUSED`, whose memory may be reused.
         self._given: list[bytearray] = []
 

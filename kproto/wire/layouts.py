@@ -51,7 +51,8 @@ class LayoutPart(msgspec.Struct, frozen=True):
     """A part of an element: fields of fixed size, then a length, then as many values as the length says.
 
     `prefix` is the size of the length in bytes, 0 for a varint (which is the length plus one). `code` is the
-    `struct` code of the values: "s" for bytes, "" for values that can only be read here if null or empty.
+    `struct` code of the values: "s" for bytes, and "" for values that can only be read by layout if they are
+    null or empty.
     """
 
     fixed: str

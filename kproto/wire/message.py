@@ -67,7 +67,7 @@ UNREADABLE = (struct.error, ValueError, IndexError, DecodeError)
 
 
 class Array(msgspec.Struct, frozen=True):
-    """The kind of a field that is a list of `element`."""
+    """The kind of a field that is a list. `element` is the kind of the list's elements."""
 
     element: Primitive | type[Struct]
 
@@ -390,8 +390,8 @@ def decode_from(
 def decode_views(message: type[M], data: bytes | bytearray, offset: int, version: int) -> tuple[M, int]:
     """Read a message as `decode_from` does, but return records as memoryviews of `data` instead of copies.
 
-    `data` must not change while these views are used. Only large fields of type `Records` are views; type
-    checkers still see `bytes`.
+    `data` must not change while these views are used. Only large fields of type `Records` are views. For type
+    checkers they are `bytes`.
     """
     try:
         return message.__view_decoders__[version](data, offset)

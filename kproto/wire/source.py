@@ -86,9 +86,9 @@ class FunctionSource:
         return name
 
     def variable(self, wanted: str) -> str:
-        """Reserve and return a variable name that is unique in this function:
+        """Reserve and return a variable name that is unique in this function.
 
-        `wanted`, if that is not taken.
+        The name is `wanted` if that is not taken.
         """
         name, number = wanted, 1
         while name in self.variables or name in self.names or keyword.iskeyword(name):

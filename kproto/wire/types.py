@@ -20,7 +20,7 @@ import msgspec
 # Kafka's `Uuid.ZERO_UUID`, which stands for no topic id.
 ZERO_UUID = uuid.UUID(int=0)
 
-# Versions are int16 in the request header, so "5+" ends at this version.
+# The highest possible version, at which "5+" ends: versions are int16 in the request header.
 HIGHEST_VERSION = 0x7FFF
 
 

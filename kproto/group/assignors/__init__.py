@@ -96,7 +96,7 @@ def resolve_assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...
 
 
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
-    """Return whether a member with these assignors rebalances cooperatively: only if all of them can.
+    """Return whether a member with these assignors rebalances cooperatively: all of them must be able to.
 
     Java selects the newest rebalance protocol that all assignors support (M71). Raises ConfigError if there
     is none.

@@ -35,7 +35,7 @@ class _Topic:
         self.racks_matter = racks_matter(member_racks, self.racks)
 
     def remaining(self, member_id: str) -> int:
-        """Return how many more partitions the member may get."""
+        """Return the number of partitions that the member may still get."""
         return max(0, self.base + (self.extra > 0) - self.assigned_counts.get(member_id, 0))
 
     def is_near(self, member_id: str, partition: int) -> bool:
@@ -58,7 +58,7 @@ def assign(
 ) -> Assigned:
     """Return the assignment.
 
-    The package describes the arguments. The partitions of each member are sorted.
+    The docstring of the package describes the arguments. The partitions of each member are sorted.
     """
     assigned: Assigned = {member_id: [] for member_id in members}
     member_racks = {

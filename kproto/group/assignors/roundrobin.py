@@ -17,7 +17,7 @@ def assign(
 ) -> dict[str, list[TopicPartition]]:
     """Return the assignment.
 
-    The package describes the arguments. The partitions of each member are sorted.
+    The docstring of the package describes the arguments. The partitions of each member are sorted.
     """
     assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
     order = sort_members(members)

@@ -129,7 +129,7 @@ class _Owners:
             del self.owners[partition]
 
     def owned_by_member(self, members: Iterable[str]) -> dict[str, list[TopicPartition]]:
-        """Return the partitions that each member owns."""
+        """Return the partitions that each member owns according to the reports."""
         held: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
         for partition, member_id in self.owners.items():
             held[member_id].append(partition)
@@ -458,7 +458,7 @@ class _GreedyAssignment:
         return origin
 
     def _assign(self, partition: TopicPartition, member_id: str) -> None:
-        """Assign the partition to the member."""
+        """Assign the partition to the member, and update the loads of this member and of the previous one."""
         earlier = self.owners.get(partition)
         if earlier is not None:
             self._change_load(earlier, -1)

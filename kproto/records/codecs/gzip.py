@@ -65,7 +65,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
         plain = decompress(data, len(out))
     except Full as full:
         first = full.args[0][: len(out)]
-        out[: len(first)] = first  # The caller checks the first bytes.
+        out[: len(first)] = first  # The caller of this function checks the first bytes of the output.
         raise
     out[: len(plain)] = plain
     return len(plain)

@@ -12,10 +12,10 @@ kproto's consumers, as with two owners of a partition, and only by the rules of 
 numbers I1 to I20 refer to `docs/rules/invariants.md`, which lists the bugs of other clients behind these
 invariants.
 
-* `always`: what holds at every moment
-* `history`: what holds for the whole run so far
-* `at_rest`: what holds in a settled world
-* `single_change`: what holds for one rebalance or one commit
+* `always`: invariants of every moment
+* `history`: invariants of the whole run so far
+* `at_rest`: invariants of a settled world
+* `single_change`: invariants of one rebalance or one commit
 """
 
 from __future__ import annotations

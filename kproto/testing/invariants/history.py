@@ -301,7 +301,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
 
 
 def every_future_ends(world: World) -> None:
-    """Each call that returns a token is done once, at the latest when its timeout ends."""
+    """Each operation with a token is done exactly once, at the latest when its timeout ends."""
     killed = {observation.source for observation in world.observations if observation.kind == "killed"}
     for consumer in consumers(world):
         for token, until in consumer.deadlines.items():
@@ -326,7 +326,7 @@ def close_ends_in_time(world: World) -> None:
 
 
 def every_error_has_an_exit(world: World) -> None:
-    """Every error is raised, set on a future or reported. No error waits without being reported."""
+    """Every error of an engine is raised by poll, set on a future or reported."""
     for consumer in consumers(world):
         if consumer.alive and consumer.is_polling and not consumer.engine.closed:
             waiting = list(consumer.engine.core.errors.values())

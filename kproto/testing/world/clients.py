@@ -121,7 +121,7 @@ class Client:
         self.slowest_ms = 0
         self.close_timeout_ms = 30_000
         self._held: deque[tuple[Any, tuple[Any, ...]]] = deque()
-        # The deadline that the engine returned last.
+        # The last deadline that the engine returned.
         self._due: int | None = None
         self._planned: int | None = None
 

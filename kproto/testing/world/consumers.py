@@ -45,7 +45,7 @@ class Consumer(EngineClient):
 
     limit = knob(500)
     columns = knob(False)
-    # Processing time in ms: how long the application works after a poll that returned records.
+    # The time in ms for which the application processes the records of a poll.
     works_ms = knob(0)
     poll_timeout_ms = knob(1_000)
     listener: Listener = knob(lambda kind, partitions: None)
@@ -271,7 +271,10 @@ class Consumer(EngineClient):
                 self._end_poll(self._poll_number)
 
     def _poll_in_one_step(self) -> bool:
-        """Poll in one step. Return False if it returned no records, so that a poll that waits is needed."""
+        """Poll without waiting, in one step.
+
+        Return False if the poll returned no records, so that it has to wait.
+        """
         before = len(self.records)
         if not self._try(ev.Poll(self.limit)):
             self.polling = False
@@ -319,7 +322,7 @@ class Consumer(EngineClient):
     def error_backoff(self, error: Exception) -> int:
         """Return how long (ms) the application waits after an error.
 
-        The pause doubles for each repetition of the same error, up to 1 s.
+        The wait doubles for each repetition of the same error, up to 1 s.
         """
         text = repr(error)
         self._pause_ms = min(2 * self._pause_ms, 1_000) if text == self._last_error else 1
@@ -407,7 +410,10 @@ class Consumer(EngineClient):
     @checked(ms=ZERO_OR_MORE)
     @journaled
     def wait_in_poll(self, ms: int) -> None:
-        """Poll with timeout `ms` for `ms`, as an iteration over the consumer does. Then stop polling."""
+        """Poll for `ms`, with this timeout, as an iteration over the consumer does.
+
+        Then stop polling.
+        """
         self.poll_timeout_ms = ms
         self.resume_polling()
         self.world.push(self.world.now + ms, self.run_when_awake, self.pause_polling)

@@ -32,7 +32,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")
 KEPT_MARK = "_kept"
 SET: Final = "set"
-# Code of applications: it is left out of a saved journal.
+# The attributes that hold code of applications. A saved journal leaves them out.
 APPLICATION_CODE: Final = frozenset({"listener", "worker", "configure"})
 MACHINES = "kproto.models."
 
@@ -176,7 +176,7 @@ def save(arguments: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[
 def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict[str, Any], list[Command]]:
     """Read the output of `save`: the arguments of the world, and its commands.
 
-    `assignors` replace the saved assignors of the same names. Raises ConfigError for anything else, and for a
+    `assignors` replace the saved assignors of the same names. Raises ConfigError for other content, and for a
     missing assignor.
     """
     own_assignors = {assignor.name: assignor for assignor in assignors}

@@ -328,7 +328,10 @@ class ModelClient(Client):
     @checked(timeout_ms=ZERO_OR_MORE, limit=WHOLE_NUMBER)
     @journaled
     def poll_once(self, timeout_ms: int, limit: int = 1, *, patient: bool = False) -> None:
-        """Poll once, for an application that does not poll by itself; `polling` until the poll ends."""
+        """Poll once, for an application that does not poll continuously.
+
+        `polling` is true until the poll ends.
+        """
         self._keeps_polling, self._polling = False, True
         self.do(contract.PollCalled(timeout_ms, limit, patient))
 
@@ -380,7 +383,7 @@ class ModelClient(Client):
 
     @journaled
     def wakeup(self) -> None:
-        """Java's `wakeup`: interrupt the call that waits, or else the next one."""
+        """Interrupt the call that waits, or else the next call, as Java's `wakeup` does."""
         self.do(contract.WakeupCalled())
 
     @checked(reason=TEXT)

@@ -191,7 +191,9 @@ class Operator(NetworkExchange):
     @checked(node=WHOLE_NUMBER)
     @journaled
     def stop_broker(self, node: int = 1) -> None:
-        """Stop a broker: its connections break, its partitions and groups move to the next broker that is up.
+        """Stop a broker.
+
+        Its connections break, and its partitions and groups move to the next broker that is up.
 
         If no broker is up, its partitions and groups move to the first broker that starts.
         """

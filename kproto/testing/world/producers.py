@@ -1,4 +1,4 @@
-"""kproto's producer in a world."""
+"""kproto's producer as a client of a world."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class WorldState:
         self.observations: list[Observation] = []
         self.requests: list[tuple[Client, Message, int]] = []
         self.clients: dict[str, Client] = {}
-        # Partitions that lost records by retention, truncation, corruption, or deletion of the topic.
+        # The partitions that lost records by retention, truncation, corruption, or deletion of the topic.
         self.disturbed: set[TopicPartition] = set()
         # The offsets at which the log has no record; see `write_marker`.
         self.marker_offsets: set[tuple[TopicPartition, int]] = set()

@@ -174,7 +174,7 @@ class World(Operator):
         if topic_names:
             try:
                 client.subscribe(*topic_names)
-            except Exception:  # The client was never created, so its name is free.
+            except Exception:  # The client was not created, so its name can be used again.
                 client.alive = False
                 del self.clients[name]
                 raise
@@ -242,7 +242,8 @@ class World(Operator):
     def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool:
         """Let at most `ms` pass. With `until`, stop as soon as `until` returns true.
 
-        `until` is called between turns. Returns whether it was true in the end; True without `until`.
+        `until` is called between turns. Returns whether `until` was true at the end, and True if there is no
+        `until`.
         """
         if not self.is_outside_run:
             return self._run(self.now + ms, until)
@@ -345,7 +346,7 @@ class World(Operator):
         """Write the journal to `path` as JSON lines, for `World.load`.
 
         Assignors are saved by name. The code of applications (`listener`, `worker`, `configure`) is left out:
-        in the loaded world they only read. Raises ConfigError if any other code is in the journal.
+        applications of the loaded world only read. Raises ConfigError if any other code is in the journal.
         """
         text = "".join(f"{line}\n" for line in journals.save(self.arguments, self.journal))
         Path(path).write_text(text, encoding="utf-8")

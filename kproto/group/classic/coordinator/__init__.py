@@ -1,6 +1,6 @@
 """The classic group coordinator.
 
-`table` has `step`, the states and the rules. `ClassicCoordinator` is what a broker uses.
+`table` has `step`, the states and the rules. A broker uses the class `ClassicCoordinator`.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _delete_offset(group: ClassicGroup, topic: str, index: int) -> None:
 
 
 def delete_group(context: GroupContext, group: ClassicGroup, results: list[DeletableGroupResult]) -> None:
-    """Delete the group with its offsets, pending offsets and pending member ids."""
+    """Delete the group, with its committed offsets, pending offsets and pending member ids."""
     move(context, group, ClassicGroupState.DEAD)
     results.append(DeletableGroupResult(group_id=group.group_id, error_code=ErrorCode.NONE))
 

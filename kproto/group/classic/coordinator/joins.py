@@ -255,7 +255,10 @@ def rejoin_while_stable(
 def _find_member(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> ClassicGroupMember | None:
-    """Return the member that sent the request, or answer with an error and return None (R48)."""
+    """Return the member that sent the request.
+
+    If it is not a member, answer with an error and return None (R48).
+    """
     request = call.request
     if error := member_error(group, request.member_id, request.group_instance_id):
         send_error(context, call, error)
@@ -271,7 +274,7 @@ def _hold(
 ) -> None:
     """Apply the request to the member, and delay its response until the next generation (R31).
 
-    An earlier JoinGroup of the same member that still waits is answered REBALANCE_IN_PROGRESS. Kafka never
+    If an earlier JoinGroup of the same member still waits, it is answered REBALANCE_IN_PROGRESS. Kafka never
     answers it.
     """
     if (earlier := group.release_join(member)) is not None:
@@ -297,7 +300,10 @@ def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
 
 
 def _rebalance_timeout(call: RequestReceived[JoinGroupRequest]) -> int:
-    """Return the rebalance timeout in ms; JoinGroup v0 has none, and its session timeout counts (R2)."""
+    """Return the rebalance timeout in ms.
+
+    For JoinGroup v0, which has none, it is the session timeout (R2).
+    """
     request = call.request
     return (
         request.rebalance_timeout_ms

@@ -58,7 +58,7 @@ def sync_while_completing(
 ) -> None:
     """Hold the SyncGroup of a member, or distribute the assignments if the leader sends it.
 
-    A SyncGroup replaces an earlier one of the same member, which is answered REBALANCE_IN_PROGRESS.
+    A SyncGroup replaces an earlier SyncGroup of the same member, which is answered REBALANCE_IN_PROGRESS.
     """
     request = call.request
     if error := _sync_error(group, request):
@@ -206,7 +206,7 @@ def expire_pending_member(context: GroupContext, group: ClassicGroup, member_id:
 def remove_leaving_members(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[LeaveGroupRequest]
 ) -> None:
-    """Remove every member that the request names, answer, and start at most one rebalance."""
+    """Remove every member that the request names, send the response, and start at most one rebalance."""
     request = call.request
     identities: Sequence[MemberIdentity] = request.members
     if call.version < _BATCH_LEAVE_VERSION:

@@ -187,7 +187,7 @@ def commit_by_member(context: GroupContext, group: ClassicGroup, attempt: Commit
 def commit_while_completing(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
     """Answer REBALANCE_IN_PROGRESS: this generation has no assignment yet.
 
-    The session timeout is not restarted.
+    The member's session timeout is not restarted.
     """
     attempt.refuse(context, _commit_error(group, attempt) or ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -285,7 +285,7 @@ class _FetchedOffset:
 
 
 def fetch_offsets(context: GroupContext, call: RequestReceived[OffsetFetchRequest]) -> None:
-    """Answer with the committed offsets of one group, or from v8 on of several (R97, R98, R99, R102)."""
+    """Answer with the committed offsets of a group, or from v8 on of several groups (R97, R98, R99, R102)."""
     if call.version < _BATCH_FETCH_VERSION:
         _fetch_one_group(context, call)
         return
@@ -346,7 +346,7 @@ def _look_up(
     requested: Sequence[tuple[str, Sequence[int]]] | None,
     require_stable: bool,
 ) -> list[tuple[str, list[_FetchedOffset]]]:
-    """Return the offsets of the requested partitions, or of all that have one if `requested` is None.
+    """Return the committed offsets of the requested partitions, or all of them if `requested` is None.
 
     With `require_stable`, a partition with a pending offset is answered UNSTABLE_OFFSET_COMMIT (R100).
     """

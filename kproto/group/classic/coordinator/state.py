@@ -12,7 +12,7 @@
 * Members are kept in the order in which they joined (R163). The leader's member list and the choice of a
   new leader follow this order. Kafka follows the order of a hash map.
 
-Follows ClassicGroup, ClassicGroupMember and ClassicGroupState of Kafka 4.3.
+The module follows ClassicGroup, ClassicGroupMember and ClassicGroupState of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class ClassicGroupMember:
     def protocol_names(self) -> dict[str, None]:
         """Return the names of the member's protocols in its order of preference, without repetitions.
 
-        A name that is listed twice is counted once (R165). Kafka counts it twice: its vote then throws, and
-        the JoinGroup is never answered.
+        A name that is listed twice is counted once (R165). Kafka counts it twice. The vote for a protocol
+        then throws an exception, and JoinGroup is never answered.
         """
         return dict.fromkeys(name for name, _ in self.protocols)
 
@@ -171,7 +171,7 @@ class ClassicGroup:
     sync_deadline: int = NEVER
     wake: int = NEVER
     rebalance_reason: str = ""
-    # The members' metadata when this generation began. None before the first generation.
+    # The metadata that the members had when this generation began. None before the first generation.
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
     # Whether Kafka would have a record of the group in __consumer_offsets, which DescribeGroups and
@@ -244,7 +244,7 @@ class ClassicGroup:
         self._count_protocols(member, +1)
 
     def hold_join(self, member: ClassicGroupMember, call: RequestReceived[JoinGroupRequest]) -> None:
-        """Delay the response to a member's JoinGroup. The member must not have another one that waits."""
+        """Delay the response to a member's JoinGroup. No other JoinGroup of the member may be delayed."""
         assert member.join is None
         member.join = call
         self.awaiting_join += 1
@@ -321,7 +321,7 @@ class CoordinatorState:
     # The number of commits so far, from which the next commit gets its order.
     commits: int = 0
     cleanup_deadline: int = NEVER
-    # The `wake` of each group.
+    # Maps a group id to the `wake` of the group.
     deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, group_id: str) -> ClassicGroup:
@@ -342,9 +342,9 @@ class GroupContext:
         self.actions.append(SendResponse(call.token, response))
 
     def wake_at(self, group: ClassicGroup, deadline: int) -> int:
-        """Register a deadline of the group and return it:
+        """Register a deadline of the group and return it.
 
-        `group.join_deadline = context.wake_at(group, ...)`.
+        The caller stores it: `group.join_deadline = context.wake_at(group, ...)`.
         """
         if deadline < group.wake:
             group.wake = deadline
@@ -385,4 +385,4 @@ def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -
         del context.coordinator.groups[group.group_id]
         context.coordinator.deadlines.drop(group.group_id)
     elif state in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE):
-        group.written = True  # Kafka writes the end of a generation to its log (R176)
+        group.written = True  # Kafka writes a record to its log when a generation ends (R176).

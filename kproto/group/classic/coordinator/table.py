@@ -24,7 +24,7 @@ States and transitions (R11):
   generation as well.
 * Empty -> Dead: the group is deleted, or its last offset expires.
 
-Rules of this module; the other rules are in the cells and in the docstrings of their handlers:
+The rules of this module follow. The docstrings of the handlers have the other rules.
 
 * R14: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, TxnOffsetCommit and OffsetDelete to an empty group id
   are answered INVALID_GROUP_ID. Every other group id is valid.
@@ -71,7 +71,7 @@ _PROTOCOL_IN_SYNC_VERSION: Final = 5  # SyncGroup, KIP-559
 
 
 class GroupEventKind(Enum):
-    """What can happen to a group: the rows of the table."""
+    """The kinds of events, which are the rows of the table."""
 
     REQUEST_MEMBER_ID = "JoinGroup v4 or later of a new dynamic member without a member id"
     JOIN_NEW_MEMBER = "JoinGroup of a new member that needs no member id, or returns with a pending one"
@@ -220,7 +220,7 @@ def _kind_of_join(
 ) -> GroupEventKind:
     """Return the row of the table for a JoinGroup.
 
-    The size of the group is checked first (R21), then the protocols (R24), then the member.
+    The size of the group is checked first (R21), then the protocols (R24), then the member id.
     """
     request = call.request
     member_id, instance_id = request.member_id, request.group_instance_id

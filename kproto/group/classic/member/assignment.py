@@ -106,9 +106,9 @@ def send_sync(member: Member, assignments: list[SyncGroupRequestAssignment], out
 
 
 def on_sync_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Adopt the assignment (M9), or handle the error.
+    """Adopt the assignment (M9), or handle the error code of the response.
 
-    The response to a SyncGroup that the member no longer waits for is ignored (M10).
+    A response is ignored if the member no longer waits for it (M10).
     """
     if event.request is not member.rebalance_request:
         return

@@ -45,7 +45,7 @@ def on_coordinator_lost(member: Member, event: CoordinatorLost, now: int, out: A
 
 
 def on_coordinator_lost_leaving(member: Member, event: CoordinatorLost, now: int, out: Actions) -> None:
-    """Close without waiting for the response to LeaveGroup."""
+    """Close the member without waiting for the response to LeaveGroup."""
     close_now(member, out)
 
 

@@ -140,9 +140,9 @@ def _subscription(member: Member, assignor: Assignor) -> Subscription:
 
 
 def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Continue with the assignment (M7), or handle the error.
+    """Continue with the assignment (M7), or handle the error code of the response.
 
-    The response to a JoinGroup that the member no longer waits for is ignored (M8).
+    A response is ignored if the member no longer waits for it (M8).
     """
     if event.request is not member.rebalance_request:
         return

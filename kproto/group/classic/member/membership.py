@@ -59,7 +59,7 @@ def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
 
 
 def fence(member: Member, request: str, out: Actions) -> None:
-    """Stop: another process has joined with this group.instance.id (FENCED_INSTANCE_ID).
+    """Stop the member, because another process has joined with its group.instance.id (FENCED_INSTANCE_ID).
 
     With `Policy.fenced_join_again` the next poll joins again and fences the other process, as in Java.
     """

@@ -16,7 +16,7 @@ The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
   immediately. The member joins again with a reason (KIP-800, M116).
 * M81  Only the leader watches the metadata of the group's topics, and rejoins when it changes.
 
-It differs from Java where Java's members lose records, or fence each other endlessly:
+The member differs from Java where Java's members lose records, or fence each other without end:
 
 * A fenced member never joins again. Java's member joins again at the next poll, and fences the other process.
 * After some errors Java raises an exception and keeps the assignment without heartbeats. Here the member
