@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def log_close_error(client: object, error: BaseException, close_error: KprotoError) -> None:
     """Log the error of closing a client, unless it only repeats `error`, the error of the block."""
     if not isinstance(error, KprotoError) or str(error) not in str(close_error):
-        log.error("%s could not be closed well: %s", client, close_error)
+        log.error("%s was closed with an error: %s", client, close_error)
 
 
 class Block:

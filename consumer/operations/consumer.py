@@ -319,7 +319,7 @@ class ConsumerOperations(PollOperations):
             except Exception:
                 if error is None:
                     raise
-                log.exception("the consumer %r could not be closed well", self.options.client_id)
+                log.exception("the consumer %r was closed with an error", self.options.client_id)
 
     async def _close(self, leave: bool, timeout: float, *, processed: bool) -> None:
         runtime = self.runtime

@@ -76,7 +76,7 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
             if code == UNKNOWN and attempt >= PATIENCE:
                 raise broker_error(code, "Metadata", f"topic {name!r} does not exist in this cluster")
         if attempt:
-            yield Rest(f"topic {missing[0]!r} has no leader for all of its partitions")
+            yield Rest(f"some partitions of topic {missing[0]!r} have no leader")
         yield from read_metadata(view, names, clock)
 
 

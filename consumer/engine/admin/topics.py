@@ -191,7 +191,7 @@ def _await_partition_counts(
         for name in late:
             topic = view.topics.get(name)
             if topic is not None and action_for(METADATA, topic.error_code) is ErrorAction.RAISE:
-                detail = f"topic {name!r} was created or grown, but may not be described"
+                detail = f"topic {name!r} was created or got partitions, but this client may not describe it"
                 raise broker_error(topic.error_code, "Metadata", detail)
             if not may_grow and is_complete(view, name):
                 if name in fewer:
@@ -199,4 +199,4 @@ def _await_partition_counts(
                     detail += f"{totals[name]}; create_partitions() adds some"
                     raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, "CreateTopics", detail)
                 fewer.add(name)
-        yield Rest(f"topic {late[0]!r} has no leader for all of its partitions yet")
+        yield Rest(f"some partitions of topic {late[0]!r} are missing or have no leader yet")

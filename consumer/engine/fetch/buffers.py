@@ -455,10 +455,10 @@ def _end_of_unusual(data: Data) -> tuple[int, int, RecordError | None]:
         for batch in batches(data, check_crc=False):
             detail = ""
             if batch.last_offset == INT64_MAX:
-                detail = f"no offset is behind {INT64_MAX}"
+                detail = f"no offset may follow {INT64_MAX}"
             elif last is not None and batch.base_offset <= last.last_offset:
                 which = f"a batch that begins with {batch.base_offset}"
-                detail = f"{which} comes after {last.last_offset}; offsets must grow"
+                detail = f"{which} follows offset {last.last_offset}; offsets must increase"
             if detail:
                 torn = RecordError("RecordBatch", batch.magic, "baseOffset", batch.start, detail)
                 if last is None:
@@ -469,6 +469,6 @@ def _end_of_unusual(data: Data) -> tuple[int, int, RecordError | None]:
         if last is None:
             raise
     if last is None:
-        detail = f"{len(data)} bytes hold no complete batch: raise max_partition_fetch_bytes"
+        detail = f"{len(data)} bytes contain no complete batch: raise max_partition_fetch_bytes"
         raise RecordError("RecordBatch", -1, "size", 0, detail)
     return last.last_offset + 1, last.partition_leader_epoch, None

@@ -432,7 +432,7 @@ class Fetcher:
             state.add_fetch(chunk)
             core.wake_poll()
         else:
-            self._retry_later(state, "the response contains no record from the position on")
+            self._retry_later(state, "the response contains no record at the position or after it")
 
     def _retry_later(self, state: PartitionState, why: str = "") -> None:
         """Retry the partition after a backoff; report the reason if there is one."""

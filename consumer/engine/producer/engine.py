@@ -180,8 +180,8 @@ class ProducerEngine:
         if batch in batch.queue.in_flight:
             return "the broker has not answered yet"
         if self._sequences.lacks_producer_id:
-            return "this producer has no id yet"
-        return "it waits for its turn"
+            return "this producer has no producer id yet"
+        return "it is queued behind other batches"
 
     def _pump(self) -> None:
         """Send the requests that may be sent now."""

@@ -285,7 +285,7 @@ def with_base_offset(base: int, data: bytes) -> bytes:
 )
 def test_a_batch_that_ends_at_the_largest_offset_is_corrupt(base: int, data: bytes) -> None:
     """A position after the largest offset can be neither fetched nor committed."""
-    with pytest.raises(RecordError, match="no offset is behind 9223372036854775807"):
+    with pytest.raises(RecordError, match="no offset may follow 9223372036854775807"):
         chunk(with_base_offset(base, data))
     assert chunk(with_base_offset(LAST - 1, batch(0))).end == LAST
 
@@ -294,7 +294,7 @@ def test_records_before_the_largest_offset_are_returned() -> None:
     fetch = chunk(batch(0, 1) + with_base_offset(LAST, batch(0)))
     assert offsets_of(fetch) == [0, 1]
     assert fetch.position == fetch.end == 2
-    with pytest.raises(RecordError, match="no offset is behind 9223372036854775807"):
+    with pytest.raises(RecordError, match="no offset may follow 9223372036854775807"):
         offsets_of(fetch)
 
 
