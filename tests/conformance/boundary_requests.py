@@ -21,7 +21,7 @@ from kproto.wire.types import Primitive
 
 NO_ID, SOME_ID = uuid.UUID(int=0), uuid.UUID(int=9)
 NOW: Final = int(time.time() * 1000) // 60_000 * 60_000
-ODD: Final = 0.12  # The probability that a field is odd.
+ODD: Final = 0.12  # The probability that a field gets an odd value, one that clients do not send.
 
 Pool = tuple[Sequence[Any], Sequence[Any]]
 

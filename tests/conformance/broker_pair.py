@@ -284,7 +284,7 @@ class Side:
 
 
 def listing_everything(api: str, request: Any) -> bool:
-    """Return whether the request lists everything. Topics of other tests fill its pages."""
+    """Return whether the request pages through all entries. Topics of other tests fill the pages."""
     if api == "DescribeUserScramCredentials":
         return not request.users
     return api == "DescribeTopicPartitions" and (not request.topics or request.cursor is not None)

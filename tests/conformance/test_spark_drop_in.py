@@ -66,7 +66,7 @@ def each(kafka: Kafka, first: int, second: int) -> str:
 
 
 def bounds(kafka: Kafka) -> list[dict[str, str]]:
-    """Return every way to select topics and the start and end of the read."""
+    """Return sets of options that cover all ways to select topics, and the start and end of the read."""
     topics = {"subscribe": f" {kafka.name} , "}
     return [
         {**topics, "startingOffsets": "earliest", "endingOffsets": "latest"},

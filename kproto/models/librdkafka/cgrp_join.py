@@ -9,7 +9,7 @@
   is fatal for a static member.
 * SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request. After any other error the member
   rejoins. With UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION a cooperative member loses its partitions.
-* A response is dropped if the group is no longer in the state in which the request was sent.
+* A response is dropped if the group is no longer in the state that waits for this response.
 * Heartbeats are sent in STEADY and while the application is answering an event, whenever the main loop runs.
   No heartbeat is sent while JoinGroup or SyncGroup is in flight.
 """

@@ -10,7 +10,7 @@ _assignment_done.
 * Any assign() while the group waits for an answer counts as that answer. At other times an assign() replaces
   the assignment, until the next assign() replaces it.
 * While an event waits, all assigned partitions are paused.
-* An EAGER event is answered by assign or unassign of everything, a COOPERATIVE event by incremental calls.
+* An EAGER event is answered by assign or unassign, a COOPERATIVE event by incremental calls.
   Calls of the other protocol fail with _STATE.
 * After a revoke the partitions are stopped and committed. Then the member rejoins, or leaves.
 """

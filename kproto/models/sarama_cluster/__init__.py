@@ -13,8 +13,8 @@ broker_consumer), with the request versions and settings of that time.
 * `client`: sarama's client with sarama-cluster's options.
 
 Known difference: the original's background refresher requests an empty list of topics. From Metadata v1 on,
-an empty list requests no topic. The original therefore forgets each topic until it next needs that topic. The
-model requests all topics.
+the response to an empty list has no topics. The original then has no cached topics until it next requests
+one. The model requests all topics.
 
 Request versions are the lowest that a current broker supports. Subscribe creates a Consumer. Unsubscribe,
 another Subscribe, and Close close the Consumer, which then leaves the group. A pattern is a whitelist.
