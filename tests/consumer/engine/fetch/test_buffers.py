@@ -198,7 +198,7 @@ def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
 
 def test_a_batch_out_of_order_before_the_position_is_raised_at_once() -> None:
     """If the batch were skipped, the fetch would return no record, and would be repeated without end."""
-    with pytest.raises(RecordError, match="begins with 2 comes after 4"):
+    with pytest.raises(RecordError, match="begins with 2 follows offset 4"):
         chunk(span(0, 5) + span(2, 30), 10)
 
 
@@ -206,7 +206,7 @@ def test_old_messages_out_of_order_are_raised() -> None:
     old = [encode_messages([Record(at, 0, None, b"v")], 1) for at in (0, 2, 1)]
     fetch = chunk(b"".join(old))
     assert offsets_of(fetch) == [0, 2]
-    with pytest.raises(RecordError, match="begins with 1 comes after 2"):
+    with pytest.raises(RecordError, match="begins with 1 follows offset 2"):
         offsets_of(fetch)
     assert offsets_of(chunk(span(0, 2) + old[1])) == [0, 1, 2]
 
