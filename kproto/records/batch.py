@@ -162,7 +162,7 @@ def read_batch(data: Data, at: int, stop: int, checked: memoryview | None) -> Ba
     """
     if stop - at < HEADER_SIZE:
         raise RecordError(
-            "RecordBatch", 2, "size", at + 8, f"a batch of {stop - at} bytes has no whole header"
+            "RecordBatch", 2, "size", at + 8, f"a batch of {stop - at} bytes is smaller than its header"
         )
     batch = Batch(data, at, _records)
     (

@@ -374,7 +374,9 @@ def assign_offsets(
         _check("baseOffset", base_offset)
         at = batch.end
     if at != len(stored):
-        raise RecordError("RecordBatch", -1, "size", at, f"{len(stored) - at} bytes are not a whole batch")
+        raise RecordError(
+            "RecordBatch", -1, "size", at, f"{len(stored) - at} bytes are less than a complete batch"
+        )
     return bytes(stored)
 
 
@@ -388,7 +390,7 @@ def renumber(
     unless `data` is one whole batch of magic 2, and `EncodeError` for numbers that do not fit.
     """
     if len(data) < HEADER_SIZE or data[16] != 2:
-        raise RecordError("RecordBatch", 2, "size", 0, "it is not one whole batch of magic 2")
+        raise RecordError("RecordBatch", 2, "size", 0, "the data is not exactly one batch of magic 2")
     try:
         numbers = _NUMBERED.pack(producer_id, producer_epoch, base_sequence)
     except struct.error:

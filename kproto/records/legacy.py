@@ -76,7 +76,7 @@ def _read(data: bytes, at: int, stop: int, check_crc: bool, where: str) -> tuple
     key_at = at + (18 if magic == 0 else 26)
     if stop < key_at + 8:
         raise RecordError(
-            _MESSAGE, magic, f"{where}.size", at + 8, f"{stop - at - OVERHEAD} bytes are too few"
+            _MESSAGE, magic, f"{where}.size", at + 8, f"{stop - at - OVERHEAD} bytes are less than a message"
         )
     if check_crc and not crc_ok(data, at, stop):
         raise RecordError(_MESSAGE, magic, f"{where}.crc", at + 12, "the checksum is not that of the bytes")
@@ -89,7 +89,9 @@ def _read(data: bytes, at: int, stop: int, check_crc: bool, where: str) -> tuple
     key, value_at = _bytes(data, key_at, stop, magic, f"{where}.key")
     value, end = _bytes(data, value_at, stop, magic, f"{where}.value")
     if end != stop:
-        raise RecordError(_MESSAGE, magic, f"{where}.size", end, f"{stop - end} bytes too many")
+        raise RecordError(
+            _MESSAGE, magic, f"{where}.size", end, f"{stop - end} bytes follow the value of the message"
+        )
     return Record(offset, timestamp, key, value), codec, attributes
 
 
@@ -137,7 +139,11 @@ def _unwrap(
         stop = inner + OVERHEAD + size
         if end - inner < 17 or size < 5 or stop > end:
             raise RecordError(
-                _MESSAGE, magic, "value.size", inner, "an inner message that is cut (decompressed)"
+                _MESSAGE,
+                magic,
+                "value.size",
+                inner,
+                "an inner message is truncated (in the decompressed bytes)",
             )
         if data[inner + 16] > 1:
             detail = f"a message of magic {data[inner + 16]} in a wrapper"

@@ -137,9 +137,9 @@ def _check_times(claims: Mapping[str, Any], now_s: int, skew_s: int) -> None:
     if ends is None or issued is None:
         raise TokenRejected(f'the token has no "{"exp" if ends is None else "iat"}"')
     if now_s - skew_s >= ends:
-        raise TokenRejected(f"the token ran out {now_s - ends} s ago; do the clocks agree?")
+        raise TokenRejected(f"the token expired {now_s - ends} s ago; do the clocks agree?")
     if ends < max(issued, ends if begins is None else begins) or ends < 0 or issued < 0:
-        raise TokenRejected("the token ends before it begins")
+        raise TokenRejected('the token\'s "exp" is before its "iat" or "nbf", or a time is negative')
     if begins is not None and now_s + skew_s < begins:
         raise TokenRejected(
             f"the token is not valid before {begins - now_s} s from now; do the clocks agree?"

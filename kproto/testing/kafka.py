@@ -77,7 +77,9 @@ class Kafka:
         Raises IllegalState if the tests run on another broker.
         """
         if self._server is None:
-            raise IllegalState("a real broker cannot be told to fail; run the tests with --kafka=embedded")
+            raise IllegalState(
+                "faults cannot be injected into a real broker; run the tests with --kafka=embedded"
+            )
         return self._server
 
     @property

@@ -46,7 +46,7 @@ def test_an_unknown_key_is_reported_with_the_known_keys() -> None:
 @pytest.mark.parametrize(
     ("claims", "how", "words"),
     [
-        ({"iat": NOW - 99, "exp": NOW - 31}, {}, "the token ran out 31 s ago; do the clocks agree?"),
+        ({"iat": NOW - 99, "exp": NOW - 31}, {}, "the token expired 31 s ago; do the clocks agree?"),
         ({"nbf": NOW + 40}, {}, "the token is not valid before 40 s from now; do the clocks agree?"),
         ({"iss": "x"}, {"issuer": "y"}, "the token is from 'x', not from 'y'"),
         ({"aud": "x"}, {"audience": ["y", "z"]}, "the token is meant for ['x'], not for y, z"),

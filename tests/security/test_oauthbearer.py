@@ -32,7 +32,7 @@ def test_a_valid_token_is_accepted_until_it_expires() -> None:
 @pytest.mark.parametrize(
     ("token", "reason"),
     [
-        (unsecured_token("alice", NOW - 120_000, 60_000), "ran out 60 s ago"),
+        (unsecured_token("alice", NOW - 120_000, 60_000), "expired 60 s ago"),
         (
             unsecured_token("alice", NOW + 90_000, 60_000),
             "not valid before 90 s from now",

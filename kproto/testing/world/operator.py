@@ -199,7 +199,7 @@ class Operator(NetworkExchange):
         """
         self._check_node(node)
         if self.brokers.pop(node, None) is None:
-            raise IllegalState(f"broker {node} is down already")
+            raise IllegalState(f"broker {node} is already stopped")
         self.had_fault = True
         for wire in [wire for wire in self.network.wires.values() if wire.node == node]:
             self.disconnect_broker(wire)
@@ -215,7 +215,7 @@ class Operator(NetworkExchange):
         """Start a stopped broker. Its logs are kept; its connections and fetch sessions are not."""
         self._check_node(node)
         if node in self.brokers:
-            raise IllegalState(f"broker {node} is up")
+            raise IllegalState(f"broker {node} is already running")
         self.brokers[node] = self.create_broker(self.nodes[node])
         for node_id in dict.fromkeys(self._nodes_up_with(node)):
             self.cluster.nodes[node_id] = self.nodes[node_id]
