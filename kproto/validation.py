@@ -16,8 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeGuard, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, cast
 
 from .errors import ConfigError
 
@@ -90,8 +89,7 @@ def one_of(name: str, value: object, choices: Collection[Any]) -> Any:
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A rule for the values of an argument."""
 
     is_right: Callable[[Any], bool]
@@ -107,12 +105,12 @@ def or_none(rule: Rule) -> Rule:
     def is_right(value: Any) -> bool:
         return value is None or rule.is_right(value)
 
-    return replace(rule, is_right=is_right)
+    return rule._replace(is_right=is_right)
 
 
 def secret(rule: Rule) -> Rule:
     """Return the rule with `is_secret` set, so that the error does not show the value."""
-    return replace(rule, is_secret=True)
+    return rule._replace(is_secret=True)
 
 
 def checked(**rules: Rule) -> Callable[[M], M]:
