@@ -435,7 +435,7 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
     """
     if not isinstance(error, RecordError) or error.topic:
         return error
-    error.topic, error.partition, error.first_offset = *partition, position
+    error.topic, error.partition, error.first_offset = partition.topic, partition.partition, position
     start = 0
     while len(data) - start >= HEADER_SIZE:
         base, size, _, magic, delta = _HEAD(data, start)
