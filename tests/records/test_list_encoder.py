@@ -86,5 +86,5 @@ def test_renumber_rejects_invalid_numbers_and_malformed_batches() -> None:
     data = listed([(NOW, None, b"x", ())])
     with pytest.raises(EncodeError, match="producerEpoch: 40000"):
         renumber(data, 1, 40_000, 0)
-    with pytest.raises(RecordError, match="whole batch"):
+    with pytest.raises(RecordError, match="exactly one batch"):
         renumber(data[:50], 1, 0, 0)
