@@ -42,7 +42,7 @@ CRC_AT = 17
 # The CRC covers the bytes from this position on. A broker can therefore set the offset and the leader epoch,
 # which lie before it, without a new CRC.
 CRC_FROM = 21
-# The bytes of the base offset and the size field, which the value of the size field does not include.
+# The size in bytes of baseOffset and batchLength, which batchLength does not count.
 OVERHEAD = 12
 
 CODEC_BITS = 0x07

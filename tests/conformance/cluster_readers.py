@@ -134,7 +134,9 @@ class _Numbers:
             session.mark_message(record)
             if count % MARKED == 0:
                 session.commit()
-                if not claim.ended:  # After a revocation the mark would have no effect.
+                # After a revocation, marking an offset would have no effect, because the member does not own
+                # the partition.
+                if not claim.ended:
                     self._ledger.was_committed(expected)
 
 

@@ -56,7 +56,8 @@ class PendingSeeks:
     def over(self, owned: Container[TopicPartition], now: int, *, last: bool) -> list[TopicPartition]:
         """Drop the seeks that must not wait for a later assignment. Return their partitions.
 
-        `last` says that no further generation of the rebalance assigns partitions.
+        `last` says that this assignment completes the rebalance: no further JoinGroup follows, as it does
+        after a cooperative revocation.
         """
         ended: list[TopicPartition] = []
         for partition, seek in list(self._waiting.items()):

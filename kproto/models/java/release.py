@@ -18,7 +18,8 @@ class JavaRelease:
     # Default of partition.assignment.strategy.
     assignors: tuple[str, ...]
     # The version of the subscription. Java 2.6 writes version 1, which has no generation, and leaves out the
-    # user data of the cooperative assignor. KIP-792 brought version 3.
+    # user data of the cooperative assignor. Version 2 added the generation (KIP-792), version 3 the rack
+    # (KIP-881).
     subscription_version: int
     # onJoinPrepare commits synchronously and blocks poll (maybeAutoCommitOffsetsSync). In 4.3 it does not
     # block poll.

@@ -157,7 +157,8 @@ def _journal_value(value: Any) -> Any:
 def save(arguments: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
     """Yield the journal as JSON lines: the arguments of the world, then each call.
 
-    Raises ConfigError if an argument is code.
+    Raises ConfigError if an argument is a function or another object with code, which a journal cannot
+    contain.
     """
     yield json.dumps({"world": _to_json(dict(arguments))})
     for command in commands:

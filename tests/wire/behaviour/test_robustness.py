@@ -40,8 +40,9 @@ NEWEST_AND_OLDEST = [
 class Effort:
     """The extent of the tests in a profile.
 
-    quick tests the newest versions with one meaningful replacement per byte. ci tests all versions with five
-    replacements per byte, or two for lists of three elements. soak tests all 255 replacements.
+    The profile `quick` tests the newest versions with one meaningful replacement per byte. `ci` tests all
+    versions with five replacements per byte, or two for messages whose lists have three elements. `soak`
+    tests all 255 replacements.
     """
 
     versions: slice
