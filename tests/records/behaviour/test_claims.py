@@ -155,7 +155,8 @@ def test_the_claim_kills_the_mutant(name: str, tmp_path: Path, monkeypatch: pyte
     mutant = MUTANTS[name]
     copy = f"mutant_{list(MUTANTS).index(name)}"
     shutil.copytree(SOURCE / "records", tmp_path / copy / "records")
-    shutil.copy(SOURCE / "errors.py", tmp_path / copy)
+    for shared in ("errors.py", "lazy_imports.py"):
+        shutil.copy(SOURCE / shared, tmp_path / copy)
     (tmp_path / copy / "__init__.py").touch()
     file = tmp_path / copy / "records" / f"{mutant.file}.py"
     text = file.read_text()
