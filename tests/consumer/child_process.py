@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def result_in_child(act: Callable[[], Any], seconds: float = 10) -> str:
+def result_in_child(act: Callable[[], Any], seconds: float = 60) -> str:
     """Call `act` in a forked child process, and return its result or its exception as text."""
     read, write = os.pipe()
     child = os.fork()
