@@ -463,7 +463,7 @@ class TopicsDeleted(msgspec.Struct, frozen=True):
 class TransactionEnded(msgspec.Struct, frozen=True):
     """A producer's transaction ended.
 
-    Its pending offsets become valid if it was committed, and are dropped otherwise.
+    The pending offsets of a committed transaction become valid. Those of an aborted transaction are dropped.
     """
 
     producer_id: int

@@ -188,7 +188,7 @@ def _request(data: bytes, at: int) -> Dissection:
 def _unknown(data: bytes, at: int, field: str, offset: int, detail: str) -> Dissection:
     """Return the dissection of a request that cannot be decoded.
 
-    It has the header fields that all versions share.
+    The dissection has the header fields that all versions share.
     """
     part = _part(RequestHeader, data, at, 1)
     return Dissection(data, (part,), DecodeError("RequestHeader", 1, field, offset, detail), at)

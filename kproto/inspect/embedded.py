@@ -44,7 +44,7 @@ class EmbeddedMessage(NamedTuple):
 class CooperativeUserData(Message, versions="0"):
     """User data of Java's CooperativeStickyAssignor: the generation of the owned partitions.
 
-    It has no version number.
+    The user data has no version number.
     """
 
     generation: Int32 = field(default=-1)

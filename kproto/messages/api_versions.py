@@ -1,6 +1,6 @@
 """ApiVersions (key 18): ask which APIs and versions the broker supports.
 
-It is the first request on a connection.
+ApiVersions is the first request on a connection.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A driver for kproto's blocking consumer.
 
-It uses the consumer as an application does; `driver` has the protocol.
+The driver uses the consumer as an application does. `driver` defines the protocol between driver and test.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class CommandDriver(RebalanceListener):
     def _is_repeated(self, error: Exception) -> bool:
         """Return whether this login or connection error was printed already.
 
-        Such errors repeat with each poll.
+        An error of this kind repeats with each poll.
         """
         refusal = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
         previous, self.last_connection_error = self.last_connection_error, refusal

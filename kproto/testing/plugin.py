@@ -187,8 +187,8 @@ def _kafka_certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificate
 def kafka_secured(_kafka_certificates: Certificates) -> Generator[Callable[..., SecuredKafka]]:
     """A function that creates embedded brokers for this test.
 
-    It takes the arguments of `kproto.testing.secured.secured`: ``kafka_secured("SASL_SSL", users={"alice":
-    "secret"}, acls=[...])``.
+    The fixture takes the arguments of `kproto.testing.secured.secured`: ``kafka_secured("SASL_SSL",
+    users={"alice": "secret"}, acls=[...])``.
     """
     from .secured import secured
 

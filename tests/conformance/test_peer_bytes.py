@@ -1,9 +1,9 @@
 """The codecs of two other clients check kproto's bytes: kio (Rust) and kafka-python, both generated from
 Kafka's definitions.
 
-Both read kproto's bytes to the same values under the same names, and write the same bytes again. `DEFECTS`
-lists their known errors. Messages are narrowed to avoid these errors. A test checks each entry, so that it is
-removed when the client is fixed.
+kio and kafka-python read kproto's bytes to the same values under the same names, and write the same bytes
+again. `DEFECTS` lists their known errors. Messages are narrowed to avoid these errors. A test checks each
+entry, so that it is removed when the client is fixed.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class NetworkClient:
     def connect(self, node: int, now: int, *, lane: int = MAIN) -> None:
         """Open a connection that a call will need soon, unless the client backs off from that broker.
 
-        This saves the later call two round trips.
+        Connecting early saves the later call two round trips.
         """
         broker = self.view.brokers.get(node)
         if broker is None or self.closed:

@@ -193,7 +193,7 @@ class Operator(NetworkExchange):
     def stop_broker(self, node: int = 1) -> None:
         """Stop a broker.
 
-        Its connections break, and its partitions and groups move to the next broker that is up.
+        The connections of the broker break, and its partitions and groups move to the next broker that is up.
 
         If no broker is up, its partitions and groups move to the first broker that starts.
         """

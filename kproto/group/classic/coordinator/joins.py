@@ -178,7 +178,7 @@ def _replace(
 ) -> ClassicGroupMember:
     """Replace the former incarnation of a static member.
 
-    Its delayed requests are answered FENCED_INSTANCE_ID (R42).
+    The delayed requests of the replaced member id are answered FENCED_INSTANCE_ID (R42).
     """
     request = call.request
     assert request.group_instance_id is not None
