@@ -11,12 +11,12 @@
 
     TestMine = Mine.TestCase                      # for pytest and unittest
 
-Members join, leave, crash, freeze, commit and pause. Topics grow, brokers stop, coordinators and leaders
-move, and the network fails. All of it happens in virtual time. After each observation of an application the
-invariants `ALWAYS` are checked. At the end all faults are healed, all applications poll, and all invariants
-of `kproto.testing.invariants` are checked. Examples are: each partition has one owner, every record is
-delivered, and a record is delivered before it is committed. Hypothesis reports a failure as a short list of
-calls:
+Members join, leave, crash, freeze, commit, pause and lose their partitions. Topics grow, brokers stop,
+coordinators and leaders move, and the network fails. All of it happens in virtual time. After each
+observation of an application the invariants `ALWAYS` are checked. At the end all faults are healed, all
+applications poll, and all invariants of `kproto.testing.invariants` are checked. Examples are: each partition
+has one owner, every record is delivered, and a record is delivered before it is committed. Hypothesis reports
+a failure as a short list of calls:
 
     state = Mine()
     state.begin(seed=0)
@@ -36,8 +36,9 @@ An application is an object that you define. Each of these methods is optional:
 * `records(records)`: processes the records of each poll before the next poll.
 
 Your own invariants are `@invariant()` methods, or functions in `final_invariants` that raise
-`InvariantBroken`. They can use `world` and `applications`. `applications` maps the name of each consumer that
-was not killed to its application.
+`InvariantBroken`. The methods are checked after each step and at the end, the functions only at the end. They
+can use `world` and `applications`. `applications` maps the name of each consumer that was not killed to its
+application.
 """
 
 from __future__ import annotations
@@ -55,13 +56,18 @@ try:
 except ImportError as error:
     raise MissingExtra("kproto.testing.groups", "hypothesis", "testing") from error
 
-from .invariants import ALWAYS, Invariant, check
+from .invariants import ALWAYS, GRACE_MS, Invariant, check
 from .schedules import QUICK, settle
 from .world import Consumer, World
 from .world.user_code import reject_awaitable
 
 _MS = st.sampled_from((1, 5, 50, 500, 3_000))
 _ANY = st.integers(0, 99)
+# Why a member loses its partitions in `Group.lose`: an administrator removes it, its process is frozen for
+# longer than the session timeout, or its application does not poll for longer than max.poll.interval.ms.
+_CAUSES_OF_LOSS = st.sampled_from(("removal", "session timeout", "poll interval"))
+# The limit in ms of the wait until a member owns partitions, and of the wait until it has called `lost`.
+_LOSS_MS = 10_000
 
 
 class Group(RuleBasedStateMachine):
@@ -77,7 +83,8 @@ class Group(RuleBasedStateMachine):
 
     brokers: ClassVar[int] = 2
 
-    trouble: ClassVar[bool] = True  # Whether members crash and freeze, brokers stop, and the network fails.
+    # Whether members crash, freeze and lose partitions, brokers stop, and the network fails.
+    trouble: ClassVar[bool] = True
 
     # Additional invariants to check at the end of the run.
     final_invariants: ClassVar[Sequence[Invariant]] = ()
@@ -130,6 +137,31 @@ class Group(RuleBasedStateMachine):
     def sleep(self, member: int, ms: int) -> None:
         """Freeze the process (SIGSTOP)."""
         self._member(member).freeze(ms)
+
+    @precondition(lambda self: self.trouble and self.world.brokers and self._members())
+    @rule(member=_ANY, cause=_CAUSES_OF_LOSS)
+    def lose(self, member: int, cause: str) -> None:
+        """Let a member lose partitions of which it has read records.
+
+        Time passes until the member owns partitions, and then until its `lost` callback has returned. Each of
+        these waits has a limit, because network faults may prevent the event.
+        """
+        consumer = self._member(member)
+        if not self.world.run(_LOSS_MS, until=lambda: bool(consumer.owned)):
+            return
+        received, losses = len(consumer.records), _losses(consumer)
+        for partition in sorted(consumer.owned):
+            self.world.write(*partition, "before the loss")
+        self.world.run(GRACE_MS, until=lambda: len(consumer.records) > received)
+        if cause == "removal":
+            self.world.remove_member(QUICK["group_id"], consumer.member_id)
+        elif cause == "session timeout":
+            consumer.freeze(consumer.options.session_timeout_ms + GRACE_MS)
+        else:
+            consumer.pause_polling()
+            self.world.run(consumer.options.max_poll_interval_ms + GRACE_MS)
+            consumer.resume_polling()
+        self.world.run(_LOSS_MS, until=lambda: consumer.in_callback is None and _losses(consumer) > losses)
 
     @precondition(lambda self: self._members())
     @rule(member=_ANY, works_ms=st.sampled_from((0, 50, 1_500)), callback_ms=st.sampled_from((0, 50, 1_500)))
@@ -222,10 +254,18 @@ class Group(RuleBasedStateMachine):
             self.join(0)
         settle(world)
         check(world)
+        self._check_own_invariants()
         if self.final_invariants:
             check(world, *self.final_invariants)
 
     # ---- helpers
+
+    def _check_own_invariants(self) -> None:
+        """Call the `@invariant()` methods, which Hypothesis calls after each step, but not at the end."""
+        declared: Any = self.invariants  # In older versions of Hypothesis (6.100) a class method.
+        for own in declared() if callable(declared) else declared:
+            if all(holds(self) for holds in own.preconditions):
+                own.function(self)
 
     def _set_up_application(self, consumer: Consumer) -> None:
         """Set up the application of a consumer; replayed worlds call this with their own consumer."""
@@ -251,6 +291,11 @@ class Group(RuleBasedStateMachine):
     def _broker_up(self, index: int) -> int:
         """Return the id of a broker that is up."""
         return sorted(self.world.brokers)[index % len(self.world.brokers)]
+
+
+def _losses(consumer: Consumer) -> int:
+    """Return how often the consumer has called `lost`."""
+    return sum(kind == "lost" for kind, _ in consumer.calls)
 
 
 def _listener(application: object) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, run_state_machine_as_test
 
 from consumer import RebalanceListener
 from kproto.errors import ConfigError
@@ -50,6 +51,7 @@ class WholeTopics(Group):
 
 
 class Shares(Group):
+    topics: ClassVar = {"t": 3}
     options: ClassVar = ({"partition_assignment_strategy": [Assignor("shares", by_share)]},)
 
 
@@ -104,6 +106,49 @@ class AtLeastOnce(ExactlyOnce):
     kind: ClassVar = Forgetful
 
 
+# ---- a user's listener that counts the records of the partitions that its consumer owns
+
+
+class Balance:
+    def __init__(self, consumer: Consumer) -> None:
+        self.counts: Counter[TopicPartition] = Counter()
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            self.counts.pop(partition, None)
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.revoked(partitions)
+
+    def records(self, records: list[Any]) -> None:
+        for record in records:
+            self.counts[TopicPartition(record.topic, record.partition)] += 1
+
+
+class IgnoresLosses(Balance):
+    """A listener with a defect: it keeps the counts of lost partitions."""
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None: ...
+
+
+class Balances(Group):
+    topics: ClassVar = {"t": 3}
+    kind: ClassVar[type[Balance]] = Balance
+
+    def application(self, consumer: Consumer) -> Balance:
+        return self.kind(consumer)
+
+    @invariant()
+    def counts_belong_to_owned_partitions(self) -> None:
+        for name, balance in self.applications.items():
+            assert isinstance(balance, Balance)
+            assert set(balance.counts) <= self.world.clients[name].owned, name
+
+
+class BalancesThatIgnoreLosses(Balances):
+    kind: ClassVar = IgnoresLosses
+
+
 # ---- what is found
 
 
@@ -128,7 +173,7 @@ def run(machine: type[Group], examples: int, steps: int) -> None:
     )
 
 
-SOUND: list[type[Group]] = [Group, WholeTopics, ExactlyOnce]
+SOUND: list[type[Group]] = [Group, WholeTopics, ExactlyOnce, Balances]
 
 
 @pytest.mark.parametrize("machine", SOUND)
@@ -150,6 +195,51 @@ def test_an_assignor_that_leaves_a_partition_out_is_found() -> None:
 def test_a_listener_that_is_off_by_one_is_found() -> None:
     with pytest.raises(InvariantBroken):
         run(AtLeastOnce, 20, 15)
+
+
+def test_a_listener_that_ignores_losses_is_found() -> None:
+    with pytest.raises(AssertionError, match="member"):
+        run(BalancesThatIgnoreLosses, 30, 15)
+
+
+@pytest.mark.parametrize("cause", ["removal", "session timeout", "poll interval"])
+def test_a_member_loses_its_partitions_within_one_step(cause: str) -> None:
+    group = BalancesThatIgnoreLosses()
+    group.begin(seed=0)
+    group.counts_belong_to_owned_partitions()
+    group.lose(0, cause)
+    with pytest.raises(AssertionError, match=r"member[12]"):
+        group.counts_belong_to_owned_partitions()
+
+
+def test_the_calls_of_a_loss_reproduce_its_world(tmp_path: Path) -> None:
+    group = Balances()
+    group.begin(seed=0)
+    group.lose(0, "removal")
+    group.world.save(tmp_path / "run.jsonl")
+    loaded = World.load(tmp_path / "run.jsonl")
+    calls = [consumer.calls for consumer in group.world.alive_clients(Consumer)]
+    assert [consumer.calls for consumer in loaded.alive_clients(Consumer)] == calls
+
+
+def test_own_invariants_are_checked_after_the_world_has_settled() -> None:
+    """Its conditions hold only after `teardown` has written the last records."""
+
+    class Lasts(Group):
+        @invariant()
+        def no_member_reads_the_last_record(self) -> None:
+            for consumer in self.world.alive_clients(Consumer):
+                assert "the last" not in consumer.values()
+
+        @precondition(lambda self: False)
+        @invariant()
+        def is_never_checked(self) -> None:
+            raise AssertionError
+
+    group = Lasts()
+    group.begin(seed=0)
+    with pytest.raises(AssertionError, match="assert"):
+        group.teardown()
 
 
 def test_a_listener_that_raises_is_found() -> None:
@@ -180,7 +270,6 @@ def test_an_application_with_names_of_another_library_is_rejected() -> None:
 def test_the_calls_of_a_failure_reproduce_its_world(tmp_path: Path) -> None:
     state = Shares()
     state.begin(seed=0)
-    state.join(0)
     with pytest.raises(InvariantBroken):
         state.teardown()
     state.world.save(tmp_path / "run.jsonl")

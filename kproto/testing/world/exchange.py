@@ -120,7 +120,7 @@ class NetworkExchange(WorldState):
         if response is None:
             self.step(wire.node, machine.FrameReceived(wire.conn, body, self.random_id()))
 
-    def observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
+    def _observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
         """Record that the client receives an error that fences it.
 
         Errors for a former member id or generation are ignored. ILLEGAL_GENERATION is also ignored while a
@@ -128,12 +128,7 @@ class NetworkExchange(WorldState):
         """
         client = wire.client
         is_outdated = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining
-        if (
-            wire.open
-            and client.alive
-            and not is_outdated
-            and identity == (client.member_id, client.generation)
-        ):
+        if client.alive and not is_outdated and identity == (client.member_id, client.generation):
             client.observe("fenced", detail=code)
 
     def _reply(self, wire: Wire, body: bytes) -> None:
@@ -142,10 +137,15 @@ class NetworkExchange(WorldState):
             self.add_entry(
                 wire.client.name, "response", traces.ResponseEntry(wire.node, key, version, body, wire.conn)
             )
-        self.network.send(wire, wire.down, wire.client.run_when_awake, self._deliver, wire, frame(body))
+        fencings, wire.fencings = wire.fencings, []
+        self.network.send(
+            wire, wire.down, wire.client.run_when_awake, self._deliver, wire, frame(body), fencings
+        )
 
-    def _deliver(self, wire: Wire, data: bytes) -> None:
+    def _deliver(self, wire: Wire, data: bytes, fencings: list[tuple[int, tuple[str, int]]]) -> None:
         if wire.open:
+            for code, identity in fencings:
+                self._observe_fencing(wire, code, identity)
             wire.client.on_received(wire, data)
 
     # ---- the brokers
@@ -231,9 +231,8 @@ class NetworkExchange(WorldState):
         else:
             return
         wire = self.network.wires.get(cast(int, reply.token))
-        for code in codes & FENCES:
-            if wire is not None:
-                self.network.send(wire, wire.down, self.observe_fencing, wire, code, identity)
+        if wire is not None:
+            wire.fencings += [(code, identity) for code in codes & FENCES]
 
     def _stored_offsets(
         self, request: OffsetCommitRequest, response: OffsetCommitResponse

@@ -18,6 +18,7 @@ from ...messages.delete_records import (
 from ...messages.delete_topics import DeleteTopicsRequest
 from ...messages.headers import decode_response, encode_request
 from ...messages.index import response_class
+from ...messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ...messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ...records import BatchBuilder, assign_offsets, encode_batch
 from ...records.record import Record
@@ -161,6 +162,18 @@ class Operator(NetworkExchange):
             request,
             version,
             coordinator_node if coordinator_node in self.brokers else self._first_broker_up(),
+        )
+
+    @checked(group=TEXT, member_id=TEXT)
+    @journaled
+    def remove_member(self, group: str, member_id: str) -> None:
+        """Remove a member from a group, as `removeMembersFromConsumerGroup` of Java's `Admin` does.
+
+        The member is rejected at its next request, and loses its partitions.
+        """
+        self.had_fault = True
+        self.send_as_operator(
+            LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member_id)]), 5
         )
 
     # ---- leaders, coordinators, brokers
