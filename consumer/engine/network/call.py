@@ -41,6 +41,7 @@ class Call:
 
     __slots__ = (
         "address",
+        "awaits_versions",
         "deadline",
         "error",
         "lane",
@@ -81,6 +82,8 @@ class Call:
         self.purpose = purpose
         self.version = -1
         self.address = ""
+        # Whether the broker lists its versions again before this call fails because of them.
+        self.awaits_versions = False
         # Address -> the error of the last attempt to send the request to this address.
         self.tried: dict[tuple[str, int], str] = {}
         self.response: Message | None = None
@@ -117,5 +120,6 @@ def api_name(message: type[Message]) -> str:
     return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
 
 
-# The `purpose` of the calls that a login sends. A connection does not add these calls to its finished calls.
-LOGIN: Final = object()
+# The `purpose` of the calls that a connection sends for itself: those of a login, and ApiVersions. The
+# connection does not add them to its finished calls.
+INTERNAL: Final = object()

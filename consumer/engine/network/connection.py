@@ -7,6 +7,9 @@ Rules:
 * The first request is always ApiVersions, in the client's highest version. A broker that does not know this
   version responds in version 0 with the range that it knows (KIP-511). The client then sends ApiVersions
   again, in the highest common version.
+* A call that the listed versions do not allow does not fail at once. The client first requests the versions
+  again, because one response may be wrong, and then uses the new list. Only if the second response does not
+  allow the call either, the call fails.
 * A request waits until the versions are known, because its body may depend on its version. It also waits
   while the connection is throttled (`throttle`).
 * If a request gets no response in time, the connection is closed, as in Java. Otherwise a late response could
@@ -37,24 +40,20 @@ from kproto.machine import Edges, move
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import decode_response, decode_response_views, request_pieces
 from kproto.messages.index import response_class
-from kproto.version import __version__
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
 
-from .call import LOGIN, Call, api_name
+from .api_versions import listed_versions, lower_version, versions_request
+from .call import INTERNAL, Call, api_name
 from .throttle import throttle_ms
 
 if TYPE_CHECKING:
     from ...security import Token
     from .login import Login
 
-# The name and version of this client in the request metrics of brokers (KIP-511).
-SOFTWARE_NAME = "kproto"
-SOFTWARE_VERSION = __version__
-
 UNSUPPORTED_VERSION = 35
-API_VERSIONS = 18
 FETCH = 1
+SASL_HANDSHAKE = 17
 
 # The largest response of a broker that has completed ApiVersions: Java's limit, the largest int32. A fetch
 # returns its first batch whole, however large it is, so fetch.max.bytes does not bound it. Memory is only
@@ -129,6 +128,9 @@ class Connection:
         self._frames = Frames()
         self._next_correlation = 0
         self._negotiating = -1
+        self._listed_in = 0  # The version of the ApiVersions response that listed the versions.
+        # Whether the versions were requested again, because the first response did not list SaslHandshake.
+        self._has_asked_again = False
 
     @property
     def address(self) -> str:
@@ -150,18 +152,14 @@ class Connection:
         return self._ask_versions(ApiVersionsRequest.__versions__.max)
 
     def _ask_versions(self, version: int) -> bytes:
-        request = ApiVersionsRequest(
-            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
-        )
-        if version < 3:
-            request = ApiVersionsRequest()
         self._negotiating = version
         self._next_correlation += 1
+        request = versions_request(version)
         return frame(*request_pieces(request, version, self._next_correlation, self.client_id))
 
     def ask(self, call: Call) -> bytes:
         """Send a call now, or as soon as the connection is ready and not throttled."""
-        call.address = self.address
+        call.address, call.awaits_versions = self.address, False
         if not self.ready or self.is_throttled:
             self.waiting.append(call)
             return b""
@@ -219,10 +217,16 @@ class Connection:
             pieces = request_pieces(call.request, version, self._next_correlation + 1, self.client_id)
             data = frame(*pieces)
         except (UnsupportedVersion, EncodeError) as error:
+            if call.purpose is not INTERNAL and not call.awaits_versions:
+                return self._ask_versions_again(call)
             call.error = error
-            if call.purpose is not LOGIN:
+            if call.purpose is not INTERNAL:
                 self.finished.append(call)
             return b""
+        return self._write(call, version, data)
+
+    def _write(self, call: Call, version: int, data: bytes) -> bytes:
+        """Record a call whose request is `data`, and return `data`."""
         call.version = version
         self._next_correlation += 1
         if call.one_way:
@@ -231,6 +235,20 @@ class Connection:
         else:
             self.in_flight.append((self._next_correlation, call))
         return data
+
+    def _ask_versions_again(self, call: Call) -> bytes:
+        """Keep a call that the listed versions do not allow, and request the versions again."""
+        call.awaits_versions = True
+        self.waiting.append(call)
+        if any(isinstance(pending.request, ApiVersionsRequest) for _, pending in self.in_flight):
+            return b""
+        version, request = self._listed_in, versions_request(self._listed_in)
+        check = Call(
+            request, node=None, lane=0, deadline=call.deadline, timeout_ms=call.timeout_ms, purpose=INTERNAL
+        )
+        check.address = self.address
+        pieces = request_pieces(request, version, self._next_correlation + 1, self.client_id)
+        return self._write(check, version, frame(*pieces))
 
     def received(self, data: bytes) -> bytes:
         """Handle received bytes, and return the bytes to write.
@@ -256,7 +274,10 @@ class Connection:
         if login is not None and login.raw and not self.ready and not self.in_flight and not login.done:
             return self._logged_in(login.on_raw_frame(bytes(body)))
         call = self._answered(body)
-        if call.purpose is LOGIN:
+        if isinstance(call.response, ApiVersionsResponse) and call.purpose is INTERNAL:
+            self._learn_versions(call.response, call.version)
+            return b"" if self.is_throttled or not self.ready else self._send_waiting()
+        if call.purpose is INTERNAL:
             assert login is not None
             assert call.response is not None
             return self._logged_in(login.answered(call.response))
@@ -272,19 +293,14 @@ class Connection:
         if len(body) >= 6 and int.from_bytes(body[4:6], "big") == UNSUPPORTED_VERSION:
             if version == 0:
                 raise DecodeError("ApiVersions", 0, "error_code", 4, "the broker rejects version 0 as well")
-            return self._ask_versions(_lower(body, version))
+            return self._ask_versions(lower_version(body, version))
         _, response = decode_response(body, ApiVersionsResponse, version)
         assert isinstance(response, ApiVersionsResponse)
-        if response.error_code:
-            detail = f"the broker answers error {response.error_code}"
-            raise DecodeError("ApiVersions", version, "error_code", 4, detail)
-        self.versions = _versions(response, version)
-        if not self.versions:
-            detail = "the broker lists no API"
-            raise DecodeError("ApiVersions", version, "api_keys", 6, detail)
-        self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
+        self._learn_versions(response, version)
+        if self.login is not None and SASL_HANDSHAKE not in self.versions and not self._has_asked_again:
+            self._has_asked_again = True
+            return self._ask_versions(version)
         self._negotiating = -1
-        self._note_throttle(response, version, "ApiVersions")
         if self.login is None:
             return self._on_ready()
         move(self, ConnectionState.AUTHENTICATING, EDGES)
@@ -292,6 +308,12 @@ class Connection:
             self.wants_token = True
             return b""
         return self.log_in(None)
+
+    def _learn_versions(self, response: ApiVersionsResponse, version: int) -> None:
+        """Use the versions of a response. Raises DecodeError if it lists none."""
+        self.versions, self._listed_in = listed_versions(response, version), version
+        self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
+        self._note_throttle(response, version, "ApiVersions")
 
     def _on_ready(self) -> bytes:
         move(self, ConnectionState.READY, EDGES)
@@ -333,7 +355,7 @@ class Connection:
             deadline=self.deadline,
             timeout_ms=self.setup_timeout_ms,
             max_version=most,
-            purpose=LOGIN,
+            purpose=INTERNAL,
         )
         call.address = self.address
         sent = self._send(call)
@@ -391,12 +413,12 @@ class Connection:
         move(self, ConnectionState.CLOSED, EDGES)
         if garbled is not None and self.in_flight:
             _, call = self.in_flight.popleft()
-            if call.purpose is not LOGIN:
+            if call.purpose is not INTERNAL:
                 call.error = ConnectionFailed(self.address, why)
                 call.error.__cause__ = garbled
                 self.finished.append(call)
         for call in (*(call for _, call in self.in_flight), *self.waiting):
-            if call.purpose is not LOGIN:
+            if call.purpose is not INTERNAL:
                 call.error = denied or ConnectionFailed(self.address, why)
                 self.finished.append(call)
         self.in_flight.clear()
@@ -416,7 +438,7 @@ class Connection:
                 late = True
         if late:
             self.finished.extend(
-                call for _, call in self.in_flight if call.error is not None and call.purpose is not LOGIN
+                call for _, call in self.in_flight if call.error is not None and call.purpose is not INTERNAL
             )
             self.in_flight = deque(entry for entry in self.in_flight if entry[1].error is None)
         expired = [call for call in self.waiting if call.deadline <= now]
@@ -440,30 +462,3 @@ class Connection:
             times.append(self.deadline)
         if self.is_throttled and self.waiting:
             times.append(self.throttled_until)
-
-
-def _versions(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
-    """Map each API key to the broker's version range. Raises DecodeError for an impossible range.
-
-    The versions stay valid until the connection ends.
-    """
-    versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
-    impossible = [api for api in response.api_keys if not 0 <= api.min_version <= api.max_version]
-    detail = f"impossible versions: {impossible[0]}" if impossible else ""
-    if len(versions) < len(response.api_keys):
-        detail = "the broker lists an API twice"
-    if detail:
-        raise DecodeError("ApiVersions", version, "api_keys", 6, detail)
-    return versions
-
-
-def _lower(body: bytes, version: int) -> int:
-    """Return the highest ApiVersions version named in a v0 error response; 0 if it is unreadable."""
-    try:
-        _, response = decode_response(body, ApiVersionsResponse, 0)
-    except DecodeError:
-        # librdkafka's mock cluster responds in the format of the version that it rejects, not in version 0
-        return 0
-    assert isinstance(response, ApiVersionsResponse)
-    _, highest = _versions(response, 0).get(API_VERSIONS, (0, 0))
-    return min(highest, version - 1)

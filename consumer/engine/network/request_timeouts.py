@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -39,6 +40,7 @@ from .nodes import SETUP, NodeStates
 READ_ONLY = frozenset(
     kind.__api_key__
     for kind in (
+        ApiVersionsRequest,
         FindCoordinatorRequest,
         ListOffsetsRequest,
         MetadataRequest,

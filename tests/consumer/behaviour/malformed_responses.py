@@ -61,17 +61,11 @@ def places(message: type[Struct], path: tuple[str, ...] = ()) -> Iterator[tuple[
                 yield ".".join(field_path), "null"
 
 
-# The malformation from which a client cannot recover, because a broker sends its API versions once for each
-# connection.
-UNRECOVERABLE = ("ApiVersions", "api_keys", "left out")
-
-
 def malformations(*apis: str) -> list[Malformation]:
     changes = [
         (api, "", how) for api in apis for how in RESPONSE_CHANGES if how != "undone" or api in WRITE_APIS
     ]
-    changes += [(api, path, how) for api in apis for path, how in places(response_class(KEYS[api]))]
-    return [change for change in changes if change != UNRECOVERABLE]
+    return changes + [(api, path, how) for api in apis for path, how in places(response_class(KEYS[api]))]
 
 
 class MalformedWorld(Refusing):

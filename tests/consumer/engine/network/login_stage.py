@@ -64,6 +64,7 @@ class LoginStage:
         self.silent = False
         # Whether to answer a renewal as KafkaChannel does within a second after the previous one.
         self.too_soon = False
+        self.versions_without_sasl = 0  # The number of ApiVersions responses that do not list SaslHandshake.
         self.answers_no: tuple[str, ...] = ()
         # The bytes that the broker sends instead of its part of the SASL exchange.
         self.says: bytes | None = None
@@ -134,7 +135,9 @@ class LoginStage:
     def answer(self, request: Message, version: int) -> Message:
         match request:
             case ApiVersionsRequest():
-                versions = [(12, 0, 4), *([(17, 0, 0 if self.raw else 1)] if self.sasl else [])]
+                has_sasl = self.sasl and not self.versions_without_sasl
+                self.versions_without_sasl = max(0, self.versions_without_sasl - 1)
+                versions = [(12, 0, 4), *([(17, 0, 0 if self.raw else 1)] if has_sasl else [])]
                 versions += [] if self.raw else [(36, 0, 2)]
                 keys = [
                     ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in versions

@@ -98,12 +98,48 @@ def test_a_maximum_version_lowers_the_version() -> None:
     assert version == 1
 
 
+def list_versions(ready_connection: Connection, request: bytes, *ranges: tuple[int, int, int]) -> bytes:
+    """Answer a repeated ApiVersions request, and return the bytes that the connection writes then."""
+    [(correlation, version, repeated)] = sent(request)
+    assert isinstance(repeated, ApiVersionsRequest)
+    body = encode_response(versions((18, 0, 4), *ranges), version, correlation)
+    return ready_connection.received(frame(body))
+
+
 @pytest.mark.parametrize("offered", [(12, 5, 9), (11, 0, 9)])
-def test_a_request_without_a_common_version_fails(offered: tuple[int, int, int]) -> None:
+def test_a_request_without_a_common_version_fails_after_two_responses(offered: tuple[int, int, int]) -> None:
     ready_connection, failed_call = ready(offered), call()
-    ready_connection.ask(failed_call)
+    repeated = ready_connection.ask(failed_call)
+    assert not failed_call.done
+    assert list_versions(ready_connection, repeated, offered) == b""
     assert isinstance(failed_call.error, UnsupportedVersion)
+    assert "Heartbeat" in str(failed_call.error)
     assert "broker:9092" in str(failed_call.error)
+    assert ready_connection.finished == [failed_call]
+
+
+def test_a_request_that_one_response_did_not_list_is_sent_after_the_next_response() -> None:
+    ready_connection, late_call, other = ready((11, 0, 9)), call(), call()
+    repeated = ready_connection.ask(late_call)
+    assert ready_connection.ask(other) == b""
+    out = list_versions(ready_connection, repeated, (12, 0, 3))
+    assert [(version, type(request)) for _, version, request in sent(out)] == [(3, HeartbeatRequest)] * 2
+
+
+def test_requests_that_the_broker_lists_do_not_wait_for_the_repeated_api_versions() -> None:
+    ready_connection = ready((3, 0, 13))
+    ready_connection.ask(call())
+    [(_, version, _)] = sent(ready_connection.ask(call(MetadataRequest(topics=None))))
+    assert version == 13
+
+
+def test_a_repeated_api_versions_with_an_error_ends_the_connection() -> None:
+    ready_connection = ready((11, 0, 9))
+    [(correlation, version, _)] = sent(ready_connection.ask(call()))
+    refusal = versions()
+    refusal.error_code = 41
+    with pytest.raises(DecodeError, match="error 41"):
+        ready_connection.received(frame(encode_response(refusal, version, correlation)))
 
 
 def test_a_response_out_of_order_raises_a_decode_error() -> None:

@@ -38,6 +38,13 @@ def test_the_first_request_is_sent_after_the_login(mechanism: str, raw: bool) ->
     assert stage.seen == ["ApiVersions", "SaslHandshake", *[step] * steps, "Heartbeat"]
 
 
+def test_one_response_without_sasl_handshake_does_not_fail_the_login() -> None:
+    stage = LoginStage(sasl_mechanism="PLAIN")
+    stage.versions_without_sasl = 1
+    assert stage.ask().response is not None
+    assert stage.seen[:3] == ["ApiVersions", "ApiVersions", "SaslHandshake"]
+
+
 def test_a_token_is_requested_when_it_is_needed() -> None:
     stage = LoginStage(sasl_mechanism="OAUTHBEARER")
     call = stage.ask()

@@ -1,0 +1,59 @@
+"""The ApiVersions request of a client, and the versions that a broker lists in its response."""
+
+from __future__ import annotations
+
+from kproto.errors import DecodeError
+from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.headers import decode_response
+from kproto.version import __version__
+
+# The name and version of this client in the request metrics of brokers (KIP-511).
+SOFTWARE_NAME = "kproto"
+SOFTWARE_VERSION = __version__
+
+API_VERSIONS = 18
+
+
+def versions_request(version: int) -> ApiVersionsRequest:
+    """Return the ApiVersions request in this version; from version 3 on it names the client."""
+    if version < 3:
+        return ApiVersionsRequest()
+    return ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+
+
+def listed_versions(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
+    """Map each API key to the broker's version range.
+
+    Raises DecodeError for an error code, an empty list and an impossible range.
+    """
+    if response.error_code:
+        detail = f"the broker answers error {response.error_code}"
+        raise DecodeError("ApiVersions", version, "error_code", 4, detail)
+    versions = _ranges(response, version)
+    if not versions:
+        raise DecodeError("ApiVersions", version, "api_keys", 6, "the broker lists no API")
+    return versions
+
+
+def lower_version(body: bytes, version: int) -> int:
+    """Return the highest ApiVersions version named in a v0 error response; 0 if it is unreadable."""
+    try:
+        _, response = decode_response(body, ApiVersionsResponse, 0)
+    except DecodeError:
+        # librdkafka's mock cluster responds in the format of the version that it rejects, not in version 0
+        return 0
+    assert isinstance(response, ApiVersionsResponse)
+    _, highest = _ranges(response, 0).get(API_VERSIONS, (0, 0))
+    return min(highest, version - 1)
+
+
+def _ranges(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
+    """Map each listed API key to its range. Raises DecodeError for an impossible range."""
+    versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+    impossible = [api for api in response.api_keys if not 0 <= api.min_version <= api.max_version]
+    detail = f"impossible versions: {impossible[0]}" if impossible else ""
+    if len(versions) < len(response.api_keys):
+        detail = "the broker lists an API twice"
+    if detail:
+        raise DecodeError("ApiVersions", version, "api_keys", 6, detail)
+    return versions
