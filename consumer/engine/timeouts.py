@@ -38,6 +38,9 @@ SLOW_CONNECT_MS: Final = 1_500
 # Interval of Metadata requests that check whether a broker is alive while it works on a slow request.
 LIVENESS_CHECK_INTERVAL_MS: Final = 2_000
 
+# Longest pause that a broker's throttle time causes: the default of metadata.max.age.ms.
+MAX_THROTTLE_MS: Final = 300_000
+
 # Metadata:
 
 # Time without a response from any bootstrap address after which the application gets an error (kafka-python's

@@ -40,6 +40,7 @@ from ..metadata.cluster import ClusterView
 from ..timeouts import (
     CONNECTION_SETUP_TIMEOUT_MS,
     FIRST_SETUP_TIMEOUT_MS,
+    MAX_THROTTLE_MS,
     RECONNECT_BACKOFF_MAX_MS,
     RECONNECT_BACKOFF_MS,
     REQUEST_TIMEOUT_MS,
@@ -97,6 +98,7 @@ class NetworkClient:
         reconnect_backoff_max_ms: int = RECONNECT_BACKOFF_MAX_MS,
         connection_setup_timeout_ms: int = CONNECTION_SETUP_TIMEOUT_MS,
         recovers: bool = True,
+        max_throttle_ms: int = MAX_THROTTLE_MS,
         random: Random | None = None,
         security: Security | None = None,
     ) -> None:
@@ -112,7 +114,8 @@ class NetworkClient:
         # when new metadata may show that a broker has failed.
         self.on_throttled: Callable[[str], None] = lambda why: None
         self.on_liveness_check: Callable[[], None] = lambda: None
-        self._throttles = ThrottleReports()
+        self._max_throttle_ms = max_throttle_ms
+        self._throttles = ThrottleReports(max_throttle_ms)
         self._random = random or Random()
         self._security = security
         # Connection key -> the time (ms) at which the connection's SASL session is renewed.
@@ -227,12 +230,13 @@ class NetworkClient:
                 return
             address = (broker.host, broker.port)
         connection = self._lanes.get((*address, call.lane))
+        if connection is not None and not self._end_throttle(connection, now):
+            connection = None
         if connection is None:
             if self._nodes.retry_at(address) > now:
                 self._parked.append((call, address))
                 return
             connection = self._open(address, call.lane, now)
-        self._end_throttle(connection, now)
         self._write(connection, connection.ask(call))
         self._collect(connection)
         self._timeouts.update(connection, now)
@@ -329,17 +333,30 @@ class NetworkClient:
     def _start_throttle(self, connection: Connection, now: int) -> None:
         """Start throttling the connection if a response requested it. Report throttling that lasts."""
         if connection.requested_throttle[1]:
-            api, wait = connection.throttle(now)
+            api, wait = connection.throttle(now, self._max_throttle_ms)
             news = self._throttles.report(api, connection.address, wait, now)
             if news:
                 self.on_throttled(news)
 
-    def _end_throttle(self, connection: Connection, now: int) -> None:
-        """End throttling if its time has passed, and send the calls that waited."""
-        if connection.is_throttled and connection.throttled_until <= now:
-            self._write(connection, connection.end_throttle())
-            self._collect(connection)
-            self._timeouts.update(connection, now)
+    def _end_throttle(self, connection: Connection, now: int) -> bool:
+        """End throttling if its time has passed, and send the calls that waited.
+
+        Return False if the connection is closed, because the broker demanded a longer pause than the client
+        makes. The calls that waited are then sent on a new connection.
+        """
+        if not connection.is_throttled or connection.throttled_until > now:
+            return True
+        if connection.is_throttle_capped:
+            waiting = list(connection.waiting)
+            connection.waiting.clear()
+            self._disconnect(connection, "the broker demanded a longer pause", now, punish=False)
+            for call in waiting:
+                self._dispatch(call, now)
+            return False
+        self._write(connection, connection.end_throttle())
+        self._collect(connection)
+        self._timeouts.update(connection, now)
+        return True
 
     def _schedule_renewal(self, connection: Connection, now: int) -> None:
         """Schedule the renewal of the SASL session (KIP-368)."""
@@ -370,7 +387,8 @@ class NetworkClient:
         """Handle the renewals, throttle ends, timeouts and backoffs that are due at `now`."""
         self._renew_sessions(now)
         for connection in list(self._connections.values()):
-            self._end_throttle(connection, now)
+            if not self._end_throttle(connection, now):
+                continue
             late = connection.expire_calls(now)
             for call in connection.finished:
                 self._name_all_addresses(call)

@@ -115,6 +115,7 @@ class Connection:
         # before `throttled_until` (ms).
         self.is_throttled = False
         self.throttled_until = 0
+        self.is_throttle_capped = False  # Whether the broker demanded a longer pause than the client makes.
         # The API and the throttle time (ms) of a response that requested throttling. `throttle` clears them.
         self.requested_throttle = ("", 0)
         self.wants_token = False
@@ -165,14 +166,16 @@ class Connection:
             return b""
         return self._send(call)
 
-    def throttle(self, now: int) -> tuple[str, int]:
+    def throttle(self, now: int, max_ms: int) -> tuple[str, int]:
         """Start throttling: send no request until `end_throttle`, and extend deadlines of calls in flight.
 
-        Returns the API whose response requested the throttling, and the time in ms.
+        The throttling lasts for at most `max_ms`. Returns the API whose response requested the throttling,
+        and the requested time in ms.
         """
         api, wait = self.requested_throttle
         self.requested_throttle = "", 0
-        until = max(now + wait, self.throttled_until)
+        self.is_throttle_capped = self.is_throttle_capped or wait > max_ms
+        until = max(now + min(wait, max_ms), self.throttled_until)
         longer = until - max(now, self.throttled_until)
         self.is_throttled, self.throttled_until = True, until
         for _, call in self.in_flight:

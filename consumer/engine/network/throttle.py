@@ -8,6 +8,9 @@ Rules:
   when they can be sent.
 * In earlier request versions than those in `FROM`, the broker itself delays the response. The throttle time
   has then already passed.
+* A pause lasts for at most `metadata_max_age_ms`, whatever the broker demands. The report names the limit. A
+  response that demands days is probably wrong. After the pause the client uses a new connection, because
+  the broker may still read nothing from the old one.
 * Throttling of at least a second is reported, and while it lasts the report is repeated after growing
   intervals. A pause that outlasts the interval is reported immediately, because no response comes before its
   end. Java reports nothing, even if the pause takes 24 days.
@@ -87,9 +90,13 @@ def throttle_ms(response: Message, version: int) -> int:
 
 
 class ThrottleReports:
-    """Collects throttle times, and decides when to report them."""
+    """Collects throttle times, and decides when to report them.
 
-    def __init__(self) -> None:
+    `max_ms` is the longest pause of this client.
+    """
+
+    def __init__(self, max_ms: int) -> None:
+        self._max_ms = max_ms
         self._intervals = ReportIntervals()
         self._ends_at = -2 * FIRST_REPORT_INTERVAL_MS
         self._reported_until = 0
@@ -97,14 +104,15 @@ class ThrottleReports:
         self._total = 0
 
     def report(self, api: str, address: str, wait: int, now: int) -> str:
-        """Count a throttle time of `wait` ms.
+        """Count a demanded throttle time of `wait` ms.
 
         Return the text of the report to send now; empty if none is due.
         """
         if now - self._ends_at >= 2 * FIRST_REPORT_INTERVAL_MS:
             self._intervals, self._since, self._total = ReportIntervals(), now, 0
-        self._ends_at = max(now + wait, self._ends_at)
-        self._total += wait
+        pauses_for = min(wait, self._max_ms)
+        self._ends_at = max(now + pauses_for, self._ends_at)
+        self._total += pauses_for
         if wait < REPORTED_THROTTLE_MS or not (self._intervals.is_due(now) or self._outlasts(now)):
             return ""
         self._reported_until = self._ends_at
@@ -112,6 +120,9 @@ class ThrottleReports:
         so_far = f"; {self._total / 1000:.1f} s in the last {seconds} s" if seconds else ""
         days = f" ({wait / DAY_MS:.1f} days)" if wait >= DAY_MS else ""
         pause = f"the broker at {address} asks for {wait / 1000:.1f} s{days} without requests{so_far}"
+        if pauses_for < wait:
+            limit = f"this client pauses for {pauses_for / 1000:.1f} s at most"
+            return f"{api}: {pause}; {limit}"
         return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
     def _outlasts(self, now: int) -> bool:

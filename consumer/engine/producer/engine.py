@@ -85,6 +85,7 @@ class ProducerEngine:
             reconnect_backoff_max_ms=options.reconnect_backoff_max_ms,
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
             recovers=options.recovers,
+            max_throttle_ms=options.metadata_max_age_ms,
             random=random,
             security=options.security,
         )

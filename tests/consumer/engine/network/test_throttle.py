@@ -23,7 +23,7 @@ from kproto.errors import RequestTimedOut
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.headers import encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kproto.messages.index import request_class, response_class
+from kproto.messages.index import API_NAMES, request_class, response_class
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.wire.frame import frame
@@ -31,6 +31,8 @@ from tests.consumer.engine.network.stage import Stage, question
 from tests.consumer.stage import World, tp
 
 T0 = tp("t", 0)
+HOUR_MS = 3_600_000
+KEYS = {name: key for key, name in API_NAMES.items()}
 GROUP_OPTIONS: dict[str, Any] = {
     "group_id": "g",
     "auto_offset_reset": "earliest",
@@ -171,14 +173,14 @@ def test_every_listed_response_has_a_throttle_time() -> None:
 
 
 def test_short_throttling_is_not_reported_and_long_throttling_at_growing_intervals() -> None:
-    throttles = ThrottleReports()
+    throttles = ThrottleReports(HOUR_MS)
     report_times = [now for now in range(0, 200_000, 2_000) if throttles.report("Fetch", "a:1", 1_500, now)]
     assert report_times == [0, FIRST_REPORT_INTERVAL_MS, 3 * FIRST_REPORT_INTERVAL_MS]
     assert throttles.report("Fetch", "a:1", 900, 300_000) == ""
 
 
 def test_the_report_names_the_broker_the_throttle_time_and_the_sum() -> None:
-    throttles = ThrottleReports()
+    throttles = ThrottleReports(HOUR_MS)
     first = throttles.report("Fetch", "a:1", 1_500, 0)
     assert first == (
         "Fetch: the broker at a:1 asks for 1.5 s without requests; this client, or its user, exceeds a quota"
@@ -190,7 +192,7 @@ def test_the_report_names_the_broker_the_throttle_time_and_the_sum() -> None:
 
 
 def test_throttling_is_reported_again_after_a_minute_without_it() -> None:
-    throttles = ThrottleReports()
+    throttles = ThrottleReports(HOUR_MS)
     assert throttles.report("Fetch", "a:1", 1_500, 0)
     assert throttles.report("Fetch", "a:1", 1_500, 62_000)
 
@@ -206,8 +208,8 @@ def check_reports(throttles: ThrottleReports, waits: list[int], pauses: list[int
     now, known_until = 0, 0
     for wait, pause in zip([*waits, 2**31 - 1], [*pauses, 0], strict=False):
         if throttles.report("Fetch", "a:1", wait, now):
-            known_until = now + wait
-        assert now + wait <= known_until + MAX_REPORT_INTERVAL_MS, (waits, pauses)
+            known_until = now + min(wait, HOUR_MS)
+        assert now + min(wait, HOUR_MS) <= known_until + MAX_REPORT_INTERVAL_MS, (waits, pauses)
         now += pause
 
 
@@ -219,12 +221,12 @@ def check_reports(throttles: ThrottleReports, waits: list[int], pauses: list[int
 def test_throttling_longer_than_the_longest_interval_is_always_reported(
     waits: list[int], pauses: list[int]
 ) -> None:
-    check_reports(ThrottleReports(), waits, pauses)
+    check_reports(ThrottleReports(HOUR_MS), waits, pauses)
 
 
 def test_the_mutant_that_reports_by_interval_alone_is_detected() -> None:
     with pytest.raises(AssertionError, match="1500"):
-        check_reports(ReportsByIntervalOnly(), [1_500], [2_000] * 6)
+        check_reports(ReportsByIntervalOnly(HOUR_MS), [1_500], [2_000] * 6)
 
 
 @pytest.mark.parametrize("earlier_ms", [0, 2_000])
@@ -238,10 +240,25 @@ def test_throttling_for_weeks_is_reported_whatever_was_reported_before(earlier_m
         stage.tick(earlier_ms)
     answer(stage, 2**31 - 1)
     assert "24.9 days" in reports[-1]
+    assert "this client pauses for 300.0 s at most" in reports[-1]
     assert len(reports) == 1 + bool(earlier_ms)
     call = stage.ask(node=1, timeout_ms=5_000)
     stage.tick(call.deadline)
     assert "ms more (a quota)" in str(call.error)
+
+
+@pytest.mark.parametrize("throttle_ms", [300_001, 2**31 - 1])
+def test_a_pause_lasts_for_a_metadata_age_at_most(throttle_ms: int) -> None:
+    stage = stage_with_request(request_timeout_ms=400_000)
+    answer(stage, throttle_ms)
+    call = stage.ask(node=1)
+    stage.tick(299_999)
+    assert stage.requests == []
+    stage.tick(300_000)
+    assert stage.shut == [stage.opened[0].key]
+    stage.connect(stage.opened[1].key)
+    stage.answer()
+    assert call.response is not None
 
 
 # ---- whole clients
@@ -249,6 +266,21 @@ def test_throttling_for_weeks_is_reported_whatever_was_reported_before(earlier_m
 
 def requests_since(world: World, kind: Any, since: int) -> list[Any]:
     return [request for _, request, _ in world.requests[since:] if isinstance(request, kind)]
+
+
+@pytest.mark.parametrize("api", ["Fetch", "ListOffsets", "Metadata", "OffsetFetch", "JoinGroup"])
+def test_a_consumer_that_is_throttled_for_weeks_reads_after_a_metadata_age(api: str) -> None:
+    world = World({"t": 1})
+    a = world.consumer(**GROUP_OPTIONS, metadata_max_age_ms=20_000)
+    a.subscribe("t")
+    world.step(1, ThrottleClients(KEYS[api], 2**31 - 1))
+    world.run(100)
+    world.step(1, ThrottleClients(KEYS[api], 0))
+    world.write("t", 0, "x")
+    assert world.run(30_000, until=lambda: a.values() == ["x"])
+    reasons = [change.reason for change in a.changes if change.kind == "throttled"]
+    assert len(reasons) == 1
+    assert "24.9 days" in reasons[0]
 
 
 def test_a_throttled_consumer_keeps_its_partitions_and_reads_on_later() -> None:

@@ -197,7 +197,7 @@ def test_connections_are_throttled_independently() -> None:
         open_connection for (_, _, lane), open_connection in network._lanes.items() if lane > MORE
     )
     connection.requested_throttle = "Produce", 5_000
-    connection.throttle(world.now)
+    connection.throttle(world.now, 300_000)
     wire = producer.wires[connection.key].conn
     world.run(50)  # Wait for the requests in flight.
     world.entries.clear()
