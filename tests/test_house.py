@@ -23,6 +23,7 @@ LAYERS = (
         "patterns",
         "deadlines",
         "lazy_imports",
+        "http",
     ),
     ("wire",),
     ("messages",),
@@ -48,6 +49,7 @@ EXCEPTIONS = {("kproto.errors", "kproto.error_codes")}  # BrokerError.__str__ na
 # them.
 IO_MODULES = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}
 MAY_USE_IO = (
+    "http.py",
     "broker/server.py",
     "broker/shell.py",
     "broker/socket_connection.py",

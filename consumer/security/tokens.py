@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import ssl
 import threading
@@ -28,6 +27,8 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from kproto.errors import MissingExtra
+from kproto.http import HttpFailed, request, shown
 from kproto.security.oauthbearer import TokenRejected, is_token, payload, wrong_extension
 
 from ..clock import now
@@ -39,8 +40,6 @@ REFRESH_AT: Final = 0.8
 # The range of times that are milliseconds (from 2001 to 2286) instead of seconds. Such a token would never
 # expire.
 _MILLISECONDS: Final = (10**12, 10**13)
-ENDPOINT_TIMEOUT: Final = 10.0
-"""Seconds; as Java's sasl.login.connect.timeout.ms and read.timeout.ms are meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,46 +268,43 @@ class Endpoint:
     encodes_header: bool = False
 
     def __call__(self) -> Token:
-        # The modules are imported in the method, because they import a large part of the standard library.
-        import http.client
-        import urllib.error
-        import urllib.parse
-        import urllib.request
+        # The module is imported in the method, because few clients need it.
+        from urllib.parse import quote_plus, urlencode
 
         form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
         name, secret = self.client_id, self.client_secret.reveal()
         if self.encodes_header:
-            name, secret = urllib.parse.quote_plus(name), urllib.parse.quote_plus(secret)
-        request = urllib.request.Request(
-            self.url,
-            data=urllib.parse.urlencode(form).encode(),
-            headers={
-                "Accept": "application/json",
-                "Authorization": "Basic " + b64encode(f"{name}:{secret}".encode()).decode(),
-            },
-        )
-
-        class Stay(urllib.request.HTTPRedirectHandler):
-            def redirect_request(
-                self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
-            ) -> None:
-                """Do not follow a redirect, because no other server may receive the client's secret."""
-
-        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self.context), Stay)
+            name, secret = quote_plus(name), quote_plus(secret)
+        headers = {
+            "Accept": "application/json",
+            "Authorization": "Basic " + b64encode(f"{name}:{secret}".encode()).decode(),
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
         try:
-            with opener.open(request, timeout=ENDPOINT_TIMEOUT) as answer:
-                response: Any = json.loads(answer.read(1 << 20))
-        except urllib.error.HTTPError as error:
-            refused = error.code in (400, 401, 403)
-            cure = ": are client id, secret and scope right?" if refused else ""
-            raise NoToken(f"{self.url} responds with HTTP {error.code}{cure}", final=refused) from None
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", None) or type(error).__name__
-            raise NoToken(f"{self.url} can't be reached for a token ({why})", final=False) from None
-        fields = cast("dict[str, Any]", response) if isinstance(response, dict) else {}
+            # A redirect is not followed, because no other server may receive the client's secret.
+            response = request(
+                "POST",
+                self.url,
+                feature="sasl_oauthbearer_token_endpoint_url",
+                headers=headers,
+                body=urlencode(form).encode(),
+                context=self.context,
+            )
+            if response.status != 200:
+                refused = response.status in (400, 401, 403)
+                cure = ": are client id, secret and scope right?" if refused else ""
+                raise NoToken(f"{response.url} responds with HTTP {response.status}{cure}", final=refused)
+            fields = response.json_object()
+        except HttpFailed as error:
+            raise NoToken(f"{error.url} can't be reached for a token ({error.reason})", final=False) from None
+        except MissingExtra as error:
+            raise NoToken(str(error), final=True) from None
+        except ValueError as error:
+            reason = f"{shown(self.url)} responds without an access_token: {error}"
+            raise NoToken(reason, final=False) from None
         token = fields.get("access_token")
         if not isinstance(token, str):
-            raise NoToken(f"{self.url} responds without an access_token", final=True)
+            raise NoToken(f"{response.url} responds without an access_token", final=True)
         lasts = fields.get("expires_in")
         if isinstance(lasts, bool) or not isinstance(lasts, int | float):
             return Token(token)

@@ -28,10 +28,12 @@ import threading
 import uuid
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, IllegalState
+from ..http import request, shown
 from ..messages.index import API_NAMES, response_class
 from ..validation import (
     FUNCTION,
@@ -87,9 +89,6 @@ CALL_TIMEOUT: Final = 30.0
 # Kafka's default of socket.listen.backlog.size is 50, but Kafka accepts connections in a separate thread.
 BACKLOG: Final = 1024
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
-# The limits for reading the keys of OAUTHBEARER tokens: 10 seconds and 1 MiB.
-JWKS_TIMEOUT: Final = 10.0
-MAX_JWKS: Final = 1 << 20
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 
 
@@ -182,16 +181,14 @@ class Server:
         url = self._settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             return None
-        import urllib.request
-
         try:
-            with urllib.request.urlopen(url, timeout=JWKS_TIMEOUT) as response:
-                text = response.read(MAX_JWKS).decode()
+            text = _jwks(url)
             return self._settings.signed_tokens(text, self._clock.wall_clock)
         except (OSError, ValueError) as error:
             reason = getattr(error, "allowed", getattr(error, "reason", error))
             allowed = f"allowed: file:, http: or https: with the keys of an issuer (JWKS); {reason}"
-            raise ConfigError("sasl.oauthbearer.jwks.endpoint.url", url, allowed) from None
+            address = shown(url) if "@" in url else url
+            raise ConfigError("sasl.oauthbearer.jwks.endpoint.url", address, allowed) from None
 
     def _check_listeners(self) -> None:
         protocols = [listener.protocol for listener in self._listeners]
@@ -554,6 +551,20 @@ def running(
         # `end` also runs if KeyboardInterrupt arrives before the server has started.
         started.add_done_callback(end)
         thread.join()
+
+
+def _jwks(url: str) -> str:
+    """Return the keys of an issuer (JWKS) from a file: address, or by HTTP. Raises OSError, MissingExtra."""
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    if urlsplit(url).scheme == "file":
+        return Path(url2pathname(urlsplit(url).path)).read_text()
+    feature = "sasl.oauthbearer.jwks.endpoint.url"
+    response = request("GET", url, feature=feature, headers={"Accept": "application/json"}, redirects=5)
+    if response.status != 200:
+        raise OSError(f"{response.url} responds with HTTP {response.status}")
+    return response.body.decode()
 
 
 def advertised(host: str) -> str:

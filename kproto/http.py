@@ -1,0 +1,194 @@
+"""Sends one HTTP request and returns its response: for schemas, for tokens and for keys.
+
+Rules:
+
+* An answer is read up to a limit of bytes and of time, and its compression is not undone.
+* Redirects are followed only if the caller allows them. A server with another scheme, host or port does not
+  receive the header Authorization.
+* No error has a password, a query, or bytes of the answer.
+* Proxies are those of the environment (``https_proxy``, ``no_proxy``), as for Python's urllib.
+
+The requests are sent by urllib3, which is imported at the first request.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urljoin, urlsplit
+
+from .errors import KprotoError, MissingExtra
+
+if TYPE_CHECKING:
+    import ssl
+
+# The seconds for connecting and for each read, as in Java's sasl.login.connect.timeout.ms.
+TIMEOUT_S: Final = 10.0
+# The seconds until the whole body must have arrived.
+BODY_TIMEOUT_S: Final = 30.0
+# The default limit of an answer in bytes. Tokens and keys have a few KB.
+MAX_BYTES: Final = 1 << 20
+_CHUNK: Final = 1 << 16
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class HttpFailed(KprotoError, OSError):
+    """An HTTP request got no complete answer. `url` has no password and no query."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(url, reason)
+        self.url, self.reason = url, reason
+
+    def __str__(self) -> str:
+        return f"{self.url}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer. `url` is the address that sent it, without password and query."""
+
+    url: str
+    status: int
+    reason: str
+    body: bytes
+
+    def json_object(self) -> dict[str, Any]:
+        """Return the body as a JSON object. Raises ValueError without showing the body."""
+        try:
+            parsed: object = json.loads(self.body)
+        except (ValueError, RecursionError):
+            raise ValueError("the answer is not JSON") from None
+        if not isinstance(parsed, dict):
+            raise ValueError("the answer is not a JSON object")
+        return cast("dict[str, Any]", parsed)
+
+
+def request(
+    method: str,
+    url: str,
+    *,
+    feature: str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    context: ssl.SSLContext | None = None,
+    redirects: int = 0,
+    max_bytes: int = MAX_BYTES,
+) -> Response:
+    """Send a request and return the answer, whatever its status.
+
+    `feature` names the feature that needs urllib3, for the error if it is missing. `context` is the TLS
+    context; the default trusts the system's certificates. `redirects` is the number of redirects to follow.
+    Raises HttpFailed, MissingExtra.
+    """
+    try:
+        import urllib3
+    except ImportError:
+        raise MissingExtra(feature, "urllib3", "security") from None
+    headers = {"Accept-Encoding": "identity", **headers}
+    while True:
+        try:
+            with _pool(url, context) as pool:
+                answer = pool.urlopen(
+                    method,
+                    url,
+                    body=body,
+                    headers=headers,
+                    redirect=False,
+                    retries=False,
+                    preload_content=False,
+                )
+                try:
+                    target = answer.headers.get("Location") if answer.status in _REDIRECTS else None
+                    if target is None or not redirects:
+                        content = _read(answer, url, max_bytes)
+                        return Response(shown(url), answer.status, answer.reason or "", content)
+                finally:
+                    answer.close()
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            if isinstance(error, HttpFailed):
+                raise
+            raise HttpFailed(shown(url), _reason(error)) from None
+        redirects -= 1
+        try:
+            next_url = urljoin(url, target)
+        except ValueError:
+            next_url = ""
+        if _origin(next_url)[0] not in _PORTS:
+            raise HttpFailed(shown(url), "it redirects to an address that is not http or https")
+        if _origin(next_url) != _origin(url):
+            headers = {name: text for name, text in headers.items() if name.lower() != "authorization"}
+        url = next_url
+
+
+def shown(url: str) -> str:
+    """Return an address without user, password, query and fragment, for errors."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an invalid address"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    """Return the scheme, host and port of an address. The scheme of an invalid address is empty."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return "", "", 0
+
+
+def _pool(url: str, context: ssl.SSLContext | None) -> Any:
+    """Return connections to the address: direct ones, or through the proxy of the environment."""
+    from urllib.request import getproxies, proxy_bypass
+
+    import urllib3
+
+    scheme, host, _ = _origin(url)
+    settings: dict[str, Any] = {"timeout": urllib3.Timeout(connect=TIMEOUT_S, read=TIMEOUT_S)}
+    if scheme == "https":
+        import ssl
+
+        settings["ssl_context"] = context or ssl.create_default_context()
+    proxy = getproxies().get(scheme)
+    if not proxy or proxy_bypass(host):
+        return urllib3.PoolManager(**settings)
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    user = urllib3.util.parse_url(proxy).auth
+    if user:
+        settings["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=user)
+    return urllib3.ProxyManager(proxy, **settings)
+
+
+def _read(answer: Any, url: str, max_bytes: int) -> bytes:
+    """Read the body of an answer. Raises HttpFailed if it is too large or too slow."""
+    content, deadline = bytearray(), time.monotonic() + BODY_TIMEOUT_S
+    while chunk := answer.read1(_CHUNK, decode_content=False):
+        content += chunk
+        if len(content) > max_bytes:
+            raise HttpFailed(shown(url), f"the answer has more than {max_bytes:,} bytes")
+        if time.monotonic() > deadline:
+            raise HttpFailed(shown(url), f"the answer is not complete after {BODY_TIMEOUT_S:.0f} s")
+    return bytes(content)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the reason of a failed request, without the bytes that the server has sent."""
+    import ssl
+
+    import urllib3
+
+    for cause in (error.__cause__, *error.args):
+        if isinstance(cause, BaseException) and cause is not error:
+            return _reason(cause)
+    if isinstance(error, (TimeoutError, urllib3.exceptions.TimeoutError)):
+        return f"no answer within {TIMEOUT_S:.0f} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__
