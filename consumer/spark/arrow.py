@@ -23,6 +23,7 @@ from kproto.records.columns import Columns, columns
 from .offsets import Range
 from .values import ERROR, BadValue, ColumnFormat, Decode, module_of
 from .values.arrow_types import arrow_type
+from .values.wire_format import id_header, ids_from_headers
 
 # pyarrow is imported as Any, because it has no type stubs.
 pa: Any = pyarrow
@@ -155,7 +156,13 @@ class Builder:
             values = (records.key if column_format.column == "key" else records.value).slice(
                 first, last - first
             )
-            column, bad = _decode_non_null(decode, values)
+            invalid: Mapping[int, str] = {}
+            if column_format.registry is not None and records.has_headers:
+                headers = records.slice(first, last).headers_array()
+                name, indexed = id_header(column_format.column), column_format.format == "protobuf"
+                values, invalid = ids_from_headers(values, headers, name, indexed)
+            column, wrong = _decode_non_null(decode, values)
+            bad = {**wrong, **invalid}
             if bad and column_format.on_error == "fail":
                 partition, row = f"{self._range.topic}-{self._range.partition}", min(bad)
                 raise BadValue(column_format.column, partition, int(records.offset[first + row]), bad[row])

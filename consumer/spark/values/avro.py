@@ -17,10 +17,10 @@ from kproto.errors import ConfigError
 from .arrow_types import arrow_type
 from .avro_schema import ABSENT, AvroField, AvroNode, parse
 from .avro_skipper import FEW, KEY, skip_value
-from .lanes import Ints, Lanes, pa, scatter
+from .lanes import Ints, Lanes, merge, pa, scatter
 from .names import REGISTRY_URL
-from .registry import NoSuchSchema, Schema
-from .wire_format import HEADER, rows_by_schema_id, strip_header
+from .registered import Mismatch, Registered
+from .registry import Schema, SchemaId
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -41,9 +41,14 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
         plain = _Read(reader, reader, target)
     except Mismatch as error:
         raise ConfigError("schema", f"{column_format.column} {kind.simpleString()}", str(error)) from None
-    return (
-        plain.decode if column_format.registry is None else _Registered(column_format, reader, target).decode
-    )
+    registry = column_format.registry
+    if registry is None:
+        return plain.decode
+
+    def registered(schema_id: SchemaId) -> Decode:
+        return _Read(_parsed(column_format, registry.schema(schema_id)), reader, target).decode
+
+    return Registered(target, registered).decode
 
 
 def _reader(column_format: ColumnFormat) -> AvroNode:
@@ -69,61 +74,10 @@ def _parsed(column_format: ColumnFormat, schema: Schema) -> AvroNode:
         raise ConfigError(
             column_format.option("format"),
             "avro",
-            f"the registry has a {schema.kind} schema for this subject or id",
+            f"the registry has a schema of the type {schema.kind} for this subject or id",
         )
-    references: dict[str, None] = {}
-
-    def add(referring: Schema) -> None:
-        for reference in referring.names.values():
-            add(reference)
-            references[reference.text] = None
-
-    add(schema)
+    references = [reference.text for _, reference in schema.references()]
     return parse(column_format.option("schema"), schema.text, references)
-
-
-class Mismatch(ValueError):
-    """The error that a writer's schema does not match the reader's schema or the column."""
-
-
-class _Registered:
-    """Decodes values that begin with the id of their writer's schema."""
-
-    def __init__(self, column_format: ColumnFormat, reader: AvroNode, target: Any) -> None:
-        self.column_format, self.reader, self.target = column_format, reader, target
-        self.reads: dict[int, _Read | str] = {}
-
-    def decode(self, values: Column) -> tuple[Column, Bad]:
-        """Decode values in groups, one for each writer's schema."""
-        bad: dict[int, str] = {}
-        columns: list[Column] = []
-        owners: list[Ints] = []
-        for number, rows in rows_by_schema_id(values, bad):
-            read = self._read(number)
-            if isinstance(read, str):
-                bad.update(dict.fromkeys(rows.tolist(), read))
-                continue
-            group = values if len(rows) == len(values) else values.take(pa.array(rows))
-            column, wrong = read.decode(strip_header(group, HEADER))
-            bad.update({int(rows[row]): reason for row, reason in wrong.items()})
-            columns.append(column)
-            owners.append(rows)
-        return _merge(columns, owners, len(values), self.target), bad
-
-    def _read(self, number: int) -> _Read | str:
-        """Return a decoder for the writer's schema with this id, or the reason why its values cannot be
-        decoded.
-        """
-        if number not in self.reads:
-            assert self.column_format.registry is not None
-            try:
-                writer = _parsed(self.column_format, self.column_format.registry.schema(number))
-                self.reads[number] = _Read(writer, self.reader, self.target)
-            except NoSuchSchema as error:
-                self.reads[number] = str(error)
-            except Mismatch as error:
-                self.reads[number] = f"schema {number} of its writer does not fit: {error}"
-        return self.reads[number]
 
 
 class _Read:
@@ -266,7 +220,7 @@ class _Read:
         if target is None:
             return None
         if merged is not None:
-            return _merge(columns, branch_rows, len(at), target)
+            return merge(columns, branch_rows, len(at), target)
         wide: list[Column] = []
         for field in target:
             number = int(field.name.removeprefix("member"))
@@ -386,17 +340,6 @@ def _member(target: Any, number: int) -> Any:
         return None
     types: dict[str, Any] = {field.name: field.type for field in target}
     return types.get(f"member{number}")
-
-
-def _merge(columns: list[Column], owners: list[Ints], count: int, kind: Any) -> Column:
-    """Merge columns, each of which has the values of some rows. Rows without a value are null."""
-    if not columns:
-        return pa.nulls(count, kind)
-    if len(columns) == 1:
-        return scatter(columns[0], owners[0], count)
-    rows = np.concatenate(owners)
-    order = np.argsort(rows, kind="stable")
-    return scatter(pa.concat_arrays(columns).take(pa.array(order)), rows[order], count)
 
 
 def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, target: Any, place: str) -> Column:

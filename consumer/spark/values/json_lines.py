@@ -26,7 +26,8 @@ from pyspark.sql import types as spark
 from kproto.errors import ConfigError
 
 from .arrow_types import Kind, arrow_type, pa
-from .lanes import scatter, skip_schema_ids
+from .lanes import scatter
+from .registered import Registered
 from .strings import decode as texts
 from .wire_format import data_and_offsets
 
@@ -89,8 +90,10 @@ def decoder(column_format: ColumnFormat, kind: spark.DataType) -> Decode:
             option, kind.simpleString(), "the column of the format json is a STRUCT of at least one column"
         )
     _check(option, kind)
-    decode = _Objects(arrow_type(option, kind), kind).decode
-    return decode if column_format.registry is None else skip_schema_ids(decode)
+    target = arrow_type(option, kind)
+    decode = _Objects(target, kind).decode
+    # The schemas in the registry are not used.
+    return decode if column_format.registry is None else Registered(target, lambda _: decode).decode
 
 
 def _check(option: str, kind: spark.DataType, place: str = "") -> None:

@@ -9,15 +9,12 @@ given by their numbers in ascending order.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .wire_format import HEADER, data_and_offsets, rows_by_schema_id, strip_header
-
-if TYPE_CHECKING:
-    from .types import Bad, Decode
+from .wire_format import data_and_offsets
 
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
@@ -187,16 +184,12 @@ def scatter(column: Any, places: Ints, count: int) -> Any:
     return column.take(pa.array(from_, mask=from_ < 0))
 
 
-def skip_schema_ids(decode: Decode) -> Decode:
-    """Return a decoder of values in the registry's wire format. Their schema ids are ignored."""
-
-    def registered(values: Any) -> tuple[Any, Bad]:
-        bad: dict[int, str] = {}
-        groups = [rows for _, rows in rows_by_schema_id(values, bad)]
-        good_rows = np.sort(np.concatenate([np.zeros(0, np.int64), *groups]))
-        encoded = strip_header(values.take(pa.array(good_rows)) if bad else values, HEADER)
-        column, wrong = decode(encoded)
-        bad.update({int(good_rows[row]): reason for row, reason in wrong.items()})
-        return scatter(column, good_rows, len(values)), bad
-
-    return registered
+def merge(columns: list[Any], owners: list[Ints], count: int, kind: Any) -> Any:
+    """Merge columns, each of which has the values of some rows. Rows without a value are null."""
+    if not columns:
+        return pa.nulls(count, kind)
+    if len(columns) == 1:
+        return scatter(columns[0], owners[0], count)
+    rows = np.concatenate(owners)
+    order = np.argsort(rows, kind="stable")
+    return scatter(pa.concat_arrays(columns).take(pa.array(order)), rows[order], count)

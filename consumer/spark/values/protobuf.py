@@ -18,13 +18,15 @@ import numpy as np
 from kproto.errors import ConfigError
 
 from .arrow_types import arrow_type
-from .lanes import Ints, Lanes, pa, scatter, skip_schema_ids
-from .protobuf_schema import ENUM, KINDS, MESSAGE, column_type, is_map, known, repeated
+from .lanes import Ints, Lanes, pa, scatter
+from .protobuf_schema import ENUM, KINDS, MESSAGE, column_type, is_map, known, message_names, repeated
 from .protobuf_schema import message as descriptor
+from .registered import Registered
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
+    from .registry import SchemaId
     from .types import Bad, Column, ColumnFormat, Decode
 __all__ = ["column_type", "decoder"]
 
@@ -40,12 +42,21 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
     def plain(values: Column) -> tuple[Column, Bad]:
         return _column(Lanes(values), message, target)
 
-    def indexed(values: Column) -> tuple[Column, Bad]:
-        lanes = Lanes(values)
-        _skip_message_indexes(lanes)
-        return _column(lanes, message, target)
+    registry = column_format.registry
+    if registry is None:
+        return plain
 
-    return plain if column_format.registry is None else skip_schema_ids(indexed)
+    def registered(schema_id: SchemaId) -> Decode:
+        names = message_names(registry.schema(schema_id, "serialized"))
+
+        def indexed(values: Column) -> tuple[Column, Bad]:
+            lanes = Lanes(values)
+            _check_message_indexes(lanes, names, message.full_name, column_format.option("message"))
+            return _column(lanes, message, target)
+
+        return indexed
+
+    return Registered(target, registered).decode
 
 
 def _column(lanes: Lanes, message: Any, target: Any) -> tuple[Column, Bad]:
@@ -110,19 +121,34 @@ def _arrow(field: Any) -> Any:
 # ---- messages
 
 
-def _skip_message_indexes(lanes: Lanes) -> None:
-    """Skip the message indexes after the schema id: a count, and as many numbers. The count 0 means [0]."""
-    remaining = lanes.zigzag(lanes.all(), "the message's index")
-    lanes.fail(
-        lanes.all(),
-        (remaining < 0) | (remaining > 32),
-        "the bytes are not in the registry's wire format: the message indexes are invalid",
-    )
-    remaining[list(lanes.bad)] = 0
-    while (remaining > 0).any():
-        lanes_left = np.flatnonzero(remaining > 0)
-        lanes.zigzag(lanes_left, "the message's index")
-        remaining[lanes_left] -= 1
+def _check_message_indexes(lanes: Lanes, names: dict[tuple[int, ...], str], wanted: str, option: str) -> None:
+    """Read the message indexes after the schema id: a count, and as many numbers. The count 0 means [0].
+
+    Fails the lanes whose indexes do not name the message `wanted` in their writer's schema.
+    """
+    counts = lanes.zigzag(lanes.all(), "the message's index")
+    invalid = "the bytes are not in the registry's wire format: the message indexes are invalid"
+    lanes.fail(lanes.all(), (counts < 0) | (counts > _MAX_DEPTH), invalid)
+    counts[list(lanes.bad)] = -1
+    for count in np.unique(counts[counts >= 0]).tolist():
+        rows = np.flatnonzero(counts == count)
+        indexes = np.zeros((len(rows), max(count, 1)), np.int64)
+        for position in range(count):
+            indexes[:, position] = lanes.zigzag(rows, "the message's index")
+        paths, owners = np.unique(indexes, axis=0, return_inverse=True)
+        for number, path in enumerate(paths.tolist()):
+            name = names.get(tuple(path))
+            if name != wanted:
+                reason = (
+                    f"its message indexes {path} do not exist in its schema"
+                    if name is None
+                    else f"it is the message {name}, and not {wanted}; {option} selects the message"
+                )
+                lanes.fail(rows, owners.reshape(-1) == number, reason)
+
+
+# The most message indexes, which is the depth of nested messages. Protobuf's compiler allows 32.
+_MAX_DEPTH = 32
 
 
 class _FieldReader:

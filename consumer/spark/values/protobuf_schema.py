@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +12,10 @@ from kproto.errors import ConfigError, MissingExtra
 
 from .avro_schema import quoted
 from .names import REGISTRY_URL
+from .registered import Mismatch
 
 if TYPE_CHECKING:
+    from .registry import Schema
     from .types import ColumnFormat
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
@@ -70,12 +73,14 @@ def message(column_format: ColumnFormat) -> Any:
             f"the query may read several topics: set the subject, or {option}",
         )
     else:
-        _registered(column_format, column_format.with_latest_schema().latest, files, "")
+        _registered(column_format, column_format.with_latest_schema().latest, files)
     pool = pools.DescriptorPool()
     remaining = {file.name: file for file in files.file}
     _add(column_format, pool, remaining)
     names = [f"{file.package}.{m.name}".strip(".") for file in files.file for m in file.message_type]
-    name = column_format.message or (names[-1] if column_format.schema is None and names else None)
+    # The registry's schema is the last file. Its first message is the default, as in Confluent's clients.
+    own = len(files.file[-1].message_type) if column_format.schema is None and files.file else 0
+    name = column_format.message or (names[-own] if own else None)
     if name is None:
         raise ConfigError(
             column_format.option("message"),
@@ -90,28 +95,80 @@ def message(column_format: ColumnFormat) -> Any:
         ) from None
 
 
+def message_names(schema: Schema) -> dict[tuple[int, ...], str]:
+    """Return the full name of each message in a schema of the registry, by its message indexes.
+
+    A message index is the position of a message in its file, or in its enclosing message. As in Confluent's
+    Java clients, the entries of maps do not count. Raises Mismatch if the schema is not Protobuf.
+    """
+    if schema.kind != "PROTOBUF":
+        raise Mismatch(f"the registry has a schema of the type {schema.kind}")
+    pb: Any = import_module("google.protobuf.descriptor_pb2")
+    file = pb.FileDescriptorProto()
+    try:
+        file.ParseFromString(base64.b64decode(schema.text, validate=True))
+    except Exception:  # The registry has ignored format=serialized, and sends the text of the file.
+        return _message_names_in_text(schema.text)
+    names: dict[tuple[int, ...], str] = {}
+
+    def add(messages: Any, place: tuple[int, ...], prefix: str) -> None:
+        for number, message in enumerate(m for m in messages if not m.options.map_entry):
+            names[*place, number] = f"{prefix}.{message.name}".strip(".")
+            add(message.nested_type, (*place, number), names[*place, number])
+
+    add(file.message_type, (), file.package)
+    return names
+
+
+_NOISE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+_BLOCK = re.compile(r"\bpackage\s+([\w.\s]+);|\bmessage\s+(\w+)\s*\{|([{}])")
+
+
+def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
+    """Return the same as `message_names` for the text of a .proto file."""
+    names: dict[tuple[int, ...], str] = {}
+    package = ""
+    # The open blocks. A block of a message has its indexes. Any other block has None.
+    blocks: list[tuple[int, ...] | None] = []
+    for match in _BLOCK.finditer(_NOISE.sub(" ", text)):
+        if match[1]:
+            package = "".join(match[1].split())
+        elif match[2]:
+            above = blocks[-1] if blocks else ()
+            if above is None:
+                blocks.append(None)
+                continue
+            number = sum(len(place) == len(above) + 1 and place[:-1] == above for place in names)
+            names[*above, number] = f"{names.get(above, package)}.{match[2]}".strip(".")
+            blocks.append((*above, number))
+        elif match[3] == "{":
+            blocks.append(None)
+        elif blocks:
+            blocks.pop()
+    return names
+
+
 _SHAPE = "a descriptor set (protoc --include_imports --descriptor_set_out), its path or its bytes in base64"
 
 
-def _registered(column_format: ColumnFormat, schema: Any, files: Any, name: str) -> None:
+def _registered(column_format: ColumnFormat, schema: Any, files: Any) -> None:
     """Add a schema of the registry to `files`, after the schemas to which it refers."""
     if schema.kind != "PROTOBUF":
         raise ConfigError(
             column_format.option("format"),
             "protobuf",
-            f"the registry has a {schema.kind} schema for this subject or id",
+            f"the registry has a schema of the type {schema.kind} for this subject or id",
         )
-    for reference, inner in schema.names.items():
-        _registered(column_format, inner, files, reference)
-    file = files.file.add()
-    try:
-        file.ParseFromString(base64.b64decode(schema.text, validate=True))
-    # A DecodeError or a base64 error means that the registry has ignored format=serialized.
-    except Exception as error:
-        files.file.pop()
-        reason = f"the registry sends no descriptor ({error}); set this option to a descriptor set"
-        raise ConfigError(column_format.option("schema"), None, reason) from None
-    file.name = name or file.name or "latest.proto"
+    for name, reference in (*schema.references(), ("", schema)):
+        file = files.file.add()
+        try:
+            file.ParseFromString(base64.b64decode(reference.text, validate=True))
+        # A DecodeError or a base64 error means that the registry has ignored format=serialized.
+        except Exception as error:
+            files.file.pop()
+            reason = f"the registry sends no descriptor ({error}); set this option to a descriptor set"
+            raise ConfigError(column_format.option("schema"), None, reason) from None
+        file.name = name or file.name or "latest.proto"
 
 
 def _add(column_format: ColumnFormat, pool: Any, remaining: dict[str, Any]) -> None:

@@ -6,20 +6,28 @@ The schema of an id never changes, so each process requests it once.
 from __future__ import annotations
 
 import base64
-import json
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 from kproto.errors import ConfigError, KprotoError
+from kproto.http import HttpFailed, Response, request
+from kproto.wire.spans import escape_unprintable
 
 from .names import REGISTRY_URL, REGISTRY_USER
 
-TRIES, PAUSE_S, TIMEOUT_S = 4, 0.5, 10.0
+# The id of a schema: a number that the registry has assigned, or a GUID.
+SchemaId: TypeAlias = int | UUID
+
+TRIES, PAUSE_S = 4, 0.5
+MAX_REDIRECTS: Final = 5
+# 16 MiB. A registry keeps its schemas in Kafka, whose records have at most 1 MiB by default.
+MAX_SCHEMA_BYTES: Final = 16 << 20
+MAX_DEPTH: Final = 100
+MAX_MESSAGE: Final = 300
 
 
 class RegistryFailed(KprotoError, OSError):
@@ -48,6 +56,19 @@ class Schema:
     kind: str
     names: Mapping[str, Schema]
 
+    def references(self) -> Iterator[tuple[str, Schema]]:
+        """Yield the schemas to which this schema refers, each once and after its own references."""
+        seen: set[str] = set()
+
+        def visit(schema: Schema) -> Iterator[tuple[str, Schema]]:
+            for name, reference in schema.names.items():
+                if name not in seen:
+                    seen.add(name)
+                    yield from visit(reference)
+                    yield name, reference
+
+        return visit(self)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Registry:
@@ -59,68 +80,116 @@ class Registry:
     def __repr__(self) -> str:
         return f"Registry({', '.join(self.urls)})"
 
-    def schema(self, number: int, form: str = "") -> Schema:
-        """Return the schema of an id. Raises NoSuchSchema, RegistryFailed."""
-        key = (self.urls, number, form)
+    def schema(self, schema_id: SchemaId, form: str = "") -> Schema:
+        """Return the schema of an id or a GUID. Raises NoSuchSchema, RegistryFailed."""
+        key = (self.urls, schema_id, form)
         if key not in _known:
-            answer = self._get(f"schemas/ids/{number}{_format(form)}", f"schema {number}")
-            _known[key] = self._read(answer, form)
+            kind = "ids" if isinstance(schema_id, int) else "guids"
+            path = f"schemas/{kind}/{schema_id}{_format(form)}"
+            _known[key] = _References(self, form).read(self.get(path, f"schema {schema_id}"))
         return _known[key]
 
     def latest(self, subject: str, form: str = "") -> Schema:
         """Return the newest schema of a subject. Raises NoSuchSchema, RegistryFailed."""
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
-        return self._read(self._get(path, f"the latest schema of {subject}"), form)
+        return _References(self, form).read(self.get(path, f"the latest schema of {subject}"))
 
-    def _read(self, answer: dict[str, Any], form: str) -> Schema:
-        """Return the schema in a response, after requesting the schemas to which it refers."""
-        names: dict[str, Schema] = {}
-        for reference in cast("list[dict[str, Any]]", answer.get("references") or []):
-            subject = quote(reference["subject"], safe="")
-            path = f"subjects/{subject}/versions/{reference['version']}{_format(form)}"
-            names[reference["name"]] = self._read(
-                self._get(path, f"{reference['subject']} {reference['version']}"), form
-            )
-        return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
+    def get(self, path: str, schema: str) -> dict[str, Any]:
+        """Return the answer to a request for `schema`: an object with the text of the schema.
 
-    def _get(self, path: str, schema: str) -> dict[str, Any]:
-        """Send a request to each address in turn. Repeat this if all fail, because the registry may be
-        restarting.
+        The request goes to each address in turn. If all fail, this is repeated, because the registry may be
+        restarting. Raises NoSuchSchema, RegistryFailed.
         """
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if self.user is not None:
+            headers["Authorization"] = f"Basic {self._login}"
         reason = ""
         for attempt in range(TRIES):
             if attempt:
                 time.sleep(PAUSE_S * attempt)
             for url in self.urls:
-                request = urllib.request.Request(f"{url}/{path}")
-                request.add_header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
-                if self.user is not None:
-                    request.add_header(
-                        "Authorization", f"Basic {base64.b64encode(self.user.encode()).decode()}"
-                    )
                 try:
-                    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                        return cast("dict[str, Any]", json.load(answer))
-                except urllib.error.HTTPError as error:
-                    reason = f"{url} answers {error.code} {error.reason}{_reason(error)}"
-                    if error.code == 404:
-                        raise NoSuchSchema(schema, reason) from None
-                    if error.code < 500 and error.code != 429:
-                        raise RegistryFailed(schema, reason) from None
-                except (OSError, ValueError) as error:
+                    response = request(
+                        "GET", f"{url}/{path}", feature=REGISTRY_URL, headers=headers,
+                        redirects=MAX_REDIRECTS, max_bytes=MAX_SCHEMA_BYTES,
+                    )  # fmt: skip
+                    answer = response.json_object() if response.status == 200 else {}
+                    if isinstance(answer.get("schema"), str):
+                        return answer
+                except HttpFailed as error:
+                    reason = str(error)
+                    continue
+                except ValueError as error:
                     reason = f"{url}: {error}"
+                    continue
+                reason = self._without_login(f"{url} answers {_status(response, f'{url}/{path}')}")
+                if response.status == 404:
+                    raise NoSuchSchema(schema, reason)
+                if response.status < 500 and response.status not in (200, 429):
+                    raise RegistryFailed(schema, reason)
         raise RegistryFailed(schema, reason)
 
+    @property
+    def _login(self) -> str:
+        return base64.b64encode((self.user or "").encode()).decode()
 
-_known: dict[tuple[tuple[str, ...], int, str], Schema] = {}
+    def _without_login(self, text: str) -> str:
+        """Return the text without the password, which a registry may repeat in its answer."""
+        if self.user is not None:
+            for secret in (self._login, self.user, self.user.partition(":")[2]):
+                text = text.replace(secret, "(hidden)") if secret else text
+        return text
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
-    """Return the registry's error message from the body of an HTTP error."""
+@dataclass(slots=True)
+class _References:
+    """Reads the schemas to which a schema refers, each version of a subject once."""
+
+    registry: Registry
+    form: str
+    known: dict[tuple[str, str], Schema] = field(default_factory=dict[tuple[str, str], "Schema"])
+
+    def read(self, answer: dict[str, Any], path: tuple[tuple[str, str], ...] = ()) -> Schema:
+        """Return the schema in a response. `path` has the subjects and versions that led to it."""
+        names: dict[str, Schema] = {}
+        for reference in cast("list[dict[str, Any]]", answer.get("references") or []):
+            try:
+                name, subject = str(reference["name"]), str(reference["subject"])
+                version = str(reference["version"])
+            except (LookupError, TypeError):
+                reason = "a reference has no name, subject or version"
+                raise RegistryFailed("a schema with references", reason) from None
+            key = (subject, version)
+            shown = " -> ".join(f"{subject} {version}" for subject, version in (*path, key))
+            if key in path:
+                raise RegistryFailed(shown, "the schemas refer to each other in a circle")
+            if len(path) >= MAX_DEPTH:
+                raise RegistryFailed(f"{subject} {version}", f"it is more than {MAX_DEPTH} references away")
+            if key not in self.known:
+                place = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
+                found = self.registry.get(f"{place}{_format(self.form)}", f"{subject} {version}")
+                self.known[key] = self.read(found, (*path, key))
+            names[name] = self.known[key]
+        return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
+
+
+_known: dict[tuple[tuple[str, ...], SchemaId, str], Schema] = {}
+
+
+def _status(response: Response, url: str) -> str:
+    """Return the status of an answer, with the registry's error message in its body."""
+    if response.status == 200:
+        return "without a schema"
+    text = f"{response.status} {response.reason}"
     try:
-        return f": {json.loads(error.read(10_000))['message']}"
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
+        message = response.json_object().get("message")
+    except ValueError:
+        message = None
+    if isinstance(message, str):
+        text += f": {message[:MAX_MESSAGE]}"
+    if response.url != url.partition("?")[0]:
+        text += f" (redirected to {response.url}; the login is sent only to addresses in {REGISTRY_URL})"
+    return escape_unprintable(text)
 
 
 def _format(form: str) -> str:

@@ -1,36 +1,121 @@
-"""Confluent's wire format: the byte 0, the schema id as a big-endian int32, and the encoded value."""
+"""Confluent's wire format: a schema id before the encoded value, or in a header of the record.
+
+A schema id is the byte 0 and a number as a big-endian int32, or the byte 1 and a GUID of 16 bytes. Confluent
+Platform 8 can write it into the header ``__value_schema_id`` or ``__key_schema_id`` instead. Such a header
+takes precedence, as in Confluent's DualSchemaIdDeserializer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 
+from .registry import SchemaId
+
 pa: Any = import_module("pyarrow")
+pc: Any = import_module("pyarrow.compute")
 
-HEADER = 5  # The size in bytes of the header: the byte 0 and the schema id.
+# The size in bytes of a schema id, by its first byte.
+_SIZES: Final = {0: 5, 1: 17}
+_LONGEST: Final = max(_SIZES.values())
+_SHORTEST: Final = min(_SIZES.values())
 
 
-def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[int, Any]]:
+def id_header(column: str) -> str:
+    """Return the name of the header that has the schema id of a column, `key` or `value`."""
+    return f"__{column}_schema_id"
+
+
+def id_size(schema_id: SchemaId) -> int:
+    """Return the size in bytes of an encoded schema id."""
+    return _SIZES[0 if isinstance(schema_id, int) else 1]
+
+
+def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[SchemaId, Any]]:
     """Yield each schema id in a BinaryArray, with the rows that have it. Add rows without an id to `bad`."""
     data, offsets = data_and_offsets(values)
     size = np.diff(offsets)
-    short = size < HEADER
+    short = size < _SHORTEST
     begins = np.where(short, 0, offsets[:-1])
-    room = np.concatenate([data, np.zeros(HEADER, np.uint8)])
-    wrong = ~short & (room[begins] != 0)
+    room = np.concatenate([data, np.zeros(_LONGEST, np.uint8)])
+    first = room[begins]
+    short |= (first == 1) & (size < _SIZES[1])
+    wrong = ~short & (first > 1)
     for row in np.flatnonzero(short | wrong).tolist():
-        first = room[begins[row]]
-        reason = f"there are fewer than {HEADER} bytes" if short[row] else f"the first byte is {first}, not 0"
+        wrong_byte = f"the first byte is {first[row]}, not 0 or 1"
+        reason = f"there are only {size[row]} bytes" if short[row] else wrong_byte
         bad[row] = f"the bytes are not in the registry's wire format: {reason}"
-    number = np.zeros(len(size), np.int64)
-    for byte in range(1, HEADER):
-        number = number << 8 | room[begins + byte]
-    fine = ~(short | wrong)
-    for schema_id in np.unique(number[fine]).tolist():
-        yield schema_id, np.flatnonzero(fine & (number == schema_id))
+    for kind, length in _SIZES.items():
+        rows = np.flatnonzero((first == kind) & ~(short | wrong))
+        if not len(rows):
+            continue
+        ids = room[begins[rows][:, None] + np.arange(1, length)]
+        schema_ids, owners = np.unique(ids, axis=0, return_inverse=True)
+        for number, encoded in enumerate(schema_ids):
+            raw = encoded.tobytes()
+            schema_id = UUID(bytes=raw) if kind else int.from_bytes(raw, "big")
+            yield schema_id, rows[owners.reshape(-1) == number]
+
+
+def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tuple[Any, dict[int, str]]:
+    """Put the schema ids in the headers `name` before the values. Return the values, and the invalid headers.
+
+    `headers` has a list of headers for each value. The last header of a name counts. `indexed` means that
+    message indexes follow the id. A value with an invalid header becomes null.
+    """
+    start = headers.offsets[0].as_py() if len(headers) else 0
+    places = headers.offsets.to_numpy() - start
+    entries = headers.flatten()
+    at = np.flatnonzero(pc.equal(entries.field("key"), name).fill_null(False).to_numpy(zero_copy_only=False))
+    if not len(at):
+        return values, {}
+    last = np.full(len(values), -1)
+    last[np.searchsorted(places, at, side="right") - 1] = at
+    found = entries.field("value").take(pa.array(last, mask=last < 0)).dictionary_encode()
+    ids = [_schema_id(header, indexed) for header in found.dictionary.to_pylist()]
+    numbers = found.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    invalid = np.array([schema_id is None for schema_id in ids] + [True])
+    present = values.is_valid().to_numpy(zero_copy_only=False)
+    more = ", and message indexes" if indexed else ""
+    allowed = f"the byte 0 and an id of 4 bytes, or the byte 1 and a GUID of 16 bytes{more}"
+    reason = f"the header {name} has no schema id; expected: {allowed}"
+    bad = dict.fromkeys(np.flatnonzero((last >= 0) & present & invalid[numbers]).tolist(), reason)
+    # The prefix of a value without the header is empty. A null prefix makes the value null.
+    choice = np.where(numbers >= 0, numbers, np.where(last >= 0, len(ids), len(ids) + 1))
+    prefixes = pa.array([*ids, None, b""], pa.binary()).take(pa.array(choice))
+    return pc.binary_join_element_wise(prefixes, values, b""), bad
+
+
+def _schema_id(header: bytes, indexed: bool) -> bytes | None:
+    """Return the schema id, with its message indexes if `indexed`, at the start of a header, or None."""
+    end = _SIZES.get(header[0], 0) if header else 0
+    if not end or len(header) < end:
+        return None
+    if indexed:
+        count, end = _varint(header, end)
+        # The count is in zigzag encoding.
+        for _ in range(count >> 1):
+            _, end = _varint(header, end)
+            if end > len(header):
+                return None
+    return header[:end] if end <= len(header) else None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Decode the varint at `at`. Return it and the offset after it, which is too large if it is cut off."""
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    return 0, len(data) + 1
 
 
 def data_and_offsets(values: Any) -> tuple[Any, Any]:

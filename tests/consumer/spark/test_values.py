@@ -406,28 +406,6 @@ def test_random_protobuf_is_read_as_protobufs_own_library_reads_it() -> None:
         random_protobuf.check(random.Random(seed))
 
 
-def test_message_indexes_of_the_registrys_wire_format_are_skipped() -> None:
-    pytest.importorskip("google.protobuf")
-    from tests.consumer.spark import random_protobuf as proto
-
-    [file] = proto.files().file
-    answers = {
-        "/subjects/t-value/versions/latest?format=serialized": {
-            "schema": proto.base64(file),
-            "schemaType": "PROTOBUF",
-        }
-    }
-    with registry(answers) as (url, _):
-        options = {"value.format": "protobuf", "schema.registry.url": url, "value.message": "p.Inner", **NULL}
-        assert "value STRUCT<`a`: INT, `b`: STRING>" in ddl_of(options)
-        message = bytes.fromhex("0805" + "120178")  # a=5, b="x"
-        headers = [b"\0", bytes.fromhex("0200"), bytes.fromhex("04" + "02" + "00")]
-        written = [wired(1, header + message) for header in headers] + [wired(1, b"\xff")]
-        kind = StructType().add("b", StringType()).add("a", IntegerType())
-        rows = decoded(written, kind, options)
-    assert values(rows) == [{"b": "x", "a": 5}] * 3 + [None]
-
-
 def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto

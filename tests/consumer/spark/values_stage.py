@@ -37,9 +37,16 @@ def decoded(
     options: dict[str, str],
     column: str = "value",
     formats: Sequence[ColumnFormat] = (),
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] = (),
 ) -> list[dict[str, Any]]:
-    """Return the rows of a batch with these values or keys. `formats` replaces the formats in the options."""
-    rows = [Record(n, 0, value if column == "key" else b"", value) for n, value in enumerate(values)]
+    """Return the rows of a batch with these values or keys.
+
+    `formats` replaces the formats in the options. `headers` are those of each record.
+    """
+    rows = [
+        Record(n, 0, value if column == "key" else b"", value, tuple(headers[n]) if headers else ())
+        for n, value in enumerate(values)
+    ]
     parsed = parse({**SERVERS, **options})
     builder = Builder(
         schema(kind, options, column), Range("t", 0, 0, len(rows), None), formats=formats or parsed.formats

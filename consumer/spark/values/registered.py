@@ -1,0 +1,61 @@
+"""Decodes values of a registry: each with the schema that its schema id names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kproto.errors import ConfigError
+
+from .lanes import Ints, merge, pa
+from .registry import NoSuchSchema, SchemaId
+from .wire_format import id_size, rows_by_schema_id, strip_header
+
+if TYPE_CHECKING:
+    from .types import Bad, Column, Decode
+
+
+class Mismatch(ValueError):
+    """The error that a writer's schema does not fit the reader's schema or the column."""
+
+
+class Registered:
+    """Decodes values that begin with the id of their writer's schema.
+
+    `decoder` returns the decoder for the values of one schema id. If it raises NoSuchSchema, Mismatch or
+    ConfigError, the values with this id are bad.
+    """
+
+    def __init__(self, target: Any, decoder: Callable[[SchemaId], Decode]) -> None:
+        self.target, self.decoder = target, decoder
+        self.decoders: dict[SchemaId, Decode | str] = {}
+
+    def decode(self, values: Column) -> tuple[Column, Bad]:
+        """Decode values in groups, one for each writer's schema."""
+        bad: dict[int, str] = {}
+        columns: list[Column] = []
+        owners: list[Ints] = []
+        for schema_id, rows in rows_by_schema_id(values, bad):
+            decode = self._decoder(schema_id)
+            if isinstance(decode, str):
+                bad.update(dict.fromkeys(rows.tolist(), decode))
+                continue
+            group = values if len(rows) == len(values) else values.take(pa.array(rows))
+            column, wrong = decode(strip_header(group, id_size(schema_id)))
+            bad.update({int(rows[row]): reason for row, reason in wrong.items()})
+            columns.append(column)
+            owners.append(rows)
+        return merge(columns, owners, len(values), self.target), bad
+
+    def _decoder(self, schema_id: SchemaId) -> Decode | str:
+        """Return the decoder of a schema id, or the reason why its values cannot be decoded."""
+        if schema_id not in self.decoders:
+            try:
+                self.decoders[schema_id] = self.decoder(schema_id)
+            except NoSuchSchema as error:
+                self.decoders[schema_id] = str(error)
+            except Mismatch as error:
+                self.decoders[schema_id] = f"schema {schema_id} of its writer does not fit: {error}"
+            except ConfigError as error:
+                self.decoders[schema_id] = f"schema {schema_id} of its writer is not usable: {error.allowed}"
+        return self.decoders[schema_id]
