@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..records import Batch, batches
 from .segments import UNLIMITED, Limits, Segment
@@ -30,6 +30,17 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
+class BatchRange(NamedTuple):
+    """Adjacent batches of a log: the first one, the one behind the last, and their size in bytes."""
+
+    first: int
+    stop: int
+    size: int
+
+
+NO_BATCHES: Final = BatchRange(0, 0, 0)
+
+
 class EpochEnd(NamedTuple):
     """A leader epoch and the offset at which it ended. Both are -1 if the log does not know the epoch."""
 
@@ -38,7 +49,7 @@ class EpochEnd(NamedTuple):
 
 
 class Log:
-    """The log of one partition. `append` stores whole batches, `read` returns them."""
+    """The log of one partition. `append` stores whole batches; `find` and `read` return them."""
 
     __slots__ = (
         "_bases",
@@ -114,26 +125,38 @@ class Log:
         if self.segments[-1].size:
             self.segments.append(Segment(self.end_offset))
 
-    def read(
+    def find(
         self, offset: int, max_bytes: int, *, at_least_one: bool, before: int | None = None
-    ) -> list[bytes]:
-        """Return as many batches as fit into `max_bytes`, starting with the one that contains `offset`.
+    ) -> BatchRange:
+        """Find as many batches as fit into `max_bytes`, starting with the one that contains `offset`.
 
-        With `at_least_one` the first batch is returned even if it is larger than `max_bytes`: otherwise a
+        With `at_least_one` the first batch is found even if it is larger than `max_bytes`: otherwise a
         consumer could never read past it. The first batch may begin before `offset`; consumers drop the
-        records that they did not request. Only batches before the offset `before` are returned.
+        records that they did not request. Only batches before the offset `before` are found.
+
+        No batch is copied: the cost does not depend on the size of the batches.
         """
         end = self.end_offset if before is None else before
         first = bisect_right(self._next_offsets, offset)
         if offset >= end or first == len(self._batches):
-            return []
+            return NO_BATCHES
         size_before = self._size_sums[first] - len(self._batches[first])
         stop = bisect_right(self._size_sums, size_before + max_bytes, lo=first)
         if stop == first and at_least_one:
             stop = first + 1
         if end < self.end_offset:
             stop = min(stop, bisect_left(self._bases, end))
-        return self._batches[first:stop]
+        return BatchRange(first, stop, self._size_sums[stop - 1] - size_before if stop > first else 0)
+
+    def batches_of(self, found: BatchRange) -> list[bytes]:
+        """Return the batches that `find` has just found."""
+        return self._batches[found.first : found.stop]
+
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, before: int | None = None
+    ) -> list[bytes]:
+        """Return the batches that `find` finds with these arguments."""
+        return self.batches_of(self.find(offset, max_bytes, at_least_one=at_least_one, before=before))
 
     def all_batches(self) -> list[Batch]:
         """Return all stored batches as parsed `Batch` objects."""

@@ -11,6 +11,9 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
   those of the request and the partition, `fetch.max.bytes`, and `MOST_UNSENT` for all unsent responses.
 * A throttled client (see `Server.throttle`) receives no records, and no fetch session if it requests one.
 
+The sizes of the batches decide when a parked fetch is complete. Records are copied only into a response that
+is sent. So a Produce does not copy what the parked fetches of its partition have requested.
+
 The permission for a partition is checked when the partition is read, because a fetch session also remembers
 partitions that the client may not read.
 """
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...error_codes import ErrorCode
 from ...messages.fetch import (
@@ -36,7 +39,7 @@ from ...messages.fetch import (
 from ..broker import Broker
 from ..call import PARKED, Call, Result
 from ..fetch_sessions import FetchContext, FetchSession, Key, TopicKey
-from ..log import Log
+from ..log import BatchRange, Log
 from ..security.acls import Operation, Resource
 from ..topics import NO_ID, Partition, Topic
 from .api import Api
@@ -56,6 +59,16 @@ LEADER_SINCE: Final = 16
 MOST_UNSENT: Final = 1 << 28
 
 
+class FoundBatches(NamedTuple):
+    """The batches of a partition that a response will contain, if it is sent now."""
+
+    partition: Partition
+    offset: int
+    batches: BatchRange
+    # Whether the response lists aborted transactions.
+    committed: bool
+
+
 @dataclass(slots=True)
 class DelayedFetch:
     """A fetch that waits for records: retried when a partition changes, completed at `deadline`."""
@@ -66,10 +79,11 @@ class DelayedFetch:
     context: FetchContext
     deadline: int
     waits_for: set[Partition | FetchSession] = field(default_factory=set[Partition | FetchSession])
+    _found: dict[Key, FoundBatches] = field(default_factory=dict[Key, "FoundBatches"])
 
     def try_complete(self, *, force: bool = False) -> FetchResponse | None:
         """Return the response if enough data is available or `force` is set, else None."""
-        results, size = self._read()
+        results, size = self._find()
         enough = (
             size >= min(self.request.min_bytes, self._room())
             or not self.context.all_partitions
@@ -77,6 +91,8 @@ class DelayedFetch:
         )
         if not enough and not force:
             return None
+        for key, found in self._found.items():
+            _read(results[key], found)
         topics: dict[TopicKey, FetchableTopicResponse] = {}
         for (topic, _), data in self._partitions_to_send(results).items():
             if topic not in topics:
@@ -109,12 +125,13 @@ class DelayedFetch:
             return {}
         return self.context.changed_partitions(results)
 
-    def _read(self) -> tuple[dict[Key, PartitionData], int]:
-        """Read the partitions that may have changed since the last response of the session.
+    def _find(self) -> tuple[dict[Key, PartitionData], int]:
+        """Find the batches of partitions that may have changed since the last response of the session.
 
-        Returns the result of each partition, and the total size of the records in bytes.
+        Returns the result of each partition, without its batches, and the size of all batches in bytes.
         """
         self.waits_for.clear()
+        self._found.clear()
         if self.context.session is not None:
             self.waits_for.add(self.context.session)
         room = self._room()
@@ -122,8 +139,8 @@ class DelayedFetch:
         total = 0
         for key, requested in self.context.partitions_to_read(self._reader()).items():
             topic = self._topic(key[0])
-            data = self._read_partition(key[0], topic, requested, room, at_least_one=total == 0)
-            size = len(data.records or b"")
+            data = self._find_in_partition(key, topic, requested, room, at_least_one=total == 0)
+            size = self._found[key].batches.size if key in self._found else 0
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
                 # A negative `max_bytes` of the request applies to the first partition only.
@@ -151,11 +168,11 @@ class DelayedFetch:
             self.context.topic_names[key] = topic.name
         return topic
 
-    def _read_partition(
-        self, key: TopicKey, topic: Topic | None, requested: FetchPartition, room: int, at_least_one: bool
+    def _find_in_partition(
+        self, key: Key, topic: Topic | None, requested: FetchPartition, room: int, at_least_one: bool
     ) -> PartitionData:
-        index = requested.partition
-        name = key if isinstance(key, str) else self.context.topic_names.get(key, "")
+        topic_key, index = key
+        name = topic_key if isinstance(topic_key, str) else self.context.topic_names.get(topic_key, "")
         if name and not self.broker.is_authorized(self.call, Operation.READ, Resource.TOPIC, name):
             return _refuse_partition(index, TOPIC_FAILED)
         if topic is None and find_partition(self.broker.topics, name, index) is not None:
@@ -182,7 +199,6 @@ class DelayedFetch:
         unknown_epoch = diverging is not None and diverging.epoch < 0
         if unknown_epoch or not log.start_offset <= offset <= last:
             return _refuse_partition(index, ErrorCode.OFFSET_OUT_OF_RANGE)
-        batches: list[bytes] = []
         committed = self.request.isolation_level == READ_COMMITTED
         stable_offset = partition.stable_offset
         end = stable_offset if committed else log.end_offset
@@ -191,7 +207,9 @@ class DelayedFetch:
             if limit < 0 and offset < end:
                 return _refuse_partition(index, ErrorCode.UNKNOWN_SERVER_ERROR)
             before = stable_offset if committed else None
-            batches = log.read(offset, limit, at_least_one=at_least_one, before=before)
+            batches = log.find(offset, limit, at_least_one=at_least_one, before=before)
+            if batches.size:
+                self._found[key] = FoundBatches(partition, offset, batches, committed)
         data = PartitionData(
             partition_index=index,
             error_code=0,
@@ -199,13 +217,11 @@ class DelayedFetch:
             last_stable_offset=stable_offset,
             log_start_offset=log.start_offset,
             diverging_epoch=diverging or EpochEndOffset(),
-            aborted_transactions=_aborted_transactions(partition, offset, len(batches))
-            if committed and diverging is None
-            else None,
-            records=b"".join(batches),
+            aborted_transactions=[] if committed and diverging is None else None,
+            records=b"",
         )
         if diverging is None and offset >= end:
-            self.context.on_read_to_end((key, index), partition, data)
+            self.context.on_read_to_end(key, partition, data)
         return data
 
     def _refuse_with_leader(self, partition: Partition, index: int, error: ErrorCode) -> PartitionData:
@@ -259,15 +275,16 @@ def refuse(request: FetchRequest, error: ErrorCode, version: int) -> FetchRespon
     )
 
 
-def _aborted_transactions(partition: Partition, offset: int, batches: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions that overlap the next `batches` batches from `offset` on."""
-    if not batches:
-        return []
-    end = partition.log.base_after(offset, batches)
-    return [
-        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-        for aborted in partition.transactions.aborted(offset, end)
-    ]
+def _read(data: PartitionData, found: FoundBatches) -> None:
+    """Put the batches that were found into a response, with the aborted transactions that overlap them."""
+    log, batches = found.partition.log, found.batches
+    data.records = b"".join(log.batches_of(batches))
+    if found.committed:
+        end = log.base_after(found.offset, batches.stop - batches.first)
+        data.aborted_transactions = [
+            AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+            for aborted in found.partition.transactions.aborted(found.offset, end)
+        ]
 
 
 def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.broker.log import BatchRange, Log
 from kproto.broker.machine import ElectLeader, GrowTopic, ResponseSent, TruncateLog
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
@@ -78,6 +79,28 @@ def test_min_bytes_counts_all_partitions(client: Client, producer: Client) -> No
     assert client.answers == []
     producer.produce(batch_of(b"b"), partition=1)
     assert [values_of(data) for data in partitions_of(client.answer())] == [[b"a"], [b"b"]]
+
+
+def test_a_produce_copies_no_records_for_parked_fetches(
+    monkeypatch: pytest.MonkeyPatch, stage: Stage, client: Client, producer: Client
+) -> None:
+    for _ in range(3):
+        producer.produce(batch_of(b"x" * 1000))
+    copied: list[BatchRange] = []
+    really = Log.batches_of
+
+    def batches_of(self: Log, found: BatchRange) -> list[bytes]:
+        copied.append(found)
+        return really(self, found)
+
+    monkeypatch.setattr(Log, "batches_of", batches_of)
+    client.send(fetch_request(fetch_topic(0), min_bytes=5000, wait=500), 12)
+    for _ in range(4):
+        producer.produce(batch_of(b"a"))
+        assert copied == []
+    stage.wait(500)
+    assert len(values_of(partitions_of(client.answer())[0])) == 7
+    assert len(copied) == 1
 
 
 def test_after_max_wait_fewer_than_min_bytes_are_returned(

@@ -152,13 +152,13 @@ def test_a_fetch_reads_only_changed_partitions(monkeypatch: pytest.MonkeyPatch) 
     session = client.fetch(fetch_request(*everything, session=(0, 0), wait=0)).session_id
     client.fetch(fetch_request(session=(session, 1), wait=0))
     looked: list[int] = []
-    really: Any = DelayedFetch._read_partition
+    really: Any = DelayedFetch._find_in_partition
 
     def read(self: DelayedFetch, key: Any, topic: Any, requested: Any, *more: Any, **named: Any) -> Any:
         looked.append(requested.partition)
         return really(self, key, topic, requested, *more, **named)
 
-    monkeypatch.setattr(DelayedFetch, "_read_partition", read)
+    monkeypatch.setattr(DelayedFetch, "_find_in_partition", read)
     client.send(fetch_request(session=(session, 2)), 12)
     producer.produce(batch_of(b"a"), partition=7)
     assert indexes_answered(client) == [7]
