@@ -118,6 +118,10 @@ class ClassicGroupMember:
                 return metadata
         return b""
 
+    def metadata_size(self) -> int:
+        """Return the size in bytes of the metadata of all protocols."""
+        return sum(len(metadata) for _, metadata in self.protocols)
+
     def protocol_names(self) -> dict[str, None]:
         """Return the names of the member's protocols in its order of preference, without repetitions.
 
@@ -159,6 +163,8 @@ class ClassicGroup:
     pending: dict[str, int] = field(default_factory=dict[str, int])
     # Maps the name of a protocol to the number of members that support it.
     supported_protocols: dict[str, int] = field(default_factory=dict[str, int])
+    # The size in bytes of the metadata of all protocols of all members.
+    metadata_size: int = 0
     # The number of members whose JoinGroup waits for its response.
     awaiting_join: int = 0
     # Members that have not sent SyncGroup in this generation, in the order in which they joined.
@@ -297,6 +303,7 @@ class ClassicGroup:
         )
 
     def _count_protocols(self, member: ClassicGroupMember, change: int) -> None:
+        self.metadata_size += change * member.metadata_size()
         for name in member.protocol_names():
             count = self.supported_protocols.get(name, 0) + change
             if count:

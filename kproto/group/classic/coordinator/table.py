@@ -61,6 +61,7 @@ from ....messages.sync_group import SyncGroupRequest
 from ....messages.txn_offset_commit import TxnOffsetCommitRequest
 from ....wire.message import Message
 from ...protocol import CoordinatorAction, CoordinatorEvent, TopicsDeleted, TransactionEnded
+from ...settings import MAX_GROUP_METADATA_BYTES
 from . import deletion, joins, membership, offsets, rebalance
 from .description import describe_groups, list_groups
 from .responses import send_error
@@ -225,7 +226,7 @@ def _kind_of_join(
     request = call.request
     member_id, instance_id = request.member_id, request.group_instance_id
     if group.state is not ClassicGroupState.DEAD:
-        if not _has_capacity(context, group, member_id):
+        if not _has_capacity(context, group, member_id) or not _has_room(group, request):
             return GroupEventKind.JOIN_FULL_GROUP
         names = (protocol.name for protocol in request.protocols)
         if not group.accepts_protocols(request.protocol_type, names):
@@ -256,6 +257,14 @@ def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) ->
             return True
 
 
+def _has_room(group: ClassicGroup, request: JoinGroupRequest) -> bool:
+    """Return whether the metadata of all members, with that of this request, has an allowed size (R21)."""
+    own = sum(len(protocol.metadata) for protocol in request.protocols)
+    earlier = group.members.get(group.instances.get(request.group_instance_id or "", request.member_id))
+    others = group.metadata_size - (0 if earlier is None else earlier.metadata_size())
+    return own + others <= MAX_GROUP_METADATA_BYTES
+
+
 def _create_group(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
@@ -266,12 +275,17 @@ def _create_group(
 
 
 def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest]) -> None:
-    """Reject a SyncGroup from v5 on that names no protocol (R57), and an empty group id (R14)."""
+    """Reject a SyncGroup from v5 on that names no protocol (R57), and an empty group id (R14).
+
+    As in Kafka, assignments that are too large for a group are an UNKNOWN_SERVER_ERROR.
+    """
     request = call.request
     if call.version >= _PROTOCOL_IN_SYNC_VERSION and (
         request.protocol_type is None or request.protocol_name is None
     ):
         send_error(context, call, E.INCONSISTENT_GROUP_PROTOCOL)
+    elif sum(len(assigned.assignment) for assigned in request.assignments) > MAX_GROUP_METADATA_BYTES:
+        send_error(context, call, E.UNKNOWN_SERVER_ERROR)
     elif not request.group_id:
         send_error(context, call, E.INVALID_GROUP_ID)
     else:
@@ -467,7 +481,7 @@ TABLE: Final = Table(
         ),
         GroupEventKind.JOIN_FULL_GROUP: (
             IMPOSSIBLE,
-            IMPOSSIBLE,
+            _TOO_FULL,
             Cell(
                 joins.refuse_because_full,
                 to=(_COMPLETING,),

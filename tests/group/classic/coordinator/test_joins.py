@@ -6,6 +6,7 @@ import pytest
 
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState
+from kproto.group.settings import MAX_GROUP_METADATA_BYTES
 from tests.group.classic.coordinator.stage import BOTH, DELAY, RANGE, SESSION, Stage
 from tests.rules import rule
 
@@ -350,6 +351,30 @@ def test_a_full_group_rejects_even_a_static_member_that_restarts() -> None:
     (member,) = stage.create_stable_group({"instance": "i"})
     assert stage.join(instance="i").code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert stage.join(member, instance="i").response.generation_id == 2
+
+
+@rule("R21")
+def test_the_metadata_of_all_members_has_a_limit() -> None:
+    stage = Stage()
+    most = [("range", bytes(MAX_GROUP_METADATA_BYTES))]
+    assert stage.join(version=3, protocols=most).waits
+    assert stage.join(version=3, protocols=[("range", b"x")]).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@rule("R21")
+def test_metadata_above_the_limit_creates_no_member() -> None:
+    stage = Stage()
+    too_large = [("range", bytes(MAX_GROUP_METADATA_BYTES // 2)), ("x", bytes(MAX_GROUP_METADATA_BYTES))]
+    assert stage.join(version=3, protocols=too_large).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert not stage.group().members
+
+
+@rule("R21")
+def test_a_member_that_rejoins_replaces_its_own_metadata() -> None:
+    stage = Stage()
+    most = [("range", bytes(MAX_GROUP_METADATA_BYTES))]
+    (member,) = stage.create_stable_group({"protocols": most})
+    assert stage.join(member, protocols=most).code is ErrorCode.NONE
 
 
 @rule("R21", "R22")
