@@ -121,6 +121,8 @@ class Broker:
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
         # Connections whose response has been sent, so that their next request may be served.
         self.ready_connections: Final[deque[Connection]] = deque()
+        # Connections whose request is served in pieces, in the order of their next pieces.
+        self.large_requests: Final[deque[Connection]] = deque()
         # API key -> the error with which its next requests fail, and the number of these requests.
         self.injected_errors: Final[dict[int, tuple[ErrorCode, int]]] = {}
         # API key -> the throttle time of its responses, in ms.
@@ -148,7 +150,7 @@ class Broker:
     def has_request_in_progress(self, conn: int) -> bool:
         """Return whether a request of this connection is being served."""
         connection = self.connections.get(conn)
-        return connection is not None and connection.current_call is not None
+        return connection is not None and connection.is_busy
 
     def is_authenticated(self, conn: int) -> bool:
         """Return whether the login of a connection with SASL is complete."""
@@ -186,6 +188,12 @@ class Broker:
             connection.oversized_call = replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
             self.ready_connections.append(connection)
             return
+        if connection.large_request is not None:
+            joined = connection.large_request.add_response(response, frame)
+            if joined is None:
+                connection.response_in_flight = False
+                return
+            frame, connection.large_request = joined, None
         connection.unsent_bytes = len(frame)
         self.cluster.unsent += len(frame)
         self.actions.append(SendFrame(conn, frame))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from .call import Call
+from .large_request import LargeRequest
 from .security.authenticator import ANONYMOUS, SaslAuthenticator
 
 
@@ -26,10 +27,17 @@ class Connection:
     unsent_bytes: int = 0
     # A call whose response was too long to encode, and which is answered with an error next.
     oversized_call: Call | None = None
+    # The request that is being served in pieces.
+    large_request: LargeRequest | None = None
     listener: str = "PLAINTEXT"
     certificate_principal: str = ANONYMOUS
     # The SASL state of the connection; None on a listener without SASL.
     authenticator: SaslAuthenticator | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being served."""
+        return self.current_call is not None or self.large_request is not None
 
     @property
     def principal(self) -> str:

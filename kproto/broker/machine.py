@@ -12,6 +12,8 @@ Rules:
   one was answered, also if that was delayed (a fetch, a join): responses keep the order of the requests. The
   next request also waits for `ResponseSent`, so that a client that does not read its responses delays only
   its own requests.
+* A request with many elements is divided (`LargeRequest`). Its next piece is due immediately, and each `Tick`
+  serves one piece of one request. So the host serves other connections between the pieces.
 * A request is either answered, or its connection is closed with `Disconnect` and a reason. Other connections
   are not affected.
 * The group coordinator is a `kproto.group.protocol.GroupCoordinator`, and the transaction coordinator is that
@@ -29,7 +31,13 @@ from .. import transactions
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, DecodeError
 from ..machine import Tick as Tick
-from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
+from ..messages.headers import (
+    RequestHeader,
+    UnsupportedRequest,
+    decode_request,
+    decode_request_header,
+    encode_response,
+)
 from ..security.exchange import Rejected
 from ..security.oauthbearer import MECHANISM as OAUTHBEARER
 from ..wire.message import Message
@@ -39,6 +47,7 @@ from .apis.table import APIS
 from .broker import Action, Broker, Disconnect, LogsCleaned, SendFrame
 from .call import PARKED, Call, CloseWithoutResponse, RespondThenClose
 from .connection import Connection
+from .large_request import SMALL_FRAME, LargeRequest
 from .security.authenticator import ANONYMOUS, MAX_UNAUTHENTICATED_SIZE, SaslAuthenticator, SaslState
 from .topics import MAX_PARTITIONS, Partition, grow
 
@@ -191,6 +200,7 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
 def next_deadline(broker: Broker) -> int | None:
     """Return the time in ms at which the next `Tick` is due, or None."""
     deadlines = (
+        broker.now if broker.large_requests else None,
         broker.purgatory.next_deadline(),
         broker.close_deadlines.earliest(),
         broker.muted.earliest(),
@@ -254,6 +264,8 @@ def _on_tick(broker: Broker, event: Tick, now: int) -> None:
         if response is not None:
             broker.respond(fetch.call.conn, response)
     _close_due_connections(broker, now)
+    if broker.large_requests:
+        _serve_due_piece(broker, now)
     for conn in list(broker.muted.take(now)):
         if conn in broker.connections:
             broker.ready_connections.append(broker.connections[conn])
@@ -359,6 +371,16 @@ def _on_throttle_clients(broker: Broker, event: ThrottleClients, now: int) -> No
         broker.throttle_times.pop(event.api_key, None)
 
 
+def _injected_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
+    """Return the error that the operator injects into a request, and into all pieces of a large request."""
+    large = connection.large_request
+    if large is None:
+        return _take_injected_error(broker, api_key)
+    if large.is_first_piece:
+        large.injected_error = _take_injected_error(broker, api_key)
+    return large.injected_error
+
+
 def _take_injected_error(broker: Broker, api_key: int) -> ErrorCode | None:
     code, times = broker.injected_errors.get(api_key, (None, 0))
     if code is not None:
@@ -380,7 +402,7 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
         connection.response_in_flight = False
         # The request was executed before. Its `injected_error` now yields a short error response.
         _execute(broker, connection, call)
-    while connection.request_queue and connection.current_call is None and not connection.response_in_flight:
+    while connection.request_queue and not connection.is_busy and not connection.response_in_flight:
         if (broker.muted.of(connection.conn) or 0) > now:
             return
         frame, random_id = connection.request_queue.popleft()
@@ -399,6 +421,62 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
             return f"{len(frame)} bytes from a client that was not authenticated"
         if authenticator.raw:
             return _serve_raw_frame(broker, connection, authenticator, frame, now)
+    if len(frame) > SMALL_FRAME:
+        return _begin_large_request(broker, connection, frame, random_id, now)
+    return _serve_frame(broker, connection, frame, random_id, now)
+
+
+def _begin_large_request(
+    broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
+) -> str | None:
+    """Begin to divide a request. A request with few elements is served immediately."""
+    try:
+        header, request, body = decode_request_header(frame)
+    except UnsupportedRequest as error:
+        return _refuse_unsupported(broker, connection, error.header, str(error))
+    except DecodeError as error:
+        return str(error)
+    api, version = APIS.get(header.request_api_key), header.request_api_version
+    if api is None:
+        return f"this broker does not serve {request.__name__} v{version}"
+    connection.large_request = LargeRequest(
+        frame, body, request, version, random_id, api.divided_array(version), unique=api.unique
+    )
+    return _serve_piece(broker, connection, now)
+
+
+def _serve_due_piece(broker: Broker, now: int) -> None:
+    connection = broker.large_requests.popleft()
+    if broker.connections.get(connection.conn) is connection:
+        reason = _serve_piece(broker, connection, now)
+        if reason is not None:
+            _disconnect(broker, connection.conn, reason)
+
+
+def _serve_piece(broker: Broker, connection: Connection, now: int) -> str | None:
+    """Serve the next piece of a large request; return the reason to close the connection, or None."""
+    large = connection.large_request
+    assert large is not None
+    try:
+        frame = large.next_frame()
+    except DecodeError as error:
+        return str(error)
+    if frame is None:
+        broker.large_requests.append(connection)
+        return None
+    if large.is_whole:
+        connection.large_request = None
+    reason = _serve_frame(broker, connection, frame, large.random_id, now)
+    if connection.large_request is not None:
+        broker.large_requests.append(connection)
+    return reason
+
+
+def _serve_frame(
+    broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
+) -> str | None:
+    """Serve a request or a piece of one; return the reason if the connection must be closed, or None."""
+    authenticator = connection.authenticator
     try:
         envelope = decode_request(frame)
     except UnsupportedRequest as error:
@@ -421,7 +499,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
         api.refuse or broker.coordinator.error_response,
         connection.principal,
         connection.listener,
-        injected_error=_take_injected_error(broker, key),
+        injected_error=_injected_error(broker, connection, key),
     )
     return _execute(broker, connection, call)
 

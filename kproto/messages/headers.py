@@ -127,6 +127,19 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
     Raises DecodeError for malformed bytes. Raises UnsupportedRequest for an API or a version that this
     release lacks; its `header` has every field, except the client id if the API is unknown.
     """
+    header, request, end = decode_request_header(frame)
+    version = header.request_api_version
+    body, _ = decode_from(request, frame, end, version)
+    return Envelope(header, request_header_version(request, version), body, version)
+
+
+def decode_request_header(
+    frame: bytes | bytearray | memoryview,
+) -> tuple[RequestHeader, type[Message], int]:
+    """Decode the header of a request; return it, the class of the body, and the offset of the body.
+
+    Raises as `decode_request` does.
+    """
     try:
         header, _ = decode_from(_Start, frame, 0, 0)
     except DecodeError as error:
@@ -138,10 +151,8 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
         name = f"{index.API_NAMES[key]}Request" if known else f"the request with API key {key}"
         allowed = str(request.__versions__) if request is not None else "none"
         raise UnsupportedRequest(name, version, allowed, _salvage(frame, header))
-    header_version = request_header_version(request, version)
-    full, end = decode_from(RequestHeader, frame, 0, header_version)
-    body, _ = decode_from(request, frame, end, version)
-    return Envelope(full, header_version, body, version)
+    full, end = decode_from(RequestHeader, frame, 0, request_header_version(request, version))
+    return full, request, end
 
 
 def encode_response(response: Message, version: int, correlation_id: int) -> bytes:

@@ -65,4 +65,5 @@ API = Api(
         _authorize,
     ),
     refuse=error_response,
+    divided=("results_by_transaction",),
 )

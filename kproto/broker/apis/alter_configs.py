@@ -87,4 +87,5 @@ API = Api(
     request=AlterConfigsRequest,
     handle=handle_alter_configs,
     authorization=Authorization(config_requirements(Operation.ALTER_CONFIGS), _authorize),
+    divided=("responses",),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...messages.api_versions import ApiVersion
-from ...messages.index import API_NAMES
+from ...messages.index import API_NAMES, response_class
 from ...wire.message import Message
 from ..broker import Broker
 from ..call import Call, Refuse, Result
@@ -23,6 +23,11 @@ class Api:
 
     If `min_version` or `max_version` is set, it is advertised instead of the lowest or highest version that
     the request message declares.
+
+    `divided` is set if the elements of the request's array are independent of each other. A large request is
+    then served in pieces (`LargeRequest`), whose responses are joined in this array of the response. Several
+    names are those of different versions. With `unique`, an element that a request names twice is answered
+    once.
     """
 
     request: type[Message]
@@ -31,6 +36,8 @@ class Api:
     refuse: Refuse | None = None
     min_version: int | None = None
     max_version: int | None = None
+    divided: tuple[str, ...] = ()
+    unique: bool = False
 
     @property
     def key(self) -> int:
@@ -51,6 +58,11 @@ class Api:
         return ApiVersion(
             api_key=self.key, min_version=low, max_version=high if highest is None else min(high, highest)
         )
+
+    def divided_array(self, version: int) -> str | None:
+        """Return the name of the response's array that joins the pieces of a large request, or None."""
+        fields = response_class(self.key).__fields__
+        return next((f.name for f in fields if f.name in self.divided and version in f.versions), None)
 
     def authorize(self, broker: Broker, call: Call) -> Authorized:
         """Narrow a call to what its caller is permitted to do.

@@ -44,4 +44,6 @@ API = Api(
     request=DeleteGroupsRequest,
     handle=handle_delete_groups,
     authorization=Authorization((group_requirement(Operation.DELETE),), _authorize),
+    divided=("results",),
+    unique=True,
 )

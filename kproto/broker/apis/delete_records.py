@@ -82,4 +82,5 @@ API = Api(
     request=DeleteRecordsRequest,
     handle=handle_delete_records,
     authorization=on_each_topic(Operation.DELETE, _refuse_topic),
+    divided=("topics",),
 )

@@ -123,4 +123,5 @@ API = Api(
     authorization=Authorization(
         (topic_requirement(Operation.DELETE), omission(Operation.DESCRIBE, Resource.TOPIC)), _authorize
     ),
+    divided=("responses",),
 )

@@ -127,4 +127,5 @@ API = Api(
     handle=handle_describe_configs,
     authorization=Authorization(config_requirements(Operation.DESCRIBE_CONFIGS), _authorize),
     refuse=refuse,
+    divided=("results",),
 )

@@ -79,4 +79,5 @@ API = Api(
     request=DescribeProducersRequest,
     handle=handle_describe_producers,
     authorization=on_each_topic(Operation.READ, _refuse_topic),
+    divided=("topics",),
 )

@@ -23,8 +23,12 @@ from .transaction_coordinator import send_to_coordinator
 def handle_describe_transactions(broker: Broker, call: Call) -> Result:
     """Pass the request to the transaction coordinator.
 
-    Transactional ids that another node coordinates are answered with NOT_COORDINATOR.
+    Transactional ids that another node coordinates are answered with NOT_COORDINATOR. An id that the request
+    names twice is described once.
     """
+    request = call.request
+    assert isinstance(request, DescribeTransactionsRequest)
+    call = call.with_fields(transactional_ids=list(dict.fromkeys(request.transactional_ids)))
     cluster, node_id = broker.cluster, broker.node.id
     if len(cluster.brokers) > 1:
 
@@ -73,4 +77,6 @@ API = Api(
         ),
         _authorize,
     ),
+    divided=("transaction_states",),
+    unique=True,
 )

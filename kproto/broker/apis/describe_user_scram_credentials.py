@@ -73,4 +73,5 @@ API = Api(
     handle=handle_describe_user_scram_credentials,
     authorization=on_cluster(Operation.DESCRIBE),
     refuse=refuse,
+    divided=("results",),
 )

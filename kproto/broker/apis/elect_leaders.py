@@ -123,4 +123,5 @@ API = Api(
     handle=handle_elect_leaders,
     authorization=on_cluster(Operation.ALTER),
     refuse=refuse,
+    divided=("replica_election_results",),
 )

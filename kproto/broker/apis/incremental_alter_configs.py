@@ -61,4 +61,5 @@ API = Api(
     request=IncrementalAlterConfigsRequest,
     handle=handle_incremental_alter_configs,
     authorization=Authorization(config_requirements(Operation.ALTER_CONFIGS), _authorize),
+    divided=("responses",),
 )

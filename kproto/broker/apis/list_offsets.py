@@ -144,4 +144,5 @@ API = Api(
     handle=handle_list_offsets,
     authorization=on_each_topic(Operation.DESCRIBE, _refuse_topic),
     refuse=refuse,
+    divided=("topics",),
 )

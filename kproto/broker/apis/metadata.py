@@ -214,4 +214,5 @@ API = Api(
         _authorize,
     ),
     refuse=refuse,
+    divided=("topics",),
 )

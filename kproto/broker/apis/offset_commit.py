@@ -30,4 +30,5 @@ API = Api(
     authorization=Authorization(
         (group_requirement(Operation.READ), topic_requirement(Operation.READ)), _authorize
     ),
+    divided=("topics",),
 )

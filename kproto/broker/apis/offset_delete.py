@@ -46,4 +46,5 @@ API = Api(
     authorization=Authorization(
         (group_requirement(Operation.DELETE), topic_requirement(Operation.READ)), _authorize
     ),
+    divided=("topics",),
 )

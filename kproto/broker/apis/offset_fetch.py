@@ -131,4 +131,5 @@ API = Api(
     authorization=Authorization(
         (group_requirement(Operation.DESCRIBE), topic_requirement(Operation.DESCRIBE)), _authorize
     ),
+    divided=("topics", "groups"),
 )

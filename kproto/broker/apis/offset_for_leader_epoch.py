@@ -78,4 +78,5 @@ API = Api(
     request=OffsetForLeaderEpochRequest,
     handle=handle_offset_for_leader_epoch,
     authorization=Authorization((topic_requirement(Operation.DESCRIBE),), _authorize),
+    divided=("topics",),
 )

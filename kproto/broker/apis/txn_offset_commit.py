@@ -115,4 +115,5 @@ API = Api(
         ),
         _authorize,
     ),
+    divided=("topics",),
 )

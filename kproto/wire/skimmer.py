@@ -1,0 +1,301 @@
+"""Divide a large message into messages with fewer elements, without decoding it.
+
+`divide` only finds where values end, and yields after every `STRIDE` elements. So its caller can divide a
+message of any size in short steps, and needs memory of a small multiple of the message's size.
+
+An element is an entry of an array at any depth, or a tagged field. Strings and bytes are not checked:
+decoding the pieces finds such errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import cache
+from typing import Final, NamedTuple
+
+from ..errors import DecodeError
+from .interpreter import minimum_size, uvarint
+from .message import Array, Field, Message, Struct
+from .types import Primitive
+
+# The number of elements between two yields: these take about a millisecond.
+STRIDE: Final = 1000
+
+# The most tagged fields of one struct. No Kafka API has more than ten.
+_MOST_TAGS: Final = 1000
+
+
+class Division(NamedTuple):
+    """The pieces of a message and the number of elements in all of them."""
+
+    pieces: list[bytes]
+    elements: int
+
+
+def divide(
+    message: type[Message],
+    data: bytes,
+    start: int,
+    version: int,
+    most: int,
+    most_of_one: int,
+    *,
+    unique: bool = False,
+) -> Generator[None, None, Division]:
+    """Divide the message at `start` of `data` into encoded messages of at most `most` elements.
+
+    The largest array of the message is divided, and the other fields are the same in every piece. An element
+    with more than `most` elements of its own is a piece. If it has more than `most_of_one`, it is divided in
+    the same way, and then stands in several pieces. With `unique`, an element of the divided array that is
+    equal to an earlier one is omitted.
+
+    Yields None after each `STRIDE` elements. Raises DecodeError if the message ends too early.
+    """
+    skimmer = _Skimmer(message, data, start, version)
+    try:
+        pieces = yield from skimmer.divide(message, most, most_of_one, unique)
+    except IndexError:
+        detail = f"the message ends too early, or a length before byte {len(data)} is wrong"
+        raise DecodeError(message.__name__, version, "", skimmer.at, detail) from None
+    return Division(pieces, skimmer.elements)
+
+
+class ArrayPlace(NamedTuple):
+    """The place of an array in an encoded message."""
+
+    # The positions of the count and of the first element.
+    start: int
+    content: int
+    # The number of elements.
+    size: int
+    is_compact: bool
+
+    def encode_count(self, count: int) -> bytes:
+        """Encode a count in the form that this array has."""
+        return _encode_count(count, is_compact=self.is_compact)
+
+
+def find_array(message: type[Message], data: bytes, start: int, version: int, name: str) -> ArrayPlace:
+    """Find the array `name` among the fields of the valid message at `start` of `data`."""
+    skimmer = _Skimmer(message, data, start, version)
+    for f in _fields(message, version, skimmer.flexible):
+        if f.name == name:
+            break
+        for _ in skimmer.field(f):
+            pass
+    else:
+        raise ValueError(f"{message.__name__} v{version} has no array {name}")
+    at, is_compact = skimmer.at, skimmer.flexible and not f.always_rigid
+    count = skimmer.length("i", is_compact)
+    return ArrayPlace(at, skimmer.at, count, is_compact)
+
+
+class _FieldSpan(NamedTuple):
+    field: Field
+    start: int
+    end: int
+
+
+class _Skimmer:
+    """Skips values. Raises IndexError if a value ends behind the data."""
+
+    def __init__(self, message: type[Message], data: bytes, at: int, version: int) -> None:
+        self.data = data
+        self.at = at
+        self.version = version
+        self.flexible = version in message.__flexible__
+        self.elements = 0
+        self._pause_at = STRIDE
+
+    def divide(
+        self, cls: type[Struct], most: int, most_of_one: int, unique: bool
+    ) -> Generator[None, None, list[bytes]]:
+        """Skip a struct, and return its pieces."""
+        start, before, spans = self.at, self.elements, list[_FieldSpan]()
+        for f in _fields(cls, self.version, self.flexible):
+            begin = self.at
+            yield from self.field(f)
+            spans.append(_FieldSpan(f, begin, self.at))
+        self.tags()
+        end, elements = self.at, self.elements
+        arrays = [span for span in spans if isinstance(span.field.kind, Array)]
+        if elements - before <= most or not arrays:
+            return [self.data[start:end]]
+        largest = max(arrays, key=lambda span: span.end - span.start)
+        self.at = largest.start
+        head, tail = self.data[start : largest.start], self.data[largest.end : end]
+        is_compact = self.flexible and not largest.field.always_rigid
+        pieces: list[bytes] = []
+        for group in self.groups(largest.field, most, most_of_one, unique):
+            if group is None:
+                yield
+            else:
+                count, body = group
+                pieces.append(b"".join((head, _encode_count(count, is_compact=is_compact), body, tail)))
+        self.at, self.elements = end, elements
+        self._pause_at = elements + STRIDE
+        return pieces
+
+    def groups(
+        self, f: Field, most: int, most_of_one: int, unique: bool
+    ) -> Generator[tuple[int, bytes] | None, None, None]:
+        """Yield the elements of an array in groups: their number and their bytes. None is a pause."""
+        assert isinstance(f.kind, Array)
+        element, flexible = f.kind.element, self.flexible and not f.always_rigid
+        count = self.length("i", flexible)
+        if isinstance(element, Primitive) and element.code:
+            for index in range(0, count, most):
+                number = min(most, count - index)
+                yield number, self.take(number * element.size)
+            return
+        known: set[bytes] = set()
+        members: list[bytes] = []
+        size = 0
+        for _ in range(count):
+            start, before = self.at, self.elements
+            self.elements += 1
+            if isinstance(element, Primitive):
+                self.primitive(element, flexible)
+                if self.is_due():
+                    yield None
+            else:
+                yield from self.struct(element)
+            content = self.data[start : self.at]
+            if unique:
+                if content in known:
+                    continue
+                known.add(content)
+            own = self.elements - before
+            if members and size + own > most:
+                yield len(members), b"".join(members)
+                members, size = [], 0
+            if own > most_of_one and not isinstance(element, Primitive):
+                self.at = start
+                for piece in (yield from self.divide(element, most, most_of_one, False)):
+                    yield 1, piece
+            else:
+                members.append(content)
+                size += own
+        if members:
+            yield len(members), b"".join(members)
+
+    def struct(self, cls: type[Struct]) -> Generator[None, None, None]:
+        for f in _steps(cls, self.version, self.flexible):
+            if isinstance(f, int):
+                self.skip(f)
+            elif isinstance(f.kind, Primitive):
+                self.primitive(f.kind, self.flexible and not f.always_rigid)
+            else:
+                yield from self.field(f)
+        self.tags()
+        if self.is_due():
+            yield
+
+    def field(self, f: Field) -> Generator[None, None, None]:
+        flexible = self.flexible and not f.always_rigid
+        if isinstance(f.kind, Primitive):
+            self.primitive(f.kind, flexible)
+        elif isinstance(f.kind, Array):
+            yield from self.array(f.kind.element, flexible)
+        elif self.version not in f.nullable or self.byte() < 128:
+            yield from self.struct(f.kind)
+
+    def array(self, element: Primitive | type[Struct], flexible: bool) -> Generator[None, None, None]:
+        count = self.length("i", flexible)
+        if count * _least(element, self.version, flexible) > len(self.data) - self.at:
+            raise IndexError
+        if isinstance(element, Primitive) and element.code:
+            self.elements += count
+            self.skip(count * element.size)
+            return
+        for _ in range(count):
+            self.elements += 1
+            if isinstance(element, Primitive):
+                self.primitive(element, flexible)
+                if self.is_due():
+                    yield
+            else:
+                yield from self.struct(element)
+
+    def is_due(self) -> bool:
+        """Return whether `STRIDE` elements were skipped since the last pause."""
+        if self.elements < self._pause_at:
+            return False
+        self._pause_at = self.elements + STRIDE
+        return True
+
+    def primitive(self, kind: Primitive, flexible: bool) -> None:
+        self.skip(kind.size if kind.code else self.length("h" if kind.name == "string" else "i", flexible))
+
+    def tags(self) -> None:
+        if not self.flexible:
+            return
+        count = self.uvarint()
+        if count > _MOST_TAGS:
+            raise IndexError
+        self.elements += count
+        for _ in range(count):
+            self.uvarint()
+            self.skip(self.uvarint())
+
+    def length(self, code: str, flexible: bool) -> int:
+        """Read a length or count; null counts as 0."""
+        if flexible:
+            return max(self.uvarint() - 1, 0)
+        return max(int.from_bytes(self.take(2 if code == "h" else 4), "big", signed=True), 0)
+
+    def uvarint(self) -> int:
+        if (byte := self.byte()) < 128:
+            return byte
+        self.at -= 1
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise IndexError
+
+    def byte(self) -> int:
+        byte = self.data[self.at]
+        self.at += 1
+        return byte
+
+    def skip(self, size: int) -> None:
+        self.at += size
+        if self.at > len(self.data):
+            raise IndexError
+
+    def take(self, size: int) -> bytes:
+        self.skip(size)
+        return self.data[self.at - size : self.at]
+
+
+def _encode_count(count: int, *, is_compact: bool) -> bytes:
+    return uvarint(count + 1) if is_compact else count.to_bytes(4, "big")
+
+
+@cache
+def _fields(cls: type[Struct], version: int, flexible: bool) -> tuple[Field, ...]:
+    """Return the fields that are encoded in this version, except tagged fields."""
+    return tuple(
+        f for f in cls.__fields__ if version in f.versions and not (flexible and version in f.tagged)
+    )
+
+
+@cache
+def _steps(cls: type[Struct], version: int, flexible: bool) -> list[Field | int]:
+    """Return the fields of a struct, with the size in bytes in place of adjacent fields of fixed size."""
+    steps: list[Field | int] = []
+    for f in _fields(cls, version, flexible):
+        size = f.kind.size if isinstance(f.kind, Primitive) else 0
+        if size and steps and isinstance(steps[-1], int):
+            steps[-1] += size
+        else:
+            steps.append(size or f)
+    return steps
+
+
+@cache
+def _least(element: Primitive | type[Struct], version: int, flexible: bool) -> int:
+    return max(1, minimum_size(element, version, flexible))
