@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..inspect.hexdump import FORMS, ParsedText, is_text, parse
 from .arguments import Subparsers, api_version, message_version, port
 from .lines import answer
 from .watch import ExchangePrinter, add_filters, reject_filters
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # Magic numbers at the start of pcap and pcapng files.
 _CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
+_RAW = "raw"
 _LAST = 253_402_300_799  # The last second of the year 9999, at which later times in a capture are cut off.
 
 
@@ -33,13 +35,20 @@ def add(commands: Subparsers) -> None:
         "--response, --message or --records, the bytes are read as a request, whose header "
         "identifies it. The frame size may precede it, and more frames may follow. Exit code "
         "1 if the bytes are invalid.",
-        epilog="Hex may be plain, or as xxd, hexdump -C, od -tx1, Wireshark or Python print it. A "
-        "file that contains no such text is read as raw bytes.",
+        epilog="The bytes may be pasted as tools and languages print them; --form lists the forms. "
+        "Other forms than plain hex are reported on stderr. Data that is not text is read as raw bytes.",
     )
     decode.add_argument(
         "data",
         nargs="*",
-        help="hex (one word or several), base64, the name of a file, or - for stdin (default)",
+        help="bytes as text (one word or several), the name of a file, or - for stdin (default)",
+    )
+    decode.add_argument(
+        "--form",
+        choices=(*FORMS, _RAW),
+        help="the form of the bytes (default: as detected): "
+        + "; ".join(f"{name}: {form.description}" for name, form in FORMS.items())
+        + f"; {_RAW}: the bytes themselves",
     )
     kind = decode.add_mutually_exclusive_group()
     kind.add_argument(
@@ -102,10 +111,12 @@ def _decode(options: argparse.Namespace) -> int:
     if options.short:
         raise ConfigError("--short", True, "with --pcap FILE")
     reject_filters(options, "with --pcap FILE")
-    data = _bytes(" ".join(options.data) if options.data else "-")
+    data, form = _bytes(" ".join(options.data) if options.data else "-", options.form)
+    if form not in ("hex", _RAW):
+        print(f"kproto decode: read as {FORMS[form].description} (--form {form})", file=sys.stderr)
     if options.records:
         return _decode_records(data, options)
-    from ..inspect import dissect, hexdump
+    from ..inspect import dissect
 
     if options.message:
         return _print_dissection(dissect.dissect_message(data, *options.message), options)
@@ -117,7 +128,7 @@ def _decode(options: argparse.Namespace) -> int:
     dissections = [dissect.dissect(frame) for frame in frames]
     wrong = max(_print_dissection(dissection, options) for dissection in dissections)
     word = " ".join(options.data)
-    if wrong and hexdump.is_base64(word) and not os.path.exists(word):
+    if wrong and form == "base64" and options.data not in ([], ["-"]) and not os.path.exists(word):
         print(
             f"kproto decode: the file {word!r} does not exist, so the text was read as base64",
             file=sys.stderr,
@@ -259,39 +270,48 @@ def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
         print("\n".join(lines(dissection, whole=options.hex)))
 
 
-def _bytes(text: str) -> bytes:
-    """Return the bytes of an argument, which is hex, base64, a file name, or - for stdin.
+def _bytes(text: str, form: str | None) -> ParsedText:
+    """Return the bytes of an argument, which is text, a file name, or - for stdin, and their form.
 
-    The content of a file or of stdin may be hex, base64 or raw bytes.
+    The content of a file or of stdin may be text or raw bytes.
     """
-    from ..inspect import hexdump
-
     if text == "-":
         if sys.stdin.isatty():
-            print("paste hex or base64, then press Ctrl-D on a new line", file=sys.stderr)
-        return _content(sys.stdin.buffer.read())
+            print("paste the bytes as text, then press Ctrl-D on a new line", file=sys.stderr)
+        return _content("stdin", sys.stdin.buffer.read(), form)
     if os.path.exists(text):  # os.path.exists accepts any text, unlike Path.exists.
         try:
-            return _content(Path(text).read_bytes())
+            return _content(text, Path(text).read_bytes(), form)
         except OSError as error:
             raise ConfigError("data", text, error.strerror or str(error)) from None
-    parsed = hexdump.read(text)
+    if form == _RAW:
+        raise ConfigError("--form", form, "the name of an existing file, or - for stdin")
+    parsed = parse(text, form)
     if parsed is None:
         raise ConfigError(
-            "data",
-            text if len(text) <= 60 else text[:57] + "...",
-            f"an existing file, or {hexdump.FORMS}",
+            "data", text if len(text) <= 60 else text[:57] + "...", f"an existing file, or {_forms()}"
         )
     return parsed
 
 
-def _content(data: bytes) -> bytes:
-    from ..inspect import hexdump
-
+def _content(name: str, data: bytes, form: str | None) -> ParsedText:
+    if form == _RAW:
+        return ParsedText(data, _RAW)
     if data[:4].hex() in _CAPTURES:
         raise ConfigError("data", "a capture", "use --pcap FILE for a capture")
     try:
-        parsed = hexdump.read(data.decode("ascii"))
+        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
     except UnicodeDecodeError:
-        parsed = None
-    return data if parsed is None else parsed
+        text = "\0"
+    if is_text(text):
+        parsed = parse(text, form)
+        if parsed is None:
+            raise ConfigError("data", name, f"{_forms()}, or --form {_RAW} if the text itself is the bytes")
+        return parsed
+    if form is not None:
+        raise ConfigError("--form", form, f"{_RAW}, because {name} is not text")
+    return ParsedText(data, _RAW)
+
+
+def _forms() -> str:
+    return "; ".join(form.description for form in FORMS.values())

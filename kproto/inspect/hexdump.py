@@ -1,116 +1,329 @@
-r"""Read bytes from pasted text: hex as tools print it, base64, or Python's b'...'.
+r"""Read bytes from pasted text, in the forms in which tools and languages print bytes.
 
     read("000c0004 0000 0007")
-    read("00000000: 000c 0004 0000 0007  ........")     # xxd, hexdump -C, od -tx1, Wireshark
+    parse("[0, 12, 0, 4]")            # ParsedText(data=b"\x00\x0c\x00\x04", form="decimal")
+    parse("10 20 30", "decimal")      # Without the form, two digits are hex.
 
-Plain hex digits may be separated by spaces, line ends, colons, commas, dashes, braces, quotes, ``0x`` and
-``\x``. A dump is recognized by its offsets: each must equal the number of bytes before its line.
+`FORMS` is the table of the forms, in the order of their detection. Rules:
+
+* The form of a text is detected from all of its characters. A text that fits no form is not read in part.
+* A text that is shortened, or has several meanings, is rejected with the reason, and the form can be named.
+* If the bytes are an IP packet with a TCP segment, the bytes are those of the segment.
 """
 
 from __future__ import annotations
 
-import ast
 import base64
 import binascii
 import re
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ..errors import ConfigError
-from ..wire.frame import MAX_FRAME_SIZE
+from . import dump_rows
 
-FORMS = "hex (plain, or as xxd, hexdump -C or Wireshark print it), base64, the name of a file, or - for stdin"
 
-_ROW = re.compile(r"\s*([0-9A-Fa-f]{4,16})(?:(:)\s*|\s{2,}|\s*$)(.*)")
-# A row with several groups of digits. od separates the offset from the digits by one space only.
-_ROW_OF_SEVERAL = re.compile(r"\s*([0-9A-Fa-f]{4,16})(?:(:)\s*|\s+|$)(.*)")
-_SWAPPED = re.compile(r"0000000( [0-9A-Fa-f]{4})+\s*$", re.MULTILINE)
-_TYPED = 12
+class ParsedText(NamedTuple):
+    """The bytes of a text, and the name of the form in which they were read."""
+
+    data: bytes
+    form: str
+
+
+class TextForm(NamedTuple):
+    """A form of bytes as text.
+
+    `read(text, is_named)` returns None for a text of another form. If the caller named the form, a text that
+    has this form and another form is read.
+    """
+
+    description: str
+    read: Callable[[str, bool], bytes | None]
+
+
+# Texts that do not contain the bytes, with the reason.
+_REJECTED = (
+    (r"\A0{6,7}(\s+[0-9A-Fa-f]{4})+\s*$", "hexdump and od swap bytes by default; call hexdump -C or od -tx1"),
+    (r"\A\[[BC]@[0-9a-f]+\s*\Z", "the text is the identity of a Java array; print Arrays.toString(bytes)"),
+    (
+        r"<repeats \d+ times>",
+        "gdb omits repeated bytes; call `set print repeats 0`, or print them with x/64xb",
+    ),
+    (r"(?<=[\s,])(\.\.\.|…)|\d more (bytes|items)", "the text is shortened; print all bytes"),
+    (r"�|\\ufffd", "bytes that are not UTF-8 were replaced by U+FFFD; print hex"),
+    (r"\\\\x[0-9A-Fa-f]{2}", "the text is escaped twice; remove one escape"),
+)
+# Texts with several meanings, one of which the caller can name.
+_AMBIGUOUS = (
+    (
+        r"\A0{4,}( [0-9A-Fa-f]{2}){2,}\s*\Z",
+        "the zeros may be an offset or bytes; remove them, or use --form hex",
+    ),
+    (
+        r"0x[0-9A-Fa-f]{3,}\W[^$]*?0x[0-9A-Fa-f]{3,}",
+        "words have an unknown byte order; print bytes, or use --form hex for big-endian words",
+    ),
+)
+# A comment at the start of a line needs a space behind it, because base64 contains //.
+_COMMENT = re.compile(r"/\*.*?\*/|((?<=[ \t,;])(//|#)|(//|#)[ \t])[^\n]*", re.DOTALL)
+_BRACKETS = re.compile(r"(<<|[\[{(<])([^\[\](){}<>]*)[\]})>]")
+_CAST = re.compile(
+    r"\(\s*(?:s?byte|char|u?int8(?:_t)?)\s*\)|\.toU?Byte\(\)|\[Uint8Contents\]:|\bBuffer ", re.IGNORECASE
+)
+_SUFFIX = re.compile(r"(?<=[0-9A-Fa-f])_?[ui]8\b")
+_QUOTED_HEX = re.compile(r"""[\w.\s=:({\[]*["']([0-9A-Fa-f\s]+)["'](?:,\s*["']hex["'])?[\s);\]}]*""")
+_BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]()\"'<>-]")
 # A text of at least `_TYPED` characters is treated as mistyped hex if at most one character in `_RARE` is not
 # hex. Two in a million base64 texts of that length fulfil this condition.
+_TYPED = 12
 _RARE = 8
-_BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]\"'-]")
+_LITERAL = re.compile(r"""(?<![\w\\])(br?|B|u8|\$|@)?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL)
+# What may be around literals: a declaration, a call or a command, and a pipe to another command.
+_AROUND = re.compile(r"[\w\s=:&$.(<\[\]*-]*\0(?:[\s\\+.()]*\0)*[\s\\;,)>\]]*(?:\|[^\0]*)?")
+_ESCAPE = re.compile(
+    r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{2})|[xu]\{(?P<braces>[0-9A-Fa-f]{1,4})\}|"
+    r"u(?P<unicode>[0-9A-Fa-f]{4})|(?P<simple>.))|(?P<character>.)",
+    re.DOTALL,
+)
+_SIMPLE_ESCAPES = dict(zip("abtnvfre\\'\"?`#$/", b"\a\b\t\n\v\f\r\x1b\\'\"?`#$/", strict=True))
 
 
-def read(text: str) -> bytes | None:
-    """Return the bytes that a text encodes, or None. Raises ConfigError for mistyped hex."""
-    if _SWAPPED.match(text):
-        raise ConfigError("data", _short(text), "hexdump swaps bytes by default; call it as hexdump -C")
+def read(text: str, form: str | None = None) -> bytes | None:
+    """Return the bytes that a text encodes, or None if it has no known form. Raises as `parse` does."""
+    parsed = parse(text, form)
+    return None if parsed is None else parsed.data
+
+
+def parse(text: str, form: str | None = None) -> ParsedText | None:
+    """Return the bytes that a text encodes, with their form. Returns None if the text has no form of `FORMS`.
+
+    `form` names the form of a text that has several. Raises ConfigError for a text with an error, with
+    missing bytes or with several meanings, and for a text that does not have the named form.
+    """
+    text = text.removeprefix("\ufeff")
+    if form is not None and form not in FORMS:
+        raise ConfigError("form", form, f"one of {', '.join(FORMS)}")
+    if not is_text(text):
+        return None
+    rejected = _REJECTED if form else (*_REJECTED, *_AMBIGUOUS)
+    without_comments = _COMMENT.sub(" ", text)
+    for pattern, reason in rejected:
+        if re.search(pattern, without_comments, re.MULTILINE) and not dump_rows.read(text):
+            raise _rejected(text, reason)
+    for name in FORMS if form is None else (form,):
+        data = FORMS[name].read(text, form is not None)
+        if data is not None:
+            return ParsedText(_tcp_payload(data) or data, name)
+    if form is not None:
+        raise _rejected(text, f"--form {form} reads {FORMS[form].description}")
+    return None
+
+
+def is_text(text: str) -> bool:
+    """Return whether a text has no control characters except white space."""
+    return re.search(r"[^\t\n\v\f\r -~\x80-\U0010ffff]", text) is None
+
+
+def _dump(text: str, is_named: bool) -> bytes | None:
+    dumps = dump_rows.read(text)
+    if len(dumps) > 1:  # tcpdump prints one for each packet. A packet without data acknowledges others.
+        dumps = [data for data in dumps if _tcp_payload(data) != b""]
+    if len(dumps) > 1:
+        raise _rejected(text, f"the text has {len(dumps)} dumps; paste one, or decode a capture with --pcap")
+    return dumps[0] if dumps else None
+
+
+def _string(text: str, is_named: bool) -> bytes | None:
+    """Read literals with escapes. Adjacent literals are joined."""
     text = text.strip()
-    if text.startswith(("b'", 'b"')):
-        return _python(text)
-    for base in (16, 8):  # od prints octal offsets, so try base 8 as well.
-        dumped = _dump(text, base)
-        if dumped is not None:
-            return dumped
-    digits = _BETWEEN.sub("", text)
-    if re.fullmatch("[0-9A-Fa-f]*", digits):
-        if len(digits) % 2:
-            raise ConfigError(
-                "data",
-                _short(text),
-                f"{len(digits)} hex digits are an odd number; a digit is missing or extra",
+    if re.fullmatch(r"['\"]?\\x(?:[0-9A-Fa-f]{2}){2,}['\"]?", text):
+        return None  # PostgreSQL prints \x once, in front of all digits.
+    literals = list(_LITERAL.finditer(text))
+    if not is_named and "\\" not in text and not any(literal[1] for literal in literals):
+        return None
+    if not literals:
+        if not text.startswith("\\"):
+            return None
+        return _unescape(re.sub(r"\s+(?=\\)", "", text), text)
+    if not _AROUND.fullmatch(_LITERAL.sub("\0", text)):
+        raise _rejected(text, "other text is between the quoted strings, or around them")
+    return _unescape("".join(literal[2][1:-1] for literal in literals), text)
+
+
+def _unescape(body: str, text: str) -> bytes:
+    # Rust prints a zero byte as \0, whatever follows. C and gdb print up to three octal digits.
+    is_octal = re.search(r"\\0(?![0-7])", body) is None or re.search(r"\\[1-7]", body) is not None
+    if re.search(r"\\0[0-7]", body) and is_octal and re.search(r"\\[0-7]{1,2}(?![0-7])", body):
+        raise _rejected(text, r"\0 and a digit may be a zero byte and a character, or octal; print \x00")
+    data = bytearray()
+    for match in _ESCAPE.finditer(body):
+        code = match["hex"] or match["braces"] or match["unicode"]
+        if code:
+            value = int(code, 16)
+            if value > (0xFF if match["hex"] else 0x7F):
+                raise _rejected(
+                    text, f"{match[0]} is a character, whose bytes depend on an encoding; print hex"
+                )
+            data.append(value)
+        elif match["octal"]:
+            if not is_octal:
+                data += b"\0" + match["octal"][1:].encode()
+            elif int(match["octal"], 8) > 0xFF:
+                raise _rejected(text, f"{match[0]} is more than a byte")
+            else:
+                data.append(int(match["octal"], 8))
+        elif match["simple"] and match["simple"] != "\n":
+            if match["simple"] not in _SIMPLE_ESCAPES:
+                raise _rejected(text, f"{match[0]} is not a known escape")
+            data.append(_SIMPLE_ESCAPES[match["simple"]])
+        elif match["character"]:
+            if not " " <= match["character"] <= "~":
+                raise _rejected(text, f"{match[0]!r} in a string depends on an encoding; print hex")
+            data += match["character"].encode()
+    return bytes(data)
+
+
+def _decimal(text: str, is_named: bool) -> bytes | None:
+    """Read decimal numbers, perhaps with some in hex behind 0x. Without brackets, two digits each are hex."""
+    elements, bracket = _elements(text)
+    numbers = [element for element in elements if not re.fullmatch("0x[0-9A-Fa-f]{1,2}", element)]
+    if not numbers or not all(re.fullmatch("-?(?:0|[1-9][0-9]{0,2})", number) for number in numbers):
+        return None
+    is_hex = bracket == "<" or (not bracket and all(len(element) == 2 for element in elements))
+    if not is_named and (is_hex or (not bracket and len(elements) == 1)):
+        return None
+    data = bytearray()
+    for element in elements:
+        value = int(element, 16 if element.startswith("0x") else 10)
+        if not -128 <= value <= 255:
+            raise _rejected(text, f"{element} is not a byte; decimal bytes are 0 to 255, or -128 to 127")
+        data.append(value % 256)
+    return bytes(data)
+
+
+def _elements(text: str) -> tuple[list[str], str]:
+    """Return the numbers of an array without their comments, and its bracket."""
+    if "\n" not in text.strip() and re.search(r"[ ,](//|#).*\d", text):
+        raise _rejected(text, "a comment ends with its line, but the text has no line ends")
+    code = _SUFFIX.sub("", _CAST.sub(" ", _COMMENT.sub(" ", text)))
+    arrays = [(_split(brackets[2]), brackets[1]) for brackets in _BRACKETS.finditer(code)]
+    arrays = [array for array in arrays if _are_numbers(array[0])]
+    if not arrays:
+        elements = _split(re.sub(r"^\s*-\s+", "", code, flags=re.MULTILINE))
+        return (elements, "") if _are_numbers(elements) else ([], "")
+    longest = max(arrays, key=_length)
+    for array in arrays:
+        if array is not longest and array[0] != [str(_length(longest))]:  # Not the declared size.
+            raise _rejected(
+                text,
+                f"arrays of {_length(longest)} and {_length(array)} numbers are in the text; paste one",
             )
-        return bytes.fromhex(digits)
-    wrong = re.findall("[^0-9a-f]", digits)
+    return longest
+
+
+def _length(array: tuple[list[str], str]) -> int:
+    return len(array[0])
+
+
+def _split(text: str) -> list[str]:
+    return re.sub("[,;'\"]", " ", text).split()
+
+
+def _are_numbers(elements: list[str]) -> bool:
+    return bool(elements) and all(
+        re.fullmatch("-?[0-9]+|(0[xX])?[0-9A-Fa-f]+", element) for element in elements
+    )
+
+
+def _hex(text: str, is_named: bool) -> bytes | None:
+    text = text.strip()
+    quoted = _QUOTED_HEX.fullmatch(text)
+    elements, bracket = _elements(text)
+    if quoted is not None:
+        groups = quoted[1].split()
+    elif bracket or "\n" in text or elements:
+        groups = [element.lower().removeprefix("0x") for element in elements]
+    else:
+        groups = []
+    has_prefix = bool(elements) and all(element[:2] in ("0x", "0X") for element in elements)
+    if has_prefix and all(len(group) <= 2 for group in groups):
+        return bytes(int(group, 16) for group in groups)
+    groups = groups or _BETWEEN.sub(" ", text).split()
+    digits = "".join(groups)
+    wrong = re.findall("[^0-9A-Fa-f]", digits)
+    if not wrong:
+        return _of_groups(groups, text, is_named)
     # Base64 text of this length contains capitals, so this text is mistyped hex.
-    if len(digits) >= _TYPED and len(wrong) * _RARE <= len(digits):
-        raise ConfigError("data", _short(text), f"{wrong[0]!r} is not a hex digit")
+    if is_named or (len(digits) >= _TYPED and len(re.findall("[^0-9a-f]", digits)) * _RARE <= len(digits)):
+        raise _rejected(text, f"{wrong[0]!r} is not a hex digit")
+    return None
+
+
+def _of_groups(groups: list[str], text: str, is_named: bool) -> bytes:
+    digits = "".join(groups)
+    if all(len(group) % 2 == 0 for group in groups):
+        return bytes.fromhex(digits)
+    if len(groups) > 1 and all(len(group) == 1 or re.fullmatch("[1-9a-fA-F].", group) for group in groups):
+        # Rust's {:x?} omits zeros.
+        if digits.isdecimal() and not is_named:
+            raise _rejected(text, "the numbers may be decimal or hex; use --form decimal, or --form hex")
+        return bytes(int(group, 16) for group in groups)
+    if (
+        len(digits) % 2 == 0
+        and groups == text.split("\n")
+        and len({len(group) for group in groups[:-1]}) == 1
+    ):
+        return bytes.fromhex(digits)  # One text, broken into lines.
+    odd = next(group for group in groups if len(group) % 2)
+    raise _rejected(
+        text, f"{len(odd)} hex digits ({odd[:20]!r}) are an odd number; a digit is missing or extra"
+    )
+
+
+def _base64(text: str, is_named: bool) -> bytes | None:
+    lines = text.split()
+    # The lines of base64 have one length, at least 16. Only the last line may be shorter.
+    if any(len(line) != len(lines[0]) or len(line) < 16 for line in lines[:-1]):
+        return None
+    encoded = "".join(lines)
+    if not re.search("[+/]", encoded):
+        encoded = encoded.translate(str.maketrans("-_", "+/"))
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
+        return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         return None
 
 
-def is_base64(text: str) -> bool:
-    """Return whether `read` decodes the text as base64.
+# The forms in the order of their detection.
+FORMS = {
+    "dump": TextForm(
+        "rows with offsets, as of xxd, hexdump -C, od -tx1, tcpdump -X, gdb x/16xb or Wireshark", _dump
+    ),
+    "string": TextForm("strings with escapes, as of Python, C, Rust, Go, Ruby or a shell", _string),
+    "decimal": TextForm("decimal numbers, as of Java, Go, JSON, Python or Erlang", _decimal),
+    "hex": TextForm("hex digits, also with separators, 0x, brackets and comments", _hex),
+    "base64": TextForm("base64", _base64),
+}
 
-    Such a text may also be the name of a file that does not exist.
+
+def _tcp_payload(data: bytes) -> bytes | None:
+    """Return the data of a TCP segment in an IP packet, perhaps with an Ethernet header, or None.
+
+    A request cannot start like an IP packet: its size would be over 1 GiB.
     """
-    return re.fullmatch("[0-9A-Fa-f]*", _BETWEEN.sub("", text)) is None and text[:2] not in ("b'", 'b"')
-
-
-def _dump(text: str, base: int) -> bytes | None:
-    data = bytearray()
-    pattern = _ROW_OF_SEVERAL if "\n" in text else _ROW
-    previous_row = b""
-    repeated = False
-    for line in filter(None, text.splitlines()):
-        # hexdump prints "*" in place of rows that equal the previous row, up to the next offset.
-        if line.strip() == "*":
-            repeated = True
-            continue
-        match = pattern.match(line)
-        if match is None:
-            return None
-        try:
-            offset = int(match[1], base)
-            row_here = bytes.fromhex(_digits(match[3], xxd=match[2] is not None))
-        except ValueError:
-            return None
-        if repeated and previous_row and offset <= MAX_FRAME_SIZE:
-            data += previous_row * ((offset - len(data)) // len(previous_row))
-            repeated = False
-        if offset != len(data):
-            return None
-        data += row_here
-        previous_row = row_here or previous_row
-    return bytes(data) if data else None
-
-
-def _digits(row: str, xxd: bool) -> str:
-    """Cut off the character column.
-
-    It stands after two spaces in xxd's output, and after three spaces or between bars in other tools' output.
-    """
-    return re.split(r"\s{2}", row)[0] if xxd else re.split(r"\s{3}|\|", row)[0]
-
-
-def _python(text: str) -> bytes | None:
-    try:
-        value: object = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    if data[12:14] in (b"\x08\x00", b"\x86\xdd"):
+        data = data[14:]
+    if len(data) >= 40 and data[0] >> 4 == 4 and data[9] == 6:
+        length, start = int.from_bytes(data[2:4], "big"), (data[0] & 15) * 4
+    elif len(data) >= 60 and data[0] >> 4 == 6 and data[6] == 6:
+        length, start = int.from_bytes(data[4:6], "big") + 40, 40
+    else:
         return None
-    return value if isinstance(value, bytes) else None
+    if not start + 20 <= length <= len(data):
+        return None
+    return data[start + (data[start + 12] >> 4) * 4 : length]
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
+def _rejected(text: str, reason: str) -> ConfigError:
+    text = text.strip()
+    return ConfigError("data", text if len(text) <= 60 else text[:57] + "...", reason)

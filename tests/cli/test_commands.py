@@ -116,7 +116,7 @@ HEARTBEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("decode --port 0 00", "port from 1 to 65535"),
         ("decode --pcap /nowhere/at/all", "No such file"),
         ("decode /", "Is a directory"),
-        ("decode nothing-of-the-kind!", "an existing file, or hex"),
+        ("decode nothing-of-the-kind!", "an existing file, or rows with offsets"),
         ("decode --lines 00", "allowed only without other arguments: each line"),
         ("broker --topic flights:x", "NAME:PARTITIONS"),
         ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; each topic may be given once; a:1"),
@@ -227,6 +227,30 @@ def test_a_file_name_read_as_base64_is_reported_as_missing(
 ) -> None:
     assert main(["decode", "capture1"]) == 1
     assert "the file 'capture1' does not exist, so the text was read as base64" in capsys.readouterr().err
+
+
+def test_decode_reports_the_form_of_the_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", str(list(bytes.fromhex(HEARTBEAT)))]) == 0
+    captured = capsys.readouterr()
+    assert "HeartbeatRequest v4" in captured.out
+    assert "read as decimal numbers, as of Java, Go, JSON, Python or Erlang (--form decimal)" in captured.err
+
+
+def test_a_file_of_text_in_no_form_is_not_read_as_raw_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "text"
+    path.write_text("no bytes at all!")
+    assert main(["decode", str(path)]) == 2
+    assert "--form raw" in capsys.readouterr().err
+    assert main(["decode", "--form", "raw", str(path)]) == 1
+    assert "6e 6f" in capsys.readouterr().out
+
+
+def test_a_file_of_powershell_is_utf_16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text").write_text(HEARTBEAT, "utf-16")
+    assert main(["decode", str(tmp_path / "text")]) == 0
+    assert "HeartbeatRequest v4" in capsys.readouterr().out
 
 
 def test_an_existing_file_is_not_reported_as_missing(

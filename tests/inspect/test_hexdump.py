@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproto.errors import ConfigError
-from kproto.inspect.hexdump import read
+from kproto.inspect.hexdump import parse, read
 
 DATA = bytes.fromhex("000b00090000000700026d650008677cc3a92020780000afc8")
 
@@ -50,10 +50,84 @@ FORMS = {
 }
 
 
+_SIGNED = [byte - 256 if byte > 127 else byte for byte in DATA]
+_HEX = [f"0x{byte:02x}" for byte in DATA]
+_TCP = bytes.fromhex("c350 2384 00000001 00000001 5018 0200 00000000".replace(" ", ""))
+_PACKET = (
+    bytes([0x45, 0, 0, 40 + len(DATA), 0, 0, 0x40, 0, 64, 6, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1]) + _TCP + DATA
+)
+
+
+def _words(data: bytes) -> str:
+    rows = [data[start : start + 16] for start in range(0, len(data), 16)]
+    return "\n".join(f"\t0x{number * 16:04x}:  {row.hex(' ', 2)}" for number, row in enumerate(rows))
+
+
+# Text, and the form that is detected.
+DETECTED = {
+    "Java, Arrays.toString": (str(_SIGNED), "decimal"),
+    "Go, %v": ("[" + " ".join(map(str, DATA)) + "]", "decimal"),
+    "Go, []byte": ("[]byte{" + ", ".join(map(str, DATA)) + "}", "decimal"),
+    "Go, %#v": ("[]byte{" + ", ".join(f"0x{byte:x}" for byte in DATA) + "}", "hex"),
+    "JSON": ('{"type":"Buffer","data":' + str(list(DATA)).replace(" ", "") + "}", "decimal"),
+    "Erlang": ("<<" + ",".join(map(str, DATA)) + ">>", "decimal"),
+    "YAML": ("\n".join(f"- {byte}" for byte in DATA), "decimal"),
+    "Kotlin": ("byteArrayOf(" + ", ".join(map(str, _SIGNED)) + ")", "decimal"),
+    "Java source": ("new byte[] {" + ", ".join(f"(byte) {byte}" for byte in _HEX) + "};", "hex"),
+    "Rust": (
+        f"const RAW: [u8; {len(DATA)}] = [\n  {_HEX[0]}, // 1\n  " + ", ".join(_HEX[1:]) + "\n];",
+        "hex",
+    ),
+    "Rust, {:x?}": ("[" + ", ".join(f"{byte:x}" for byte in DATA) + "]", "hex"),
+    "C with comments": ("/* key */ " + ", ".join(_HEX[:2]) + ",\n/* 3 */ " + ", ".join(_HEX[2:]), "hex"),
+    "xxd -i": (f"unsigned char a[] = {{\n {', '.join(_HEX)}\n}};\nunsigned int a_len = {len(DATA)};", "hex"),
+    "Node": ("<Buffer " + DATA.hex(" ") + ">", "hex"),
+    "PostgreSQL": ("\\x" + DATA.hex(), "hex"),
+    "Python's bytearray": (repr(bytearray(DATA)), "string"),
+    "a command": (
+        "echo -ne '" + "".join(f"\\x{byte:02x}" for byte in DATA) + "' | nc localhost 9092",
+        "string",
+    ),
+    "C in lines": ("".join(f'"\\x{byte:02x}" \\\n' for byte in DATA), "string"),
+    "gdb, p": ('$1 = "' + "".join(f"\\{byte:03o}" for byte in DATA) + '"', "string"),
+    "tcpdump -x": (_words(DATA), "dump"),
+    "tcpdump of a packet": (
+        "12:00:00 IP a.1 > b.2: seq 1:26, ack 1000, length 25\n" + _words(_PACKET),
+        "dump",
+    ),
+    "a packet as hex": (_PACKET.hex(), "hex"),
+    "gdb, x/8xb": (
+        "\n".join(
+            f"0x7ffe{start:04x} <buf+{start}>:\t" + "\t".join(_HEX[start : start + 8])
+            for start in range(0, len(DATA), 8)
+        ),
+        "dump",
+    ),
+    "a table in a log": (
+        "[t] Idx  | Hex | ASCII\n[t] -----+----+---\n"
+        "[t] 0000 | 00 0b 00 09 00 00 00 07 00 02 6d 65 00 08 67 7c | ..........me..g|\n"
+        "[t] 0010 | c3 a9 20 20 78 00 00 af c8                      | ..  x....",
+        "dump",
+    ),
+    "od -tx1z": (
+        "0000000 00 0b 00 09 00 00 00 07 00 02 6d 65 00 08 67 7c  >..........me..g|<\n"
+        "0000020 c3 a9 20 20 78 00 00 af c8                       >..  x....<\n0000031\n",
+        "dump",
+    ),
+}
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_format_gives_the_same_bytes(form: str) -> None:
     assert read(FORMS[form]) == DATA
     assert read(FORMS[form].replace("\n", "\r\n")) == DATA
+
+
+@pytest.mark.parametrize("name", DETECTED)
+def test_each_print_of_the_bytes_is_read_in_the_form_that_is_reported(name: str) -> None:
+    text, form = DETECTED[name]
+    assert parse(text) == (DATA, form)
+    assert parse(text, form) == (DATA, form)
 
 
 def test_a_star_repeats_the_row_above_up_to_the_next_offset() -> None:
@@ -61,14 +135,15 @@ def test_a_star_repeats_the_row_above_up_to_the_next_offset() -> None:
 
 
 def test_a_star_does_not_exceed_the_maximum_frame_size() -> None:
-    assert read("00000000  00 00  |..|\n*\n7ffffffe\n") is None
+    with pytest.raises(ConfigError, match="line 3 has the offset 7ffffffe, but 2 bytes are above it"):
+        read("00000000  00 00  |..|\n*\n7ffffffe\n")
 
 
 def test_plain_hex_may_start_like_an_offset() -> None:
     assert read("0000 0009 0000 0001") == bytes.fromhex("0000000900000001")
 
 
-@pytest.mark.parametrize("text", ["zz!", "JoinGroup", "b'", "0000: zz", "\0\1"])
+@pytest.mark.parametrize("text", ["zz!", "JoinGroup", "\0\1", "00h 0bh 00h", "%00%0b"])
 def test_other_text_gives_no_bytes(text: str) -> None:
     assert read(text) is None
 
@@ -77,13 +152,59 @@ def test_other_text_gives_no_bytes(text: str) -> None:
     ("text", "why"),
     [
         ("000b0", "odd number"),
+        ("b'", "odd number"),
+        ("0000: zz", "the digits of line 1 are not hex bytes"),
         ("0000000 0b00 0900\n", "hexdump -C"),
         ("000c0004 0000000O", "'O' is not a hex digit"),
+        ("0000000 000000 0900 0b00\n", "odd number"),
+        ("00000000: 6d020065 00000000  e..m....", "not words"),
+        ("00000000: 00000000 00001011  ..", "not words"),
+        ("00000000: 000b  ..\n00000004: 0007  ..", "a row is missing"),
+        ("00000000  00 0b\n0000O002  00 09", "line 2 is not a row"),
+        ("0x7ffe0:\t0x21000000\t0x0b000c00", "x/16xb"),
+        ("0x0000:  000b\n\n0x0000:  0009", "2 dumps"),
+        ("0000 00 0b 00", "an offset or bytes"),
+        ("0x000b, 0x0009", "unknown byte order"),
+        ("[0, 11, 300]", "300 is not a byte"),
+        ("a = {1, 2}; b = {3, 4, 5}", "arrays of 3 and 2 numbers"),
+        ("byte[3] {0x00, 0x0b}", "paste one"),
+        ("0x00, 0x0b, // key 0x00, 0x09", "no line ends"),
+        ("0:0:0:11", "--form decimal"),
+        ("<Buffer 00 0b 00 ... 13 more bytes>", "shortened"),
+        ("$1 = {0x0, 0xb <repeats 12 times>}", "gdb omits"),
+        ("[B@1b6d3586", "identity of a Java array"),
+        ("'\\x00\ufffd'", "U\\+FFFD"),
+        ('"\\\\x00\\\\x0b"', "escaped twice"),
+        ('"\\u0000\\u00c8"', "depend on an encoding"),
+        ('"\\00" "\\1"', "octal"),
+        ('"\\x00" and "\\x0b"', "other text"),
+        ('"\\x00\\q"', "not a known escape"),
     ],
 )
 def test_mistyped_hex_is_rejected_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         read(text)
+
+
+def test_rust_prints_a_zero_byte_in_front_of_a_digit() -> None:
+    assert read(r'b"\0\x0b\00"') == b"\0\x0b\x000"
+
+
+def test_a_text_of_two_forms_is_read_in_the_form_that_is_named() -> None:
+    assert parse("10 20 30") == (bytes.fromhex("102030"), "hex")
+    assert parse("10 20 30", "decimal") == (bytes([10, 20, 30]), "decimal")
+    assert read("0x000b, 0x0009", "hex") == bytes.fromhex("000b0009")
+    with pytest.raises(ConfigError, match="--form dump reads rows with offsets"):
+        parse("10 20 30", "dump")
+    with pytest.raises(ConfigError, match="one of dump, string, decimal, hex, base64"):
+        parse("10 20 30", "octal")
+
+
+@given(st.binary(min_size=1))
+def test_prints_of_any_bytes_are_read(data: bytes) -> None:
+    assert read(repr(data)) == data
+    assert read(str(list(data))) == data
+    assert read("[" + ", ".join(f"0x{byte:x}" for byte in data) + "]") == data
 
 
 @given(st.binary(min_size=1), st.sampled_from([" ", ":", ", "]))
@@ -92,7 +213,7 @@ def test_hex_of_any_bytes_is_read(data: bytes, between: str) -> None:
     assert read(between.join(f"{byte:02x}" for byte in data)) == data
 
 
-@given(st.text("0123456789abcdef xX:|*\n'b\\=", max_size=60))
+@given(st.text("0123456789abcdef xX:|*\n'b\\=[]{}<>,-\"/", max_size=60))
 def test_any_text_is_read_rejected_or_gives_no_bytes(text: str) -> None:
     with contextlib.suppress(ConfigError):
         assert isinstance(read(text), bytes | None)

@@ -1,0 +1,197 @@
+"""Read the rows that tools print of bytes: an offset, hex digits, and perhaps a column of characters.
+
+    read("00000000: 000c 0004 0000 0007  ........")
+
+Rules:
+
+* The offset of a row is the offset of the row above plus the bytes of that row. The first offset is 0, or an
+  address whose end is marked by a colon or a bar.
+* The characters of a row agree with its digits. Words in the byte order of a machine (`xxd -e`) do not.
+* Text in front of an offset, such as the prefix of a log, is ignored. A line that contains bytes is a row.
+* Rows that break a rule are rejected with the number of the line, and are not read in another form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import ConfigError
+from ..wire.frame import MAX_FRAME_SIZE
+
+_OFFSET = re.compile(
+    r"(?:^|(?<=[\s|]))(?P<prefix>0x)?(?P<digits>[0-9A-Fa-f]{4,16})(?:\s<[^>]*>)?"
+    r"(?P<end>\s*:(?:\s|$)|\s*\||\t|\s{2,}|\s|$)"
+)
+_GROUP = re.compile(r"0x([0-9A-Fa-f]{2})|((?:[0-9A-Fa-f]{2})+)")
+_GAP = re.compile(r"\s{2,}|\t|\s*\||\s")
+_HEADING = [f"{number:02x}" for number in range(256)]
+
+
+class _Row(NamedTuple):
+    number: int
+    offset: str
+    # A colon or a bar marks the offset. Otherwise two spaces, a tab or only one space follow it.
+    is_marked: bool
+    is_apart: bool
+    data: bytes
+    most_digits: int
+    # A line with `*` is above the row: rows that equal the row above it are not printed.
+    is_repeat: bool
+
+
+class _Wrong(Exception):
+    """A line breaks a rule. If it is `unmarked`, the text may be plain hex in several lines."""
+
+    def __init__(self, reason: str, unmarked: bool = False) -> None:
+        super().__init__(reason)
+        self.unmarked = unmarked
+
+
+def read(text: str) -> list[bytes]:
+    """Return the bytes of each dump in a text, none if it has no rows. Raises ConfigError for wrong rows."""
+    try:
+        return [_bytes(rows) for rows in _dumps(text.splitlines())]
+    except _Wrong as wrong:
+        if wrong.unmarked:
+            return []
+        raise ConfigError("data", text.strip().partition("\n")[0][:60], str(wrong)) from None
+
+
+def _dumps(lines: list[str]) -> Iterator[list[_Row]]:
+    """Yield the rows of each dump. Another line, or a row that starts again at offset 0, ends a dump."""
+    rows: list[_Row] = []
+    is_repeat = False
+    for number, line in enumerate(lines, 1):
+        if line.strip() == "*" and rows:
+            is_repeat = True
+            continue
+        row = _row(line, number, is_repeat)
+        is_repeat = False
+        if row is None and _contains_bytes(line):
+            raise _Wrong(f"line {number} is not a row: {line.strip()[:40]!r}", unmarked=not _is_certain(rows))
+        if any(row.data for row in rows) and (row is None or (row.data and not int(row.offset, 16))):
+            yield rows
+            rows = []
+        if row is not None:
+            rows.append(row)
+    if any(row.data for row in rows):
+        yield rows
+
+
+def _is_certain(rows: list[_Row]) -> bool:
+    return bool(rows) and all(row.is_marked or row.is_apart for row in rows)
+
+
+def _contains_bytes(line: str) -> bool:
+    groups = [group.lower() for group in line.split() if re.fullmatch("[0-9A-Fa-f]{2}|[0-9A-Fa-f]{4}", group)]
+    return len(groups) > 1 and groups != _HEADING[: len(groups)]
+
+
+def _row(line: str, number: int, is_repeat: bool) -> _Row | None:
+    is_mark_seen = False
+    for match in _OFFSET.finditer(line):
+        end = match["end"]
+        is_marked = ":" in end or "|" in end
+        if is_mark_seen and not is_marked:
+            continue
+        is_mark_seen = is_mark_seen or is_marked
+        try:
+            data, most_digits = _digits(line[match.end() :].rstrip("\r\n"), number)
+        except _Wrong:
+            if is_marked and (match["prefix"] or int(match["digits"], 16) == 0):
+                raise
+            continue
+        if data or (end.strip() == "" and not line[match.end() :].strip()):
+            is_apart = end == "\t" or len(end) > 1 or not data
+            return _Row(number, match["digits"], is_marked, is_apart, data, most_digits, is_repeat)
+    return None
+
+
+def _digits(rest: str, number: int) -> tuple[bytes, int]:
+    """Return the bytes of a row, and the digits of its longest group.
+
+    The longest digits win with whose bytes the characters behind them agree.
+    """
+    whole = _groups(rest)
+    for gap in reversed(list(_GAP.finditer(rest))):
+        groups = _groups(rest[: gap.start()])
+        if not groups or (whole is not None and gap[0] == " "):
+            continue
+        data = bytes.fromhex("".join(groups))
+        characters = rest[gap.end() :]
+        is_enclosed = "|" in gap[0]
+        if is_enclosed:
+            characters = re.sub(r"\|\s*$", "", characters)
+        elif characters[:1] == ">" and characters.rstrip()[-1:] == "<":  # od -tx1z
+            is_enclosed, characters = True, characters.rstrip()[1:-1]
+        # Wireshark's streams have a space in the middle of the characters.
+        variants = (characters, characters.removeprefix(" "), characters[:8] + characters[9:])
+        if any(_agree(variant, data, is_enclosed) for variant in variants):
+            return data, max(map(len, groups))
+    if whole is None:
+        raise _Wrong(
+            f"the digits of line {number} are not hex bytes in the order of the characters behind them; "
+            "print bytes, not words (xxd, hexdump -C, od -tx1, in gdb x/16xb)"
+        )
+    return bytes.fromhex("".join(whole)), max(map(len, whole), default=0)
+
+
+def _groups(text: str) -> list[str] | None:
+    groups = [_GROUP.fullmatch(group) for group in text.split()]
+    return [group[1] or group[2] for group in groups if group is not None] if all(groups) else None
+
+
+def _agree(characters: str, data: bytes, is_enclosed: bool) -> bool:
+    """Return whether a column shows these bytes. Spaces at its end may be missing.
+
+    The end of a column that bars enclose is certain, so that its length is not compared.
+    """
+    shown = characters.rstrip() if len(characters) > len(data) else characters
+    is_whole = 0 < len(shown) <= len(data) and not data[len(shown) :].strip()
+    return (is_whole or is_enclosed) and all(
+        character == chr(byte) or character == "." or not "!" <= character <= "~"
+        for character, byte in zip(shown, data, strict=False)
+    )
+
+
+def _bytes(rows: list[_Row]) -> bytes:
+    """Join the rows of a dump, whose offsets are hex, octal or decimal."""
+    is_certain = _is_certain(rows)
+    if len(rows) == 1 and not is_certain:
+        raise _Wrong("", unmarked=True)
+    wrong = None
+    # od prints seven octal digits, or with -Ad decimal ones. xxd -d prints eight decimal digits.
+    for base in (8, 10, 16) if len(rows[0].offset) == 7 else (16, 10):
+        try:
+            data = _joined(rows, base)
+        except (_Wrong, ValueError) as error:
+            wrong = wrong or error
+            continue
+        if any(row.most_digits > 2 for row in rows if not row.is_marked):
+            raise _Wrong("the words are in the byte order of a machine; print bytes (hexdump -C, od -tx1)")
+        return data
+    raise _Wrong(
+        str(wrong), unmarked=not is_certain and any(row.most_digits != 2 for row in rows if row.data)
+    )
+
+
+def _joined(rows: list[_Row], base: int) -> bytes:
+    first = int(rows[0].offset, base)
+    if first and not all(row.is_marked for row in rows if row.data):
+        raise _Wrong(f"line {rows[0].number} has the offset {rows[0].offset}; the first offset must be 0")
+    data = bytearray()
+    row_above = b""
+    for row in rows:
+        missing = int(row.offset, base) - first - len(data)
+        if row.is_repeat and row_above and 0 < missing <= MAX_FRAME_SIZE and missing % len(row_above) == 0:
+            data += row_above * (missing // len(row_above))
+        elif missing:
+            raise _Wrong(
+                f"line {row.number} has the offset {row.offset}, but {len(data)} bytes are above it; "
+                "a row is missing or changed"
+            )
+        data += row.data
+        row_above = row.data or row_above
+    return bytes(data)

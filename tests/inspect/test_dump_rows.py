@@ -1,0 +1,51 @@
+"""Rows with offsets, digits and characters are joined, or rejected with the line that breaks a rule."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import ConfigError
+from kproto.inspect.dump_rows import read
+
+
+def _row(offset: int, data: bytes, width: int) -> str:
+    characters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
+    return f"{offset:08x}: {data.hex(' ', 2).ljust(width * 5 // 2)} {characters}"
+
+
+@given(
+    st.binary(min_size=1, max_size=80), st.sampled_from([8, 16]), st.sampled_from(["", "12:00:01 INFO [a] "])
+)
+def test_rows_of_any_bytes_are_joined(data: bytes, width: int, prefix: str) -> None:
+    starts = range(0, len(data), width)
+    text = "\n".join(prefix + _row(start, data[start : start + width], width) for start in starts)
+    assert read(text) == [data]
+
+
+@given(st.binary(min_size=49, max_size=80), st.integers(1, 2))
+def test_a_missing_row_is_rejected(data: bytes, missing: int) -> None:
+    rows = [_row(start, data[start : start + 16], 16) for start in range(0, len(data), 16)]
+    del rows[missing]
+    with pytest.raises(ConfigError, match="a row is missing or changed"):
+        read("\n".join(rows))
+
+
+def test_characters_that_look_like_digits_are_not_bytes() -> None:
+    assert read("00000000: 6162 6364  abcd") == [b"abcd"]
+    assert read("00000000  31 32 33 34  |1234|") == [b"1234"]
+
+
+def test_two_dumps_are_returned_apart() -> None:
+    assert read("a > b\n\t0x0000:  0001\na < b\n\t0x0000:  0002") == [b"\0\1", b"\0\2"]
+
+
+def test_rows_at_an_address_need_a_mark() -> None:
+    assert read("0x7ffe10: 00 01\n0x7ffe12: 02") == [b"\0\1\2"]
+    with pytest.raises(ConfigError, match="the first offset must be 0"):
+        read("00000010  00 01\n00000012  02")
+
+
+def test_lines_of_plain_hex_are_not_rows() -> None:
+    assert read("000B 0009 0000 0007\n0002 6D65 0008 677C") == []
