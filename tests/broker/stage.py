@@ -77,9 +77,16 @@ NEWEST: dict[int, int] = {22: 5}
 class Stage:
     """A broker with its clients, and a clock that advances only when a test says so."""
 
-    def __init__(self, topics: dict[str, int] | None = None, **settings: str | int) -> None:
+    def __init__(
+        self,
+        topics: dict[str, int] | None = None,
+        *,
+        highest: dict[str, int] | None = None,
+        **settings: str | int,
+    ) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092), served_versions())
+        apis = served_versions(highest)
+        self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092), apis)
         self.now = 1_000_000
         self.closed: dict[int, str] = {}
         self.reports: list[GroupCoordinatorStep | TransactionCoordinatorStep] = []

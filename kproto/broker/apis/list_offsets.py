@@ -45,6 +45,10 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+# From this version on, brokers refuse a special timestamp in a version that does not have it. An older broker
+# uses the special timestamps of its versions in all versions, and takes every other number for a time before
+# 1970. The server's option `highest` imitates such a broker. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
+_CHECKED_SINCE: Final = 9
 # The first version with leader epochs (KIP-320). In earlier versions the field does not exist and must not be
 # set.
 _LEADER_EPOCH_SINCE: Final = 4
@@ -63,12 +67,15 @@ def handle_list_offsets(broker: Broker, call: Call) -> Result:
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
     committed = request.isolation_level == READ_COMMITTED
+    highest = broker.apis[API.key].max_version
 
     def look_up(name: str, requested: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         index, timestamp = requested.partition_index, requested.timestamp
         if times[name, index] > 1:
             return _refuse_partition(index, ErrorCode.INVALID_REQUEST)
-        if timestamp < 0 and call.version < _SINCE.get(timestamp, call.version + 1):
+        is_special = timestamp < 0 and highest >= _SINCE.get(timestamp, _CHECKED_SINCE)
+        since = _SINCE.get(timestamp, call.version + 1)
+        if is_special and highest >= _CHECKED_SINCE and call.version < since:
             return _refuse_partition(index, ErrorCode.UNSUPPORTED_VERSION)
         partition = find_partition(broker.topics, name, index)
         if partition is None:
@@ -80,7 +87,8 @@ def handle_list_offsets(broker: Broker, call: Call) -> Result:
             return _refuse_partition(index, error)
         end = partition.stable_offset if committed else partition.log.end_offset
         try:
-            record = _search(partition, timestamp, end) or TimestampOffset(-1, -1, -1)
+            search = _search_special if is_special else _search
+            record = search(partition, timestamp, end) or TimestampOffset(-1, -1, -1)
         except MissingExtra:
             return _refuse_partition(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         except RecordError:
@@ -112,6 +120,10 @@ def refuse(request: ListOffsetsRequest, error: ErrorCode, version: int) -> ListO
 
 
 def _search(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
+    return _before(end, partition.log.first_at(timestamp))
+
+
+def _search_special(partition: Partition, timestamp: int, end: int) -> TimestampOffset | None:
     log = partition.log
     if timestamp == LATEST:
         return TimestampOffset(end, -1, log.leader_epoch)
@@ -119,9 +131,7 @@ def _search(partition: Partition, timestamp: int, end: int) -> TimestampOffset |
         return TimestampOffset(log.start_offset, -1, log.epoch_at(log.start_offset))
     if timestamp == MAX_TIMESTAMP:
         return _before(end, log.latest_timestamp())
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # This broker has no remote storage.
-        return None
-    return _before(end, log.first_at(timestamp))
+    return None  # The other timestamps refer to remote storage, which this broker does not have.
 
 
 def _before(end: int, record: TimestampOffset | None) -> TimestampOffset | None:

@@ -59,6 +59,20 @@ def test_an_unknown_special_timestamp_is_refused(client: Client) -> None:
     assert client.list_offsets(-7).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
+@pytest.mark.parametrize("highest", [4, 6, 8])
+def test_an_old_broker_takes_an_unknown_special_timestamp_for_a_time_before_1970(highest: int) -> None:
+    """Observed with Kafka 2.1, 2.8 and 3.5, which serve ListOffsets up to versions 4, 6 and 8."""
+    client = Stage({"t": 1}, highest={"ListOffsets": highest}).client()
+    client.produce(batch_of(b"a", b"b", b"c", timestamps=[100, 300, 200]))
+    known = {-3: 7, -4: 8}
+    for version in range(1, highest + 1):
+        for timestamp in (-3, -4, -5, -6, -7):
+            answer = client.list_offsets(timestamp, version=version)
+            is_known = known.get(timestamp, 99) <= highest
+            right = {-3: (0, 1, 300), -4: (0, 0, -1)}[timestamp] if is_known else (0, 0, 100)
+            assert (answer.error_code, answer.offset, answer.timestamp) == right
+
+
 def test_an_unknown_partition_is_refused(client: Client) -> None:
     assert client.list_offsets(LATEST, "u").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert client.list_offsets(LATEST, "t", 1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
