@@ -9,9 +9,9 @@ import pytest
 from kproto.error_codes import ErrorCode
 from kproto.errors import (
     BrokerError,
-    EncodeError,
     NotAuthorized,
     RecordError,
+    UnsupportedVersion,
 )
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -174,9 +174,9 @@ def test_a_static_member_on_an_old_broker_gets_an_error_that_names_the_version()
     a.subscribe("t")
     world.run(2_000)
     assert a.errors
-    assert isinstance(a.errors[0], EncodeError)
-    assert "JoinGroup" in str(a.errors[0])
-    assert "v4" in str(a.errors[0])
+    assert isinstance(a.errors[0], UnsupportedVersion)
+    assert "JoinGroup: version 4 is not supported; allowed: 5 and higher (Kafka 2.3" in str(a.errors[0])
+    assert "group_instance_id 'one'" in str(a.errors[0])
     assert len(world.requests_of(a, FindCoordinatorRequest)) <= 2
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ....messages.join_group import JoinGroupResponse
+from ....errors import UnsupportedVersion
+from ....messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ....messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ....wire.message import Message
 from ...protocol import CloseRequested, Left, Received, Released, Send, SendFailed, SendRefused, Unsubscribed
@@ -13,6 +14,8 @@ from .state import Actions, Member, MemberState, S, move
 
 # From this version on, LeaveGroup names several members, each with its reason (KIP-345, KIP-800).
 LEAVE_GROUP_WITH_MEMBERS = 3
+# From this version on, JoinGroup has the member's group.instance.id (KIP-345).
+STATIC_MEMBERS = 5
 
 
 def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
@@ -32,7 +35,15 @@ def in_version(request: Message, version: int) -> Message:
     """Return a member's request in the form of `version`. Encoding it may still raise EncodeError.
 
     Only LeaveGroup has two forms: up to version 2 it has one member id, later a list of members (KIP-345).
+    As with Java's JoinGroupRequest.Builder, UnsupportedVersion is raised for the JoinGroup of a static member
+    if the version has no field for it.
     """
+    if isinstance(request, JoinGroupRequest) and version < STATIC_MEMBERS and request.group_instance_id:
+        allowed = (
+            f"{STATIC_MEMBERS} and higher (Kafka 2.3 and later) with group_instance_id "
+            f"{request.group_instance_id!r}; omit this option to join as a dynamic member"
+        )
+        raise UnsupportedVersion("JoinGroup", version, allowed)
     if isinstance(request, LeaveGroupRequest) and version < LEAVE_GROUP_WITH_MEMBERS and request.members:
         return LeaveGroupRequest(group_id=request.group_id, member_id=request.members[0].member_id)
     return request
