@@ -392,9 +392,11 @@ def init_producer_id_request(
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         if own is not None:
             if version < OWN_EPOCH_FROM:
-                detail = f"a transaction of {transactional_id!r} failed: make a new producer"
                 raise UnsupportedVersion(
-                    "InitProducerId", version, f"{detail} (brokers from 2.5 on do not need that)"
+                    "InitProducerId",
+                    version,
+                    f"{OWN_EPOCH_FROM} and higher (Kafka 2.5 and later), because a request of the aborted "
+                    f"transaction of {transactional_id!r} was not answered; create a new producer",
                 )
             request.producer_id, request.producer_epoch = own
         return request
@@ -438,9 +440,24 @@ def txn_offset_commit_codes(response: TxnOffsetCommitResponse) -> dict[TopicPart
 def txn_offset_commit_request(
     transactional_id: str, identity: ProducerIdAndEpoch, member: GroupMetadata, offsets: Offsets
 ) -> Prepared:
-    """Build a TxnOffsetCommit request. If the generation is -1, the coordinator does not check the member."""
+    """Build a TxnOffsetCommit request. If the generation is -1, the coordinator does not check the member.
+
+    As with Java's TxnOffsetCommitRequest.Builder, building raises UnsupportedVersion if the version cannot
+    identify the member. Otherwise the coordinator would accept the offsets of a member that was removed.
+    """
+
+    is_member = member.generation >= 0 or bool(member.member_id) or member.group_instance_id is not None
 
     def build(version: int) -> TxnOffsetCommitRequest:
+        if is_member and version < MEMBERS_FROM:
+            raise UnsupportedVersion(
+                "TxnOffsetCommit",
+                version,
+                f"{MEMBERS_FROM} and higher (Kafka 2.5 and later), because this coordinator of group "
+                f"{member.group_id!r} cannot check the generation of members (KIP-447). With this broker, "
+                f"call assign() instead of subscribe(), use a transactional_id for each input partition, and "
+                f"call send_offsets({member.group_id!r}, ...)",
+            )
         topics: list[TxnOffsetCommitRequestTopic] = []
         for name, partitions in by_topic(offsets).items():
             entries: list[TxnOffsetCommitRequestPartition] = []
@@ -462,7 +479,7 @@ def txn_offset_commit_request(
             producer_epoch=identity.epoch,
             topics=topics,
         )
-        if version >= MEMBERS_FROM:
+        if is_member:
             request.generation_id = member.generation
             request.member_id = member.member_id
             request.group_instance_id = member.group_instance_id

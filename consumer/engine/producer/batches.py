@@ -235,6 +235,7 @@ class PartitionQueue:
     __slots__ = (
         "batches",
         "connection",
+        "end_of_log",
         "epoch_accepted",
         "filling",
         "halted",
@@ -270,6 +271,8 @@ class PartitionQueue:
         self.timeout_at: int | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
+        # The sequence number after the last batch that the leader has accepted in this epoch.
+        self.end_of_log = 0
         # Number of batches that have received a sequence number.
         self.numbered = 0
         # Whether the leader has accepted a batch of this producer id and epoch. A leader accepts any number

@@ -137,6 +137,7 @@ class ProduceResponses:
         queue.in_flight.remove(batch)
         if batch.identity == queue.identity:
             queue.epoch_accepted = True
+            queue.end_of_log = (batch.sequence + len(batch)) & LAST_SEQUENCE
         if queue.out_of_order:
             self._complete_earlier(batch)
         if batch.done:

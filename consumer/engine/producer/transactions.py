@@ -10,7 +10,8 @@ Rules:
   transaction can only be aborted, and its other records are not sent. Records and offsets fail after
   delivery.timeout.ms. EndTxn is retried until its outcome is known.
 * After an abort, requests without a response may still reach a broker. The next transaction therefore gets a
-  new epoch.
+  new epoch. A coordinator before Kafka 2.5 assigns none (KIP-360). There the abort waits until every batch
+  that was sent is answered, as in Java, and the next transaction continues the sequence numbers.
 * A producer that is fenced, or gets another fatal error, has failed. The application has to create a new one.
 
 The requests that the transaction versions use:
@@ -26,7 +27,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Final, TypeVar
 
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+from kproto.errors import IllegalState, KprotoError, RequestTimedOut, UnsupportedVersion
 from kproto.group.subscription import TopicPartition
 from kproto.machine import move
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -57,6 +58,7 @@ from ..requests import (
     LAST_OFFSETS,
     LAST_PARTITIONS,
     LAST_PRODUCE,
+    OWN_EPOCH_FROM,
     Offsets,
     ProducerIdAndEpoch,
     add_partitions_request,
@@ -123,6 +125,8 @@ class TransactionManager:
         self.started = False
         # Whether a new epoch is needed, because batches or requests may still reach a broker.
         self._needs_new_epoch = False
+        # Whether the coordinator assigns a new epoch to the producer's own id (KIP-360).
+        self._bumps_epochs = True
         self._partitions: set[TopicPartition] = set()
         self._new: set[TopicPartition] = set()
         self._added: set[str] = set()
@@ -196,6 +200,8 @@ class TransactionManager:
 
     def ensure_ready(self) -> bool:
         """Return whether batches may be sent. New partitions are first added to the transaction."""
+        if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
+            return not self._bumps_epochs  # The batches that are left were sent before.
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
         if not self._version_2:
@@ -207,6 +213,7 @@ class TransactionManager:
         """Assign a sequence number to the batch, in the epoch of this transaction."""
         if queue.identity != self._identity:
             queue.identity, queue.next_sequence, queue.epoch_accepted = self._identity, 0, False
+            queue.end_of_log = 0
         queue.needs_new_epoch = False
         queue.assign_sequence(batch)
         self.started = True
@@ -222,7 +229,8 @@ class TransactionManager:
 
     def on_batch_failed(self, batch: ProducerBatch, error: KprotoError) -> None:
         """Require an abort because a batch has failed. After a fatal error, end the producer."""
-        self._needs_new_epoch = self._needs_new_epoch or batch.sequence >= 0
+        is_uncertain = self._bumps_epochs or isinstance(error, RequestTimedOut)
+        self._needs_new_epoch = self._needs_new_epoch or (batch.sequence >= 0 and is_uncertain)
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             (self.fail if ends_producer(error) else self._require_abort)(error)
 
@@ -245,8 +253,9 @@ class TransactionManager:
 
     def _discard(self, error: KprotoError) -> None:
         """Fail all records and offsets of this transaction that were not sent."""
+        keeps_sent = not self._bumps_epochs and self.state is not S.FATAL_ERROR
         with self._records.guard:
-            batches = list(self._records.open)
+            batches = [b for b in self._records.open if not keeps_sent or b.sequence < 0]
         for batch in batches:
             self._needs_new_epoch = self._needs_new_epoch or batch.sequence >= 0
             batch.error = error
@@ -308,11 +317,15 @@ class TransactionManager:
                 if not self.started:
                     return self._complete
                 next_request = self._end
-        elif self.state is S.ABORTING_TRANSACTION and not self._busy():
+        elif self.state is S.ABORTING_TRANSACTION and not self._awaits_batches():
             if not self.started and not self._needs_new_epoch:
                 return self._complete
             next_request = self._end if self.started else self._request_producer_id
         return self._find if next_request is not None and self._node is None else next_request
+
+    def _awaits_batches(self) -> bool:
+        """Return whether an abort has to wait for the responses to batches that were sent."""
+        return self._busy() or (not self._bumps_epochs and bool(self._records.open))
 
     def _send(
         self,
@@ -372,6 +385,7 @@ class TransactionManager:
                 return
             self._identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             self._needs_new_epoch = False
+            self._bumps_epochs = call.version >= OWN_EPOCH_FROM
             self._complete() if self.state is S.ABORTING_TRANSACTION else self._begin()
 
     def _begin(self) -> None:
@@ -394,6 +408,7 @@ class TransactionManager:
         def on_response(call: Call) -> None:
             response = call.response
             if not isinstance(response, AddPartitionsToTxnResponse):
+                self._needs_new_epoch = True
                 self._on_no_response(call)
                 return
             codes = added_partition_codes(response)
@@ -406,7 +421,7 @@ class TransactionManager:
                 self._new -= requested
                 self._on_added()
 
-        self._needs_new_epoch = True  # The coordinator's confirmation clears it.
+        self._needs_new_epoch = self._bumps_epochs  # The coordinator's confirmation clears it.
         request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, on_response, node=self._node, max_version=LAST_PARTITIONS)
 
@@ -428,7 +443,7 @@ class TransactionManager:
             request = AddOffsetsToTxnRequest(
                 transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, group_id=group
             )
-            self._needs_new_epoch = True
+            self._needs_new_epoch = self._bumps_epochs
             self._send(request, lambda call: self._on_group_added(group, call), node=self._node)
         elif group not in self._groups:
             lookup = coordinator_request(group)
@@ -445,6 +460,7 @@ class TransactionManager:
     def _on_group_added(self, group: str, call: Call) -> None:
         """Handle the AddOffsetsToTxn response."""
         if not isinstance(call.response, AddOffsetsToTxnResponse):
+            self._needs_new_epoch = True
             self._on_no_response(call)
         elif self._check(call.response.error_code, TRANSACTION, "AddOffsetsToTxn", f"group {group!r}"):
             self._added.add(group)
@@ -460,7 +476,10 @@ class TransactionManager:
         """Handle the TxnOffsetCommit response."""
         if not isinstance(call.response, TxnOffsetCommitResponse):
             self._groups.pop(member.group_id, None)
-            self._on_no_response(call)
+            if not isinstance(call.error, UnsupportedVersion):
+                self._on_no_response(call)
+            elif self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
+                self._require_abort(call.error)
             return
         codes = txn_offset_commit_codes(call.response)
         for partition, code in codes.items():
@@ -506,6 +525,8 @@ class TransactionManager:
 
     def _complete(self) -> None:
         """Move to READY: the transaction has ended."""
+        if self.state is S.ABORTING_TRANSACTION and not self._bumps_epochs:
+            self._restore_sequences()
         self.started = False
         self._partitions.clear()
         self._added.clear()
@@ -513,6 +534,17 @@ class TransactionManager:
         with self._records.guard:
             self.move(S.READY)
         self._end_call()
+
+    def _restore_sequences(self) -> None:
+        """Continue the sequence numbers after the last accepted batch of each partition.
+
+        Every batch was answered, so the rejected ones are not in the log.
+        """
+        for queue in self._records.queues.values():
+            if queue.identity == self._identity:
+                queue.next_sequence = queue.end_of_log
+        with self._records.guard:
+            self._records.take_failures()
 
     def _on_no_response(self, call: Call) -> None:
         """Handle a request without a response."""
@@ -556,7 +588,7 @@ class TransactionManager:
             is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
             self._back_off(ADD_PARTITIONS_RETRY_BACKOFF_MS if is_concurrent else None)
         elif action is ErrorAction.ABORT and self.state in (S.IN_TRANSACTION, S.COMMITTING_TRANSACTION):
-            self._needs_new_epoch = True
+            self._needs_new_epoch = self._needs_new_epoch or self._bumps_epochs
             self._require_abort(error)
         elif self.state is not S.ABORTABLE_ERROR and not (
             action is ErrorAction.ABORT and request in ADDING_REQUESTS

@@ -23,6 +23,7 @@ from kproto.errors import (
     NotAuthorized,
     RequestTimedOut,
     UnknownTopic,
+    UnsupportedVersion,
 )
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -34,6 +35,10 @@ from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kproto.records import batches
 from tests.consumer.scripted_coordinator import Script
 from tests.consumer.stage import World, tp
+
+# API key -> highest version of a broker before Kafka 2.5: Produce, InitProducerId, AddPartitionsToTxn, EndTxn
+# and TxnOffsetCommit.
+BEFORE_KAFKA_2_5 = {0: 8, 22: 2, 24: 1, 26: 1, 28: 2}
 
 
 class TransactionWorld(Script):
@@ -238,6 +243,66 @@ def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
     ]
 
 
+def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the_epoch() -> None:
+    """Such a coordinator assigns no epoch to the producer's own id (KIP-360). Java waits as well."""
+    play = TransactionWorld()
+    play.engine.core.network.caps = BEFORE_KAFKA_2_5
+    play.begin()
+    first = play.producer.must_send("t", "a", partition=0)
+    play.run_until(ProduceRequest)
+    assert play.call("abort") is None
+    assert first.error is None
+    assert first.base_offset is not None
+    play.begin()
+    play.producer.must_send("t", "b", partition=0)
+    assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (0, 1, True)]
+    assert len([request for request in play.asked if isinstance(request, InitProducerIdRequest)]) == 1
+
+
+@pytest.mark.parametrize("code", [87, 45])
+def test_before_kafka_2_5_the_sequence_numbers_of_a_rejected_batch_are_used_again(code: int) -> None:
+    play = TransactionWorld()
+    play.engine.core.network.caps = BEFORE_KAFKA_2_5
+    play.begin()
+    play.producer.must_send("t", "good", partition=0)
+    play.engine.flush()
+    play.run_until(ProduceRequest)
+    play.refusals[ProduceRequest] = [code]
+    play.producer.must_send("t", "bad", partition=0)
+    assert isinstance(play.call("commit"), BrokerError)
+    assert play.call("abort") is None
+    play.begin()
+    play.producer.must_send("t", "next", partition=0)
+    assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (0, 1, True), (0, 1, True)]
+
+
+def test_before_kafka_2_5_a_batch_without_a_response_is_sent_again_before_the_abort() -> None:
+    play = TransactionWorld()
+    play.engine.core.network.caps = BEFORE_KAFKA_2_5
+    play.begin()
+    answer = play.answer
+
+    def cut(client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, ProduceRequest):
+            play.asked.append(request)
+            play.world.tamper = answer
+            play.world.cut(client)
+            return None
+        return answer(client, request, version)
+
+    play.world.tamper = cut
+    batch = play.producer.must_send("t", "a", partition=0)
+    play.run_until(ProduceRequest)
+    assert play.call("abort") is None
+    assert batch.error is None
+    play.begin()
+    play.producer.must_send("t", "b", partition=0)
+    assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (0, 0, True), (0, 1, True)]
+
+
 def test_batches_not_sent_before_the_abort_are_never_sent() -> None:
     play = TransactionWorld()
     play.begin()
@@ -326,6 +391,32 @@ def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
     assert isinstance(error, BrokerError)
     assert error.code == code
     assert play.call("abort") is None
+
+
+def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None:
+    """As in Java's TxnOffsetCommitRequest.Builder. The group's name alone is accepted in every version."""
+    play = TransactionWorld()
+    play.engine.core.network.caps = BEFORE_KAFKA_2_5
+    for member, is_accepted in (
+        (GroupMetadata("g", 3, "me", None), False),
+        (GroupMetadata("g", -1, "", "pod-1"), False),
+        (GroupMetadata("g", -1, "", None), True),
+    ):
+        play.begin()
+        play.machine.send_offsets(member, {tp("t", 0): (5, None, "")})
+        error = play.call("commit")
+        if not is_accepted:
+            assert isinstance(error, UnsupportedVersion)
+            assert "allowed: 3 and higher (Kafka 2.5 and later)" in str(error)
+            assert not [request for request in play.asked if isinstance(request, TxnOffsetCommitRequest)]
+            assert play.call("abort") is None
+        else:
+            assert error is None
+    assert [request.committed for request in play.asked if isinstance(request, EndTxnRequest)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 OFFSETS = (GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "note")})
