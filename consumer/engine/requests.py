@@ -59,7 +59,13 @@ _SPECS = {
     "earliest_local": EARLIEST_LOCAL,
     "latest_tiered": LATEST_TIERED,
 }
+# Special timestamp -> (the first version of ListOffsets that knows it, the first release with this version).
+# Earlier brokers take the number for a time before 1970.
+_TIMESTAMP_SINCE = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.5"), LATEST_TIERED: (9, "3.9")}
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+# Last version of OffsetCommit and OffsetFetch that identifies topics by name (Kafka 4.1). Java's classic
+# consumer uses no later one.
+LAST_WITH_NAMES: Final = 9
 _Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 
 
@@ -157,10 +163,16 @@ def list_offsets_request(
 ) -> Prepared:
     """Build a ListOffsets request for one leader.
 
-    `timestamps` may contain Kafka's special values, such as -1.
+    `timestamps` may contain Kafka's special values, such as -1. Building raises UnsupportedVersion if the
+    leader does not know one of them.
     """
 
     def build(version: int) -> ListOffsetsRequest:
+        for word, timestamp in _SPECS.items():
+            since, release = _TIMESTAMP_SINCE.get(timestamp, (0, ""))
+            if version < since and timestamp in timestamps.values():
+                allowed = f"{since} and higher (Kafka {release} and later) to look up {word!r}"
+                raise UnsupportedVersion("ListOffsets", version, allowed)
         topics: list[ListOffsetsTopic] = []
         for name, partitions in by_topic(timestamps).items():
             entries: list[ListOffsetsPartition] = []
@@ -199,13 +211,17 @@ def offset_commit_request(
     generation: int = -1,
     member_id: str = "",
     instance_id: str | None = None,
+    may_use_names: bool = True,
 ) -> Prepared:
     """Build an OffsetCommit request. `offsets` has the values (offset, leader epoch, metadata).
 
     Up to version 9 the request identifies topics by name, and from version 10 on by the topic ids in `ids`.
+    Without `may_use_names` the request is only sent in version 10 or higher.
     """
 
     def build(version: int) -> OffsetCommitRequest:
+        if version <= LAST_WITH_NAMES and not may_use_names:
+            raise UnsupportedVersion("OffsetCommit", version, "only names identify the topics in it")
         topics: list[OffsetCommitRequestTopic] = []
         for name, partitions in by_topic(offsets).items():
             entries: list[OffsetCommitRequestPartition] = []

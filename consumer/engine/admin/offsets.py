@@ -17,6 +17,7 @@ from ..error_actions import (
 )
 from ..metadata.cluster import ClusterView
 from ..requests import (
+    LAST_WITH_NAMES,
     CommittedOffset,
     offset_commit_codes,
     offset_commit_request,
@@ -49,7 +50,7 @@ def commit_offsets(
     while True:
         node = yield from find_coordinator(view, group, clock)
         max_version, ids = (
-            version_limit(view, (partition.topic for partition in offsets), 9),
+            version_limit(view, (partition.topic for partition in offsets), LAST_WITH_NAMES),
             topic_ids_of(view, offsets),
         )
         [call] = yield [Ask(offset_commit_request(ids, group, offsets), node=node, max_version=max_version)]
@@ -106,7 +107,9 @@ def committed_offsets(
             yield from read_metadata(view, None, clock)
         uses_names = wanted is None or by_name
         max_version = (
-            9 if uses_names else version_limit(view, (partition.topic for partition in wanted or ()), 9)
+            LAST_WITH_NAMES
+            if uses_names
+            else version_limit(view, (partition.topic for partition in wanted or ()), LAST_WITH_NAMES)
         )
         [call] = yield [Ask(offset_fetch_request(group, wanted, view), node=node, max_version=max_version)]
         if may_repeat(call):

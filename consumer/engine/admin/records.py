@@ -104,12 +104,16 @@ def list_offsets(
                 if not entry.error_code and entry.offset < 0 and times.get(partition) in (EARLIEST, LATEST):
                     # Every log has a first and an end offset, so an entry without an offset is invalid.
                     continue
+                code = entry.error_code
+                if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                    # Messages before format 0.10 have no timestamps, so none has this timestamp, as in Java.
+                    code = ErrorCode.NONE
                 offset_at = OffsetAt(
                     entry.offset if entry.offset >= 0 else None,
                     entry.timestamp if entry.timestamp >= 0 else None,
                     entry.leader_epoch if entry.leader_epoch >= 0 else None,
                 )
-                yield partition, (entry.error_code, offset_at)
+                yield partition, (code, offset_at)
 
     times = {partition: timestamp_of(spec) for partition, spec in wants.items()}
     return (yield from _from_leaders(view, times, clock, "ListOffsets", LIST_OFFSETS, request, read))

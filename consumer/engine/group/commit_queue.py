@@ -52,6 +52,11 @@ class QueuedCommit(msgspec.Struct, eq=False):
     topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
     # Topic -> the topic id in the request. Topics that are missing in `topic_ids` get their cached id.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
+    # Whether the coordinator has confirmed the topic ids, so that the commit may identify topics by name. The
+    # other two attributes are the topics that the coordinator does not know, or knows with other ids.
+    is_confirmed: bool = False
+    unknown_topics: set[str] = msgspec.field(default_factory=set[str])
+    recreated_topics: set[str] = msgspec.field(default_factory=set[str])
 
     def complete(self, error: KprotoError | None) -> None:
         """Call `on_committed`, unless it has been called before."""

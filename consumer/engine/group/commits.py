@@ -8,7 +8,8 @@
   generation has begun. ILLEGAL_GENERATION only ends the membership if the member still has the identity that
   was sent (M3).
 * An offset belongs to the topic id of its topic at the time of the call. If the topic is re-created before
-  the commit is sent, the offset is not sent (KIP-516).
+  the commit is sent, the offset is not sent (KIP-516). A coordinator before Kafka 4.2 identifies topics by
+  name. Before each commit the member therefore asks this coordinator for the ids of the topics.
 * Every commit completes: it succeeds, fails, times out, or fails when the consumer is closed. A commit of all
   positions fails if partitions with uncommitted records have been lost.
 * Retriable errors are retried with a growing backoff until the timeout of the commit (M129). A lost
@@ -23,27 +24,38 @@ from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import Fenced, IllegalState, KprotoError, NoOffsetForPartition, RequestTimedOut
+from kproto.errors import (
+    Fenced,
+    IllegalState,
+    KprotoError,
+    NoOffsetForPartition,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
 from kproto.group.protocol import Identity
 from kproto.group.subscription import TopicPartition
+from kproto.messages.metadata import MetadataResponse
 from kproto.messages.offset_commit import OffsetCommitResponse
 
 from ...errors import broker_error
 from ...options import ConsumerOptions
 from ..core import ClientCore
 from ..error_actions import OFFSET_COMMIT, ErrorAction, action_for
+from ..metadata.cluster import NO_TOPIC_ID, broker_ids
 from ..metadata.updater import MetadataUpdater
 from ..network.call import Call, Outcome
 from ..positions.partition_states import PartitionState
-from ..requests import offset_commit_codes, offset_commit_request, topic_ids_of
+from ..requests import (
+    LAST_WITH_NAMES,
+    metadata_request,
+    offset_commit_codes,
+    offset_commit_request,
+    topic_ids_of,
+)
 from .auto_commit import AutoCommit
 from .commit_queue import CommitQueue, QueuedCommit
 from .coordinator import CoordinatorLookup
 from .initial_commits import InitialCommits, Offsets, OnCommitted
-
-# Last version of OffsetCommit and OffsetFetch that identifies topics by name. Java's classic consumer uses no
-# later one.
-LAST_WITH_NAMES = 9
 
 # The error codes of a coordinator that cannot write offsets, for example because too few replicas are in
 # sync.
@@ -347,21 +359,27 @@ class Committer:
         Java's consumer commits by name and does not notice the change.
         """
         core, known_id = self._core, commit.topic_ids.get(topic)
-        return not core.options.as_java and known_id is not None and core.topic_ids.get(topic) != known_id
+        if core.options.as_java or known_id is None:
+            return False
+        return topic in commit.recreated_topics or core.topic_ids.get(topic) != known_id
 
     def _send(self, commit: QueuedCommit, node: int, identity: Identity | None) -> None:
         core = self._core
         group_id = core.options.group_id
         assert group_id is not None
         commit.sent_identity = identity
-        commit.sent_topic_ids = {**topic_ids_of(core.view, commit.offsets), **commit.topic_ids}
+        commit.sent_topic_ids = {**topic_ids_of(core.view, commit.offsets), **broker_ids(commit.topic_ids)}
+        offsets = {p: offset for p, offset in commit.offsets.items() if p.topic not in commit.unknown_topics}
+        may_use_names = commit.is_confirmed or core.options.as_java or not broker_ids(commit.topic_ids)
+        commit.is_confirmed = False  # A later attempt needs another confirmation.
         request = offset_commit_request(
             commit.sent_topic_ids,
             group_id,
-            commit.offsets,
+            offsets,
             generation=-1 if identity is None else identity.generation,
             member_id="" if identity is None else identity.member_id,
             instance_id=None if identity is None else identity.group_instance_id,
+            may_use_names=may_use_names,
         )
         has_all_ids = all(topic in commit.sent_topic_ids for topic, _ in commit.offsets)
         # The request has the full request timeout, even if the timeout of the commit is shorter. A request
@@ -369,7 +387,7 @@ class Committer:
         # connection.
         commit.call = core.send(
             request,
-            lambda call: self._on_call_finished(commit, call),
+            lambda call: self._on_call_finished(commit, call, may_use_names),
             node=node,
             max_version=None if has_all_ids and not core.options.as_java else LAST_WITH_NAMES,
         )
@@ -377,13 +395,59 @@ class Committer:
 
     # ---- responses
 
-    def _on_call_finished(self, commit: QueuedCommit, call: Call) -> None:
+    def _confirm_topics(self, commit: QueuedCommit, node: int) -> None:
+        """Ask the coordinator for the current ids of the commit's topics.
+
+        A broker handles the requests of a connection in order, and the coordinator forgets the offsets of a
+        topic when it learns of the deletion. So only a topic that is re-created within one round trip is
+        missed.
+        """
+        request = metadata_request(broker_ids(commit.topic_ids))
+        commit.call = self._core.send(request, lambda call: self._on_topics(commit, call), node=node)
+        self._in_flight = commit
+
+    def _on_topics(self, commit: QueuedCommit, call: Call) -> None:
+        """Compare the ids of the topics on the coordinator with those that the offsets belong to."""
+        if commit.call is not call:
+            return
+        self._in_flight = None
+        response = call.response
+        if not isinstance(response, MetadataResponse):
+            self._on_no_response(commit, call)
+            return
+        current = {topic.name: topic for topic in response.topics}
+        commit.unknown_topics = {
+            name
+            for name, topic in current.items()
+            if name is not None and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
+        commit.recreated_topics = {
+            name
+            for name, known_id in commit.topic_ids.items()
+            if name in current and current[name].topic_id not in (NO_TOPIC_ID, known_id)
+        }
+        if commit.unknown_topics or commit.recreated_topics:
+            self._metadata.need()
+        commit.is_confirmed = True
+        if commit.unknown_topics.issuperset(partition.topic for partition in commit.offsets):
+            self._on_response(commit, call, OffsetCommitResponse(topics=[]))
+        elif not commit.is_completed:
+            self._queue.add_again(commit)
+
+    def _on_call_finished(self, commit: QueuedCommit, call: Call, used_names: bool) -> None:
         if commit.call is not call:
             return  # The commit has been sent again, to another coordinator.
         self._in_flight = None
         if isinstance(call.response, OffsetCommitResponse):
             self._on_response(commit, call, call.response)
-        elif call.outcome is Outcome.NO_RESPONSE:
+        elif isinstance(call.error, UnsupportedVersion) and not used_names and call.node is not None:
+            self._confirm_topics(commit, call.node)
+        else:
+            self._on_no_response(commit, call)
+
+    def _on_no_response(self, commit: QueuedCommit, call: Call) -> None:
+        """Retry or fail a commit whose request got no response."""
+        if call.outcome is Outcome.NO_RESPONSE:
             self._report_failure(commit.offsets, str(call.error))
             self._coordinator.report_lost(call.node, str(call.error))
             self._retry(commit, str(call.error), call.error)
@@ -393,6 +457,8 @@ class Committer:
     def _on_response(self, commit: QueuedCommit, call: Call, response: OffsetCommitResponse) -> None:
         """Record the committed offsets, then complete the commit, or retry it after an error (M61)."""
         codes = offset_commit_codes(commit.sent_topic_ids, response, call.version, commit.offsets)
+        unknown = (partition for partition in commit.offsets if partition.topic in commit.unknown_topics)
+        codes |= dict.fromkeys(unknown, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         self._mark_committed(commit, codes)
         errors = {partition: code for partition, code in codes.items() if code}
         first_code = next(iter(errors.values()), 0)

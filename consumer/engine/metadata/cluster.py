@@ -18,7 +18,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from uuid import UUID
 
 import msgspec
@@ -28,6 +28,9 @@ from kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_TOPIC_ID = UUID(int=0)
 NO_LEADER = -1
+# The upper half of the ids that the client gives to topics, see `local_id`. No random UUID has this half,
+# since it contains the UUID's version.
+_LOCAL = 2**64 - 1
 
 # First version of Metadata with reliable leader epochs. In earlier versions the epochs can decrease
 # (KAFKA-9261), so they are ignored.
@@ -214,6 +217,21 @@ class ClusterView:
             for name in topics
             if (view := self.topics.get(name)) and view.partitions
         }
+
+
+def local_id(number: int) -> UUID:
+    """Return an id for a topic of brokers that send no topic ids. It is never sent to a broker."""
+    return UUID(int=_LOCAL << 64 | number)
+
+
+def is_local(topic_id: UUID | None) -> bool:
+    """Return whether the id comes from `local_id`."""
+    return topic_id is not None and topic_id.int >> 64 == _LOCAL
+
+
+def broker_ids(ids: Mapping[str, UUID]) -> dict[str, UUID]:
+    """Return the topic ids that come from a broker."""
+    return {name: topic_id for name, topic_id in ids.items() if not is_local(topic_id)}
 
 
 def inconsistency(topic: MetadataResponseTopic) -> str:

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import NoOffsetForPartition, OffsetOutOfRange
+from kproto.errors import NoOffsetForPartition, OffsetOutOfRange, UnsupportedVersion
 from kproto.group.subscription import TopicPartition
 from kproto.messages.list_offsets import ListOffsetsResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
@@ -34,14 +36,16 @@ from ..error_actions import (
     ErrorAction,
     action_for,
 )
-from ..group.commits import LAST_WITH_NAMES, Committer
+from ..group.commits import Committer
 from ..group.coordinator import CoordinatorLookup
+from ..metadata.cluster import is_local
 from ..metadata.updater import MetadataUpdater
 from ..network.call import Call, Outcome
 from ..network.client import FETCH as FETCH_LANE
 from ..requests import (
     EARLIEST,
     ISOLATION,
+    LAST_WITH_NAMES,
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
@@ -57,6 +61,7 @@ from .partition_states import FetchState, OffsetReset, PartitionState
 Waiting = dict[TopicPartition, PartitionState]
 
 UNSAID = "the response does not contain it"
+NO_TIMESTAMPS = "the topic's messages have no timestamps (message format before 0.10): latest"
 # Special timestamp -> the one to look up instead if the leader returns no offset. A log without records has
 # no maximum timestamp, and a log without tiered segments has no latest tiered offset.
 WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
@@ -306,9 +311,10 @@ class OffsetLookup:
         policy = self._core.options.on_new_partition
         unread = state.has_position and not state.has_returned and state.has_committed(state.position)
         ours = self._core.group_status.in_group
-        if ours and (state.state is FetchState.INITIALIZING or (unread and policy != "none")):
+        initializing = state.state is FetchState.INITIALIZING
+        if ours and (initializing or is_local(state.topic_id) or (unread and policy != "none")):
             # An earlier owner of the partition may have noticed the new topic first, and have committed an
-            # offset in the new topic.
+            # offset in the new topic. Without topic ids the topic may also be the same as before.
             state.on_topic_recreated()
             state.is_new = True
             state.await_committed_offset()
@@ -324,7 +330,8 @@ class OffsetLookup:
         """Send a ListOffsets to each leader of the partitions that await a reset."""
         core = self._core
         listing = dict(self._listing)
-        nodes: dict[int, Waiting] = {}
+        # The leader, and a special timestamp that it may not know.
+        requests: dict[tuple[int, int | None], Waiting] = {}
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
@@ -332,9 +339,10 @@ class OffsetLookup:
                 self._metadata.need()
                 self._listing.pop(partition, None)
             else:
-                nodes.setdefault(leader, {})[partition] = state
+                special = state.reset.timestamp if state.reset and state.reset.timestamp < EARLIEST else None
+                requests.setdefault((leader, special), {})[partition] = state
         level = ISOLATION[core.options.isolation_level]
-        for node, states in nodes.items():
+        for (node, _), states in requests.items():
             timestamps = {p: s.reset.timestamp for p, s in states.items() if s.reset is not None}
             core.send(
                 list_offsets_request(core.view, timestamps, level, core.options.request_timeout_ms),
@@ -347,6 +355,11 @@ class OffsetLookup:
         """Handle a ListOffsets response."""
         core = self._core
         if not isinstance(call.response, ListOffsetsResponse):
+            if isinstance(call.error, UnsupportedVersion):
+                for waiting in states.values():
+                    waiting.fail(call.error)
+                core.wake_poll()
+                return
             self._report_and_retry(states.values(), "ListOffsets", str(call.error))
             if call.outcome is Outcome.NO_RESPONSE:
                 for partition in states:
@@ -365,6 +378,9 @@ class OffsetLookup:
         for partition, entry in answers.items():
             state = unanswered.pop(partition, None)
             if state is None or state.reset is None:
+                continue
+            if entry.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                self._listed(state, msgspec.structs.replace(state.reset, reason=NO_TIMESTAMPS), -1)
                 continue
             do = action_for(LIST_OFFSETS, entry.error_code)
             if do is ErrorAction.USE:

@@ -9,6 +9,8 @@ Rules:
   invalid. assign() refers to the topic that exists now, even if this client has read an earlier topic of that
   name. All topics of a response are examined, since a subscribed pattern does not match a topic while it is
   deleted.
+* A broker before Kafka 2.8 sends no topic ids. There a topic that was missing counts as re-created as soon as
+  it is missing, so that its offsets are not committed any more. The positions are reset when it is back.
 * A partition that has no leader for some seconds is reported as `refused`. A partition that does not exist is
   reported as `missing`.
 """
@@ -16,12 +18,14 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
-from kproto.error_codes import describe
+from kproto.error_codes import ErrorCode, describe
 from kproto.group.subscription import TopicPartition
 
 from ...options import ConsumerOptions
 from ..core import ClientCore
+from ..metadata.cluster import is_local, local_id
 from .offset_lookup import OffsetLookup
 
 # Time (ms) for which brokers may have outdated metadata. A restarted broker has current metadata within
@@ -38,29 +42,61 @@ class TopicChanges:
         # Earlier topic id -> the time (ms) at which it was replaced.
         self._replaced_at: dict[object, int] = {}
         self._leaderless: set[TopicPartition] = set()
+        # The topics without a broker's id that are missing, and the number of the last local id.
+        self._missing: set[str] = set()
+        self._last_local_id = 0
 
     def changed(self, requested: frozenset[str] | None) -> None:
         """Handle a Metadata response about the topics in `requested`, or about all topics (None)."""
-        self._reset_recreated_topics(self._core.view.topics if requested is None else requested)
+        topics = {*self._core.view.topics, *self._core.topic_ids} if requested is None else requested
+        self._reset_recreated_topics(topics)
         self._report_leaderless_partitions(requested)
 
     def _reset_recreated_topics(self, topics: Iterable[str]) -> None:
         """Find re-created topics, and reset the positions of their partitions."""
         view, ids, current = self._core.view, self._core.topic_ids, set[str]()
         for name in topics:
-            topic_id, known_id = view.topic_id(name), ids.get(name)
+            known_id = ids.get(name)
+            topic_id = view.topic_id(name) or self._local_id(name, known_id)
             if topic_id is None or (topic_id != known_id and self._is_outdated(topic_id)):
                 continue
             current.add(name)
             if topic_id != known_id:
                 ids[name] = topic_id
-                if known_id is not None:
+                if is_local(known_id) and not is_local(topic_id) and name not in self._missing:
+                    self._adopt_broker_id(name, known_id, topic_id)
+                elif known_id is not None:
                     self._replaced_at[known_id] = self._core.now
         for partition, state in list(self._core.partitions.states.items()):
             if partition.topic in current and state.topic_id != ids[partition.topic]:
                 old_id, state.topic_id = state.topic_id, ids[partition.topic]
                 if old_id is not None:
                     self._finder.reset_recreated(state)
+
+    def _local_id(self, name: str, known_id: UUID | None) -> UUID | None:
+        """Return the current id of a topic for which the brokers send none; None if the topic is missing."""
+        topic = self._core.view.topics.get(name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+        has_broker_id = known_id is not None and not is_local(known_id)
+        if has_broker_id or code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            return None
+        if code == ErrorCode.NONE:
+            self._missing.discard(name)
+            return known_id or self._next_local_id()
+        if known_id is not None and name not in self._missing:
+            self._missing.add(name)
+            self._core.topic_ids[name] = self._next_local_id()
+        return None
+
+    def _next_local_id(self) -> UUID:
+        self._last_local_id += 1
+        return local_id(self._last_local_id)
+
+    def _adopt_broker_id(self, name: str, known_id: UUID | None, topic_id: UUID) -> None:
+        """Use the id that an upgraded broker sends for a topic that the client has numbered."""
+        for state in self._core.partitions.states.values():
+            if state.partition.topic == name and state.topic_id == known_id:
+                state.topic_id = topic_id
 
     def _is_outdated(self, topic_id: object) -> bool:
         """Return whether this topic id was replaced less than `STALE_METADATA_MS` ago."""
