@@ -25,12 +25,17 @@ NODE = Node(1, "here", 9092, {"SASL_SSL": ("there", 9093)})
 RANDOM = UUID(int=7)
 
 
+def make_users() -> Users:
+    """Return the users alice and bob. Their keys for SCRAM take ten milliseconds."""
+    return Users({"alice": PASSWORD, "bob": "b"}, b"secret")
+
+
 class LoginStage:
     """A broker with users, and one connection to it."""
 
-    def __init__(self, listener: str = "SASL_SSL", **settings: str) -> None:
+    def __init__(self, listener: str = "SASL_SSL", *, users: Users | None = None, **settings: str) -> None:
         properties = {name.replace("_", "."): value for name, value in settings.items()}
-        self.users = Users({"alice": PASSWORD, "bob": "b"}, b"secret")
+        self.users = users or make_users()
         self.broker = Broker(Settings.from_properties(properties), NODE, served_versions(), users=self.users)
         self.now = 1_000
         self.closed: str | None = None
