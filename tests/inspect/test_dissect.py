@@ -9,6 +9,7 @@ import pytest
 from kproto.cli import main
 from kproto.group.subscription import Subscription
 from kproto.inspect.dissect import dissect, dissect_message, lines, record_lines, split
+from kproto.inspect.hexdump import FORMS
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -242,7 +243,9 @@ def test_the_command_fails_on_an_invalid_byte_in_a_records_field(capsys: pytest.
 
 def test_the_command_names_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", "zz!"]) == 2
-    assert "base64, the name of a file" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "data='zz!' is not allowed; an existing file, or " in printed
+    assert all(form.description in printed for form in FORMS.values())
 
 
 def test_versions_lists_every_api(capsys: pytest.CaptureFixture[str]) -> None:
