@@ -8,6 +8,7 @@ which halves the JVM's work.
 from __future__ import annotations
 
 from pyspark.sql.types import (
+    AnsiIntervalType,
     ArrayType,
     BinaryType,
     CharType,
@@ -15,17 +16,21 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
     TimestampType,
+    TimeType,
     VarcharType,
+    VariantType,
 )
 
 from kproto.errors import ConfigError
 
 from .options import Options
 from .values import ERROR, module_of
+from .values.names import TIME_PRECISION
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -73,6 +78,7 @@ def checked(schema: StructType, options: Options) -> StructType:
     """
     allowed = {field.name.lower(): field.dataType for field in full_schema(options).fields}
     decoded = {column_format.column for column_format in options.formats}
+    in_json = {column_format.column for column_format in options.formats if column_format.format == "json"}
     if not schema.fields:
         # Arrow cannot represent rows without columns, so the result would have no rows.
         names = ", ".join(full_schema(options).fieldNames())
@@ -87,6 +93,8 @@ def checked(schema: StructType, options: Options) -> StructType:
             raise ConfigError("schema", f"{field.name} NOT NULL", _NULLS)
         if field.name.lower() in decoded:
             _check_decodable(f"{field.name.lower()}.schema", field.dataType, "")
+            if field.name.lower() in in_json:
+                _check_in_json(f"{field.name.lower()}.schema", field.dataType, "")
             continue  # The type of a decoded column is checked by its decoder.
         kind = allowed.get(field.name.lower())
         if kind is None:
@@ -106,6 +114,9 @@ def _check_decodable(option: str, data_type: DataType, place: str) -> None:
     if isinstance(data_type, (CharType, VarcharType)):
         column = f"{place} {data_type.simpleString()}".strip()
         raise ConfigError(option, column, "use STRING; decoded values may have any length")
+    if isinstance(data_type, TimeType) and data_type.precision != TIME_PRECISION:
+        column = f"{place} {data_type.simpleString()}".strip()
+        raise ConfigError(option, column, f"allowed: TIME({TIME_PRECISION}), which is Avro's time-micros")
     if isinstance(data_type, ArrayType):
         _check_decodable(option, data_type.elementType, f"{place}.element".strip("."))
     elif isinstance(data_type, MapType):
@@ -117,3 +128,17 @@ def _check_decodable(option: str, data_type: DataType, place: str) -> None:
             if names.count(field.name) > 1:
                 raise ConfigError(option, inner, "the field appears twice; remove one")
             _check_decodable(option, field.dataType, inner)
+
+
+def _check_in_json(option: str, data_type: DataType, place: str) -> None:
+    """Raise ConfigError for types that JSON values cannot have."""
+    if isinstance(data_type, ArrayType):
+        _check_in_json(option, data_type.elementType, f"{place}.element".strip("."))
+    elif isinstance(data_type, MapType):
+        _check_in_json(option, data_type.valueType, f"{place}.value".strip("."))
+    elif isinstance(data_type, StructType):
+        for field in data_type.fields:
+            _check_in_json(option, field.dataType, f"{place}.{field.name}".strip("."))
+    elif isinstance(data_type, (TimeType, AnsiIntervalType, NullType, VariantType)):
+        column = f"{place} {data_type.simpleString()}".strip()
+        raise ConfigError(option, column, "JSON has no such type; use STRING, and cast it")

@@ -9,6 +9,8 @@ from pyspark.sql import types as spark
 
 from kproto.errors import ConfigError
 
+from .names import TIME_PRECISION
+
 pa: Any = import_module("pyarrow")
 Kind: TypeAlias = Any
 
@@ -33,6 +35,8 @@ def arrow_type(option: str, kind: spark.DataType, place: str = "") -> Kind:
     """Return the Arrow type of a decoded column. Raises ConfigError for a type that no format produces."""
     if type(kind) in _SCALARS:
         return _SCALARS[type(kind)]
+    if isinstance(kind, spark.TimeType) and kind.precision == TIME_PRECISION:
+        return pa.time64("ns")
     if isinstance(kind, spark.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, spark.StructType):
@@ -56,7 +60,7 @@ def arrow_type(option: str, kind: spark.DataType, place: str = "") -> Kind:
         return pa.map_(key, arrow_type(option, kind.valueType, f"{place}value."))
     names = ", ".join(scalar.__name__.removesuffix("Type").lower() for scalar in _SCALARS)
     shown = f"{place.rstrip('.')} {kind.simpleString()}".strip()
-    raise ConfigError(option, shown, f"allowed: {names}, decimal, array, map, struct")
+    raise ConfigError(option, shown, f"allowed: {names}, time(6), decimal, array, map, struct")
 
 
 def _reject_not_null(option: str, place: str) -> None:

@@ -8,16 +8,28 @@ reader's default, and numbers are widened. Fields that are not selected are skip
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kproto.errors import ConfigError
 
 from .arrow_types import arrow_type
+from .avro_defaults import encode
+from .avro_resolution import (
+    branch_positions,
+    common_type,
+    field_named,
+    has_name_of,
+    reader_of_union,
+    scalar,
+    symbols_read,
+    widens,
+    writers_field,
+)
 from .avro_schema import ABSENT, AvroField, AvroNode, parse
 from .avro_skipper import FEW, KEY, skip_value
-from .lanes import Ints, Lanes, merge, pa, scatter
+from .lanes import Ints, Lanes, merge, pa
 from .names import REGISTRY_URL
 from .registered import Mismatch, Registered
 from .registry import Schema, SchemaId
@@ -103,37 +115,49 @@ class _Read:
     def _check(self, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> None:
         """Raise Mismatch if values of the writer's schema cannot be converted to the target type."""
         if writer.kind == "union":
-            merged = _common_type(writer)
+            merged = common_type(writer)
             if merged is None:
-                if not _has_same_branches(writer, reader):
+                positions = branch_positions(writer, reader)
+                if max(positions) < 0:
                     raise Mismatch(
                         f"{place or 'the value'} is a union of several types in the writer's schema, and "
                         "the reader's schema has other types"
                     )
-                for number, branch in enumerate(writer.branches):
+                for branch, number in zip(writer.branches, positions, strict=True):
                     index = target.get_field_index(f"member{number}") if pa.types.is_struct(target) else -1
                     if index >= 0:
                         inner = reader.branches[number]
                         self._check(branch, inner, target[index].type, f"{place}.member{number}".strip("."))
             else:
-                self._check(merged, _common_type(reader) or reader, target, place)
+                self._check(merged, reader_of_union(writer, reader), target, place)
             return
-        reader = _common_type(reader) or reader
+        by_full_name, reader = reader.kind == "union", common_type(reader) or reader
         mismatch = (
             f"{place or 'the value'} is {writer.kind} in the writer's schema, {reader.kind} in the "
             f"reader's schema, and {target} in the column"
         )
         if writer.kind in ("record", "array", "map") and reader.kind != writer.kind:
             raise Mismatch(mismatch)
+        if writer.kind == reader.kind in ("enum", "fixed"):
+            if not has_name_of(writer, reader, full=by_full_name):
+                raise Mismatch(
+                    f"{place or 'the value'} is the {writer.kind} {writer.name} in the writer's schema, and "
+                    f"{reader.name} in the reader's schema, which needs the alias {writer.name}"
+                )
+            if writer.size != reader.size:
+                raise Mismatch(
+                    f"{place or 'the value'} has {writer.size} bytes in the writer's schema, and "
+                    f"{reader.size} in the reader's schema"
+                )
         if writer.kind == "record":
             if not pa.types.is_struct(target) or not len(target):
                 raise Mismatch(mismatch)
             for field in target:
                 inside = f"{place}.{field.name}".strip(".")
-                read = _field_named(reader, field.name)
+                read = field_named(reader, field.name)
                 if read is None:
                     raise Mismatch(f"the schema has no field {inside}")
-                written = _written_field(writer, read)
+                written = writers_field(writer, read)
                 if written is not None:
                     self._check(written.node, read.node, field.type, inside)
                 elif read.default is ABSENT:
@@ -149,8 +173,8 @@ class _Read:
                 raise Mismatch(mismatch)
             self._check(writer.inner[0], reader.inner[0], target.item_type, f"{place}[]")
         elif (
-            (writer.kind, writer.logical) != (reader.kind, reader.logical) and not _widens(writer, reader)
-        ) or _scalar(reader) != target:
+            (writer.kind, writer.logical) != (reader.kind, reader.logical) and not widens(writer, reader)
+        ) or scalar(reader) != target:
             raise Mismatch(mismatch)
 
     # ---- values
@@ -165,11 +189,11 @@ class _Read:
             case "union":
                 return self._union(lanes, at, writer, reader, target, place)
             case "record":
-                return self._record(lanes, at, writer, _common_type(reader) or reader, target, place)
+                return self._record(lanes, at, writer, common_type(reader) or reader, target, place)
             case "array" | "map":
-                return self._blocks(lanes, at, writer, _common_type(reader) or reader, target, place)
+                return self._blocks(lanes, at, writer, common_type(reader) or reader, target, place)
             case _:
-                return _leaf(lanes, at, writer, target, place)
+                return _leaf(lanes, at, writer, common_type(reader) or reader, target, place)
 
     def _record(
         self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
@@ -178,9 +202,9 @@ class _Read:
         columns: dict[str, Column] = {}
         wanted: dict[str, tuple[AvroField, Any]] = {}
         for field in target if target is not None else ():
-            read = _field_named(reader, field.name)
+            read = field_named(reader, field.name)
             assert read is not None
-            written = _written_field(writer, read)
+            written = writers_field(writer, read)
             if written is None:
                 columns[field.name] = _default(read, field.type, len(at))
             else:
@@ -204,17 +228,26 @@ class _Read:
         lanes.fail(
             at, (branch < 0) | (branch >= count), f"{place} has a branch number that its union does not have"
         )
-        merged = _common_type(writer)
+        merged = common_type(writer)
+        if target is not None and writer.null >= 0 and not (reader.kind == "union" and reader.null >= 0):
+            is_null = branch == writer.null
+            lanes.fail(at, is_null, f"{place} is null, and its type in the reader's schema is {reader.kind}")
         members = [n for n in range(count) if n != writer.null]
+        # The position of each branch in the reader's union, which is the number of its member in the column.
+        positions = [0] * len(members) if merged or target is None else branch_positions(writer, reader)
         columns: list[Column] = []
         branch_rows: list[Ints] = []
-        for number, node in zip(members, writer.branches, strict=True):
+        for number, position, node in zip(members, positions, writer.branches, strict=True):
             rows = np.flatnonzero(branch == number)
+            kind, inner = target, node
             if merged is not None:
-                kind, inner = target, _common_type(reader) or reader
+                inner = common_type(reader) or reader
+            elif position >= 0:
+                kind = _member(target, position)
+                inner = reader.branches[position] if target is not None else node
             else:
-                inner = reader.branches[len(columns)] if reader.kind == "union" else node
-                kind = _member(target, len(columns))
+                kind, reason = None, f"{place} is {node.name or node.kind}, which the reader's union lacks"
+                lanes.fail(at[rows], np.ones(len(rows), bool), reason)
             columns.append(self._value(lanes, at[rows], node, inner, kind, place))
             branch_rows.append(rows)
         if target is None:
@@ -224,7 +257,8 @@ class _Read:
         wide: list[Column] = []
         for field in target:
             number = int(field.name.removeprefix("member"))
-            wide.append(scatter(columns[number], branch_rows[number], len(at)))
+            own = [n for n, position in enumerate(positions) if position == number]
+            wide.append(merge([columns[n] for n in own], [branch_rows[n] for n in own], len(at), field.type))
         null = branch == writer.null
         mask = pa.array(null) if writer.null >= 0 else None
         return pa.StructArray.from_arrays(wide, fields=list(target), mask=mask)
@@ -342,7 +376,7 @@ def _member(target: Any, number: int) -> Any:
     return types.get(f"member{number}")
 
 
-def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, target: Any, place: str) -> Column:
+def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> Column:
     """Read one value of a simple type from each lane."""
     match writer.kind:
         case "int" | "long":
@@ -358,6 +392,10 @@ def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, target: Any, place: str) -> 
                     )
                     value = value * 1000
                 return pa.array(value).view(target)
+            if pa.types.is_time(target):
+                outside = (value < 0) | (value >= _DAY_US)
+                lanes.fail(at, outside, f"{place} is not a time of day")
+                return pa.array(np.where(outside, 0, value) * 1000).view(target)
             narrow = np.int32 if writer.kind == "int" else np.int64
             column = pa.array(value.astype(narrow))
             return column.view(target) if pa.types.is_date(target) else column.cast(target, safe=False)
@@ -374,8 +412,11 @@ def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, target: Any, place: str) -> 
             lanes.fail(at, wrong, f"{place} has a symbol number that its enum does not have")
             if target is None:
                 return None
-            indices = pa.array(np.where(wrong, 0, number).astype(np.int32))
-            return pa.array(writer.symbols, pa.string()).take(indices)
+            words = symbols_read(writer, reader)
+            for position in (n for n, word in enumerate(words) if word is None):
+                reason = f"{place} is {writer.symbols[position]}, which the enum of the reader's schema lacks"
+                lanes.fail(at, number == position, reason)
+            return pa.array(words, pa.string()).take(pa.array(number.astype(np.int32), mask=wrong))
         case "fixed":
             sizes = np.full(len(at), writer.size, np.int64)
         case _:
@@ -421,84 +462,20 @@ def _decimals(lanes: Lanes, at: Ints, start: Ints, stop: Ints, target: Any, plac
 
 
 _MOST_MS = (2**63 - 1) // 1000
-
-
-# ---- pairs of schemas
-
-
-def _common_type(node: AvroNode) -> AvroNode | None:
-    """Return the type to which all branches of a union can be converted, or None."""
-    return node.merged if node.kind == "union" else None
-
-
-def _has_same_branches(writer: AvroNode, reader: AvroNode) -> bool:
-    """Return whether two unions have branches of the same kinds in the same order."""
-    return reader.kind == "union" and [branch.kind for branch in writer.branches] == [
-        branch.kind for branch in reader.branches
-    ]
-
-
-def _field_named(node: AvroNode, name: str) -> AvroField | None:
-    """Return the field with this name, or None."""
-    return next((field for field in node.fields if field.names[0] == name), None)
-
-
-def _written_field(writer: AvroNode, read: AvroField) -> AvroField | None:
-    """Return the writer's field that is read as the reader's field `read`: it has the name or an alias of
-    `read`.
-    """
-    for name in read.names:
-        field = _field_named(writer, name)
-        if field is not None:
-            return field
-    return None
-
-
-_WIDER = {
-    "int": ("long", "float", "double"),
-    "long": ("float", "double"),
-    "float": ("double",),
-    "string": ("bytes",),
-    "bytes": ("string",),
-}
-
-
-def _widens(writer: AvroNode, reader: AvroNode) -> bool:
-    """Return whether Avro's schema resolution converts the writer's type to the reader's."""
-    if reader.kind == writer.kind:
-        # If only the logical types differ, the reader's logical type applies.
-        return reader.logical == writer.logical == "decimal" and reader.scale == writer.scale
-    return not writer.logical and not reader.logical and reader.kind in _WIDER.get(writer.kind, ())
-
-
-def _scalar(node: AvroNode) -> Any:
-    """Return the Arrow type of a simple Avro type."""
-    if node.logical == "decimal":
-        return pa.decimal128(node.precision, node.scale)
-    return {
-        "BOOLEAN": pa.bool_(),
-        "INT": pa.int32(),
-        "BIGINT": pa.int64(),
-        "FLOAT": pa.float32(),
-        "DOUBLE": pa.float64(),
-        "BINARY": pa.binary(),
-        "STRING": pa.string(),
-        "DATE": pa.date32(),
-        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-        "TIMESTAMP_NTZ": pa.timestamp("us"),
-    }[node.ddl]
+_DAY_US = 24 * 3600 * 1_000_000
 
 
 def _default(field: AvroField, target: Any, count: int = 0) -> Column:
     """Return a column that repeats a field's default value. Raises Mismatch if it does not fit the target
     type.
+
+    The default is encoded, and decoded like any value of the field.
     """
-    value: Any = field.default
-    if isinstance(value, str) and field.node.kind in ("bytes", "fixed"):
-        value = value.encode("latin-1")
-    if isinstance(value, dict) and pa.types.is_map(target):
-        value = list(cast("dict[str, Any]", value).items())
     try:
-        return pa.repeat(pa.scalar(value, target), count)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        encoded = encode(field.node, field.default)
+        column, bad = _Read(field.node, field.node, target).decode(pa.array([encoded], pa.binary()))
+    except (ValueError, OverflowError) as error:
         raise Mismatch(f"the default of {field.names[0]} is not a {target}: {error}") from None
+    if bad:
+        raise Mismatch(f"the default of {field.names[0]} is not a {target}: {bad[0]}")
+    return column.take(pa.array(np.zeros(count, np.int64)))

@@ -24,6 +24,7 @@ _PRIMITIVES: Final = {
 # Spark's type for each pair (kind, logical type). All other logical types are ignored.
 _LOGICAL: Final = {
     ("int", "date"): "DATE",
+    ("long", "time-micros"): "TIME(6)",
     ("long", "timestamp-millis"): "TIMESTAMP",
     ("long", "timestamp-micros"): "TIMESTAMP",
     ("long", "local-timestamp-millis"): "TIMESTAMP_NTZ",
@@ -56,6 +57,9 @@ class AvroNode:
     fields: tuple[AvroField, ...] = ()
     inner: tuple[AvroNode, ...] = ()
     symbols: tuple[str, ...] = ()
+    default_symbol: str | None = None
+    # The full names under which a reader's type also matches a writer's type.
+    aliases: tuple[str, ...] = ()
     size: int = 0
     precision: int = 0
     scale: int = 0
@@ -189,9 +193,16 @@ class _Reader:
             raise self.wrong(definition, f"an Avro {kind} needs a name")
         space = name.rpartition(".")[0] if "." in name else str(definition.get("namespace") or space)
         full = name if "." in name or not space else f"{space}.{name}"
-        node_defined = AvroNode("record" if kind == "error" else kind, name=full)
+        aliases = tuple(
+            alias if "." in alias or not space else f"{space}.{alias}"
+            for alias in map(str, definition.get("aliases") or ())
+        )
+        node_defined = AvroNode("record" if kind == "error" else kind, name=full, aliases=aliases)
         if kind == "enum":
-            node_defined = replace(node_defined, symbols=tuple(map(str, definition.get("symbols") or ())))
+            symbols, default = tuple(map(str, definition.get("symbols") or ())), definition.get("default")
+            node_defined = replace(
+                node_defined, symbols=symbols, default_symbol=default if default in symbols else None
+            )
         elif kind == "fixed":
             size = definition.get("size")
             if not isinstance(size, int) or size < 0:

@@ -60,6 +60,12 @@ _TYPES = frozenset(
 )  # fmt: skip
 
 
+# Spark's types that JSON values cannot have.
+_NOT_IN_JSON = frozenset({"interval", "time", "variant", "void"})
+# The type of an item, or of a field after a colon.
+_INNER_TYPE = re.compile(r"[<,:]\s*([A-Za-z_]\w*)\s*(?=[(>,]|$)")
+
+
 def _check_ddl(option: str, ddl: str) -> None:
     """Raise ConfigError for a column whose type is unknown to Spark.
 
@@ -80,6 +86,9 @@ def _check_ddl(option: str, ddl: str) -> None:
             raise ConfigError(
                 option, ddl, f"{column.strip()!r} is not a column's name and type, such as id BIGINT"
             )
+        for type_ in (match[1], *_INNER_TYPE.findall(column)):
+            if type_.lower() in _NOT_IN_JSON:
+                raise ConfigError(option, ddl, f"JSON has no {type_.upper()}; use STRING, and cast it")
 
 
 def decoder(column_format: ColumnFormat, kind: spark.DataType) -> Decode:

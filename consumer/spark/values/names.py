@@ -6,6 +6,9 @@ from typing import Final
 
 ERROR: Final = "_error"
 
+# The precision of TIME columns, which is that of Avro's time-micros.
+TIME_PRECISION: Final = 6
+
 COLUMNS: Final = ("key", "value")
 
 REGISTRY_URL: Final = "schema.registry.url"

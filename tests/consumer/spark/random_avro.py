@@ -14,7 +14,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from consumer.spark.values import avro, avro_schema
+from consumer.spark.values import avro, avro_resolution, avro_schema
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 SIMPLE = ("int", "long", "float", "double", "boolean", "string", "bytes")
@@ -36,7 +36,7 @@ def kind(node: avro_schema.AvroNode) -> Any:
         case "map":
             return pa.map_(pa.string(), kind(node.inner[0]))
         case _:
-            return avro._scalar(node)
+            return avro_resolution.scalar(node)
 
 
 def schema(random: Random, names: Any, depth: int = 0) -> Any:

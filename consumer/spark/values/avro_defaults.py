@@ -1,0 +1,90 @@
+"""Encodes the default values of Avro schemas, so that they are decoded like any other value."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, cast
+
+from .avro_schema import ABSENT, AvroNode
+
+
+def encode(node: AvroNode, default: Any) -> bytes:
+    """Encode a default value, as parsed from JSON, with its type. Raises ValueError if it does not fit.
+
+    The default of a union belongs to the first branch that it fits.
+    """
+    match node.kind:
+        case "null" if default is None:
+            return b""
+        case "boolean" if isinstance(default, bool):
+            return bytes([default])
+        case "int" | "long" if isinstance(default, int) and not isinstance(default, bool):
+            return _number(default)
+        case "float" | "double" if isinstance(default, int | float) and not isinstance(default, bool):
+            return struct.pack("<f" if node.kind == "float" else "<d", default)
+        case "string" if isinstance(default, str):
+            return _sized(default.encode())
+        case "bytes" if isinstance(default, str):
+            return _sized(default.encode("latin-1"))
+        case "fixed" if isinstance(default, str) and len(default) == node.size:
+            return default.encode("latin-1")
+        case "enum" if default in node.symbols:
+            return _number(node.symbols.index(default))
+        case "array" if isinstance(default, list):
+            items: list[Any] = default
+            return _block([encode(node.inner[0], item) for item in items])
+        case "map" if isinstance(default, dict):
+            entries = cast("dict[str, Any]", default).items()
+            return _block([_sized(key.encode()) + encode(node.inner[0], item) for key, item in entries])
+        case "record" if isinstance(default, dict):
+            return _record(node, cast("dict[str, Any]", default))
+        case "union":
+            return _union(node, default)
+        case _:
+            raise ValueError(f"{default!r} is not a value of the type {node.name or node.kind}")
+
+
+def _record(node: AvroNode, default: dict[str, Any]) -> bytes:
+    """Encode a record. A field that is missing in its default has its own default."""
+    parts: list[bytes] = []
+    for field in node.fields:
+        part = default.get(field.names[0], field.default)
+        if part is ABSENT:
+            raise ValueError(f"the field {field.names[0]} of {node.name} is missing")
+        parts.append(encode(field.node, part))
+    return b"".join(parts)
+
+
+def _union(node: AvroNode, default: Any) -> bytes:
+    """Encode the number of a union's branch, and the value of this branch."""
+    if default is None and node.null >= 0:
+        return _number(node.null)
+    for position, branch in enumerate(node.branches):
+        try:
+            encoded = encode(branch, default)
+        except ValueError:
+            continue
+        return _number(position + (0 <= node.null <= position)) + encoded
+    raise ValueError(f"{default!r} is not a value of any type of the union")
+
+
+def _number(value: int) -> bytes:
+    """Encode a number of up to 64 bits as a varint in zigzag encoding."""
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value} has more than 64 bits")
+    value = value << 1 ^ value >> 63
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _sized(data: bytes) -> bytes:
+    return _number(len(data)) + data
+
+
+def _block(items: list[bytes]) -> bytes:
+    """Encode the items of an array or map as one block, and the end of the blocks."""
+    return (_number(len(items)) if items else b"") + b"".join(items) + b"\0"

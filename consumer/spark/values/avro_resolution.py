@@ -1,0 +1,116 @@
+"""Compares a writer's Avro schema with a reader's, as Avro's schema resolution does.
+
+It follows Java's org.apache.avro.Resolver.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .avro_schema import AvroField, AvroNode
+from .lanes import pa
+
+
+def common_type(node: AvroNode) -> AvroNode | None:
+    """Return the type to which all branches of a union can be converted, or None."""
+    return node.merged if node.kind == "union" else None
+
+
+def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bool:
+    """Return whether two named types match: by their names without namespace, or by an alias of the reader's.
+
+    With `full`, the namespaces must match too, as for a type that the reader's union has to find.
+    """
+    same = writer.name == reader.name if full else _short(writer) == _short(reader)
+    return same or writer.name in reader.aliases
+
+
+def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
+    """Return the type that reads the only type of the writer's union: the reader's only type, if the unions
+    are equal except for namespaces, or else the reader's union.
+    """
+    only = common_type(reader)
+    if only is None or reader.kind != "union":
+        return reader
+    equal = writer.null == reader.null and writer.branches[0].symbols == only.symbols
+    return only if equal else reader
+
+
+def _short(node: AvroNode) -> str:
+    """Return the name without its namespace."""
+    return node.name.rpartition(".")[2]
+
+
+def branch_positions(writer: AvroNode, reader: AvroNode) -> list[int]:
+    """Return for each branch of the writer's union the position of its type in the reader's union, or -1."""
+    if reader.kind != "union":
+        return [-1] * len(writer.branches)
+    return [_position(branch, reader.branches) for branch in writer.branches]
+
+
+def _position(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
+    """Return the position of the type that matches best: by the full name, or else by the short name."""
+    same = [n for n, candidate in enumerate(candidates) if candidate.kind == branch.kind]
+    for n in same:
+        if branch.name == candidates[n].name or branch.name in candidates[n].aliases:
+            return n
+    return next((n for n in same if has_name_of(branch, candidates[n])), -1)
+
+
+def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
+    """Return what is read for each symbol of the writer's enum: the symbol, the reader's default, or None."""
+    if reader.kind != "enum":
+        return list(writer.symbols)
+    return [symbol if symbol in reader.symbols else reader.default_symbol for symbol in writer.symbols]
+
+
+def field_named(node: AvroNode, name: str) -> AvroField | None:
+    """Return the field with this name, or None."""
+    return next((field for field in node.fields if field.names[0] == name), None)
+
+
+def writers_field(writer: AvroNode, read: AvroField) -> AvroField | None:
+    """Return the writer's field that is read as the reader's field `read`: it has the name or an alias of
+    `read`.
+    """
+    for name in read.names:
+        field = field_named(writer, name)
+        if field is not None:
+            return field
+    return None
+
+
+_WIDER = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+
+
+def widens(writer: AvroNode, reader: AvroNode) -> bool:
+    """Return whether Avro's schema resolution converts the writer's type to the reader's."""
+    if reader.kind == writer.kind:
+        # If only the logical types differ, the reader's logical type applies.
+        return reader.logical == writer.logical == "decimal" and reader.scale == writer.scale
+    return not writer.logical and not reader.logical and reader.kind in _WIDER.get(writer.kind, ())
+
+
+def scalar(node: AvroNode) -> Any:
+    """Return the Arrow type of a simple Avro type."""
+    if node.logical == "decimal":
+        return pa.decimal128(node.precision, node.scale)
+    return {
+        "BOOLEAN": pa.bool_(),
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "FLOAT": pa.float32(),
+        "DOUBLE": pa.float64(),
+        "BINARY": pa.binary(),
+        "STRING": pa.string(),
+        "DATE": pa.date32(),
+        "TIME(6)": pa.time64("ns"),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+        "TIMESTAMP_NTZ": pa.timestamp("us"),
+    }[node.ddl]
