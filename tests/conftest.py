@@ -2,13 +2,14 @@
 
 pytest                        quick: tests without an external judge; tests/conformance is skipped
 KPROTO_JUDGES=available       also the tests of each judge that is installed
-KPROTO_JUDGES=required        also the tests of all judges; a missing judge is a failure (as in CI)
+KPROTO_JUDGES=required        also the tests of all judges; a missing judge or package is a failure (as in CI)
 KPROTO_PROFILE=quick|ci|soak  the number of examples that Hypothesis draws
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -39,6 +40,34 @@ def pytest_configure(config: pytest.Config) -> None:
     if _ASKED not in ("", "available", "required"):
         raise pytest.UsageError(
             f"KPROTO_JUDGES={_ASKED!r} is not allowed; allowed: available, required, or unset"
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail a module that is skipped because it cannot import a package, if judges are required."""
+    report = yield
+    _fail_if_an_import_is_missing(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that is skipped because it cannot import a package, if judges are required."""
+    report = yield
+    _fail_if_an_import_is_missing(report)
+    return report
+
+
+def _fail_if_an_import_is_missing(report: pytest.CollectReport | pytest.TestReport) -> None:
+    if _ASKED != "required" or not report.skipped or not isinstance(report.longrepr, tuple):
+        return
+    reason = report.longrepr[2]
+    if "could not import" in reason:  # the words of pytest.importorskip
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{reason}\nKPROTO_JUDGES=required: add the package to this environment of tox.ini, "
+            "or run the file in another one"
         )
 
 
