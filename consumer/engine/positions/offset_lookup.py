@@ -355,7 +355,9 @@ class OffsetLookup:
         """Handle a ListOffsets response."""
         core = self._core
         if not isinstance(call.response, ListOffsetsResponse):
-            if isinstance(call.error, UnsupportedVersion):
+            timestamps = [state.reset.timestamp for state in states.values() if state.reset is not None]
+            if isinstance(call.error, UnsupportedVersion) and min(timestamps, default=0) < EARLIEST:
+                # The leader does not know this special timestamp, so a retry would fail, too.
                 for waiting in states.values():
                     waiting.fail(call.error)
                 core.wake_poll()
