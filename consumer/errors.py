@@ -12,6 +12,7 @@ from kproto.errors import (
     KprotoError,
     NotAuthorized,
     OffsetOutOfRange,
+    RebalanceInProgress,
     Retriable,
     UnknownTopic,
 )
@@ -103,7 +104,9 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
         detail = f"{detail.rstrip('.')}: {advice}" if detail else advice
     if (meant := _MEANINGS.get((request, code))) is not None:
         detail = f"{detail}: {meant}" if detail else meant
-    kind = CommitFailed if request == "OffsetCommit" and code in _GROUP_MOVED_ON else _SUBCLASSES.get(code)
+    kind = _SUBCLASSES.get(code)
+    if request == "OffsetCommit" and code in _GROUP_MOVED_ON:
+        kind = RebalanceInProgress if code == ErrorCode.REBALANCE_IN_PROGRESS else CommitFailed
     if kind is None:
         kind = Retriable if is_retriable(code) else BrokerError
     return kind(code, request, detail)

@@ -168,7 +168,8 @@ CONSUMER: Final[Mapping[str, Option]] = {
         "Group",
         assignors,
         'One or more of "cooperative-sticky", "range", "roundrobin" and "sticky", or your own '
-        "`kproto.group.assignors.Assignor`. Java's default has the same two assignors in reverse order. "
+        '`kproto.group.assignors.Assignor`. Java\'s default, and that of `policy="java"`, has the same two '
+        "assignors in reverse order. "
         "As in Java, rebalances are cooperative only if all listed assignors are cooperative. If no "
         'member of the group needs "range", use "cooperative-sticky" alone.',
     ),
@@ -335,8 +336,8 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "policy": Option(
         "Group",
         choice("kproto", "java"),
-        '"java" selects the behaviour of Java\'s consumer for commits and for a coordinator that does not '
-        "respond: see docs/differences.md.",
+        '"java" selects the behaviour of Java\'s consumer for commits, for errors in rebalances and for a '
+        "coordinator that does not respond, and Java's default assignors: see docs/differences.md.",
     ),
 }
 
@@ -552,6 +553,10 @@ PRODUCER: Final[Mapping[str, Option]] = {
 }
 
 
+# The default of partition.assignment.strategy in Java.
+JAVA_ASSIGNORS: Final = ("range", "cooperative-sticky")
+
+
 def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
     """Check the options of a consumer. Raise ConfigError for the first invalid option."""
     values = _checked(CONSUMER, config, "a consumer")
@@ -567,6 +572,7 @@ def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
         values["enable_auto_commit"] = False
     if values.get("policy") == "java":
         values.setdefault("on_new_partition", values.get("auto_offset_reset", "latest"))
+        values.setdefault("partition_assignment_strategy", JAVA_ASSIGNORS)
     options = ConsumerOptions(**values)
     if options.heartbeat_interval_ms >= options.session_timeout_ms:
         if "heartbeat_interval_ms" not in values:

@@ -356,6 +356,13 @@ class CommitFailed(BrokerError):
     """The group rebalanced without this member; another member may own the partitions now."""
 
 
+class RebalanceInProgress(CommitFailed):
+    """The group is rebalancing, so the offsets were not committed. Poll, then commit again.
+
+    It is Java's RebalanceInProgressException. With the default policy commits wait for the next generation.
+    """
+
+
 class Fenced(BrokerError):
     """Another process uses the same group.instance.id or transactional.id; this one must stop.
 

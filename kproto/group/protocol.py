@@ -414,6 +414,11 @@ class ClientMember(Protocol):
         ...
 
     @property
+    def is_rebalancing(self) -> bool:
+        """Whether a request that begins or completes a rebalance is in flight, such as JoinGroup."""
+        ...
+
+    @property
     def is_unsubscribing(self) -> bool:
         """Whether the member waits for `Released` after `Unsubscribed`."""
         ...

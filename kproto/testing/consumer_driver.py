@@ -52,11 +52,19 @@ def options(client_id: str, group: str, conf: Mapping[str, Any]) -> dict[str, An
     return {"client_id": client_id, "group_id": group, "fetch_max_wait_ms": 100, **renamed}
 
 
+# Request -> error codes for which Java raises a KafkaException, because it does not expect them there.
+UNEXPECTED = {
+    "JoinGroup": (ErrorCode.ILLEGAL_GENERATION,),
+    "SyncGroup": (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,),
+}
+
+
 def java_name(error: KprotoError) -> str:
     """Return the name of Java's exception for this error."""
     if isinstance(error, CommitFailed):
-        rebalancing = error.code == ErrorCode.REBALANCE_IN_PROGRESS
-        return "RebalanceInProgressException" if rebalancing else "CommitFailedException"
+        return f"{type(error).__name__}Exception"
+    if isinstance(error, BrokerError) and error.code in UNEXPECTED.get(error.request, ()):
+        return "KafkaException"
     if isinstance(error, NotAuthorized):
         group = error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
         return "GroupAuthorizationException" if group else "TopicAuthorizationException"

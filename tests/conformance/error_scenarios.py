@@ -91,6 +91,80 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
     a.close()
 
 
+def unexpected_errors_of_a_rebalance_are_raised(stage: Stage) -> None:
+    """Errors that Java does not expect are raised by one poll, also if the coordinator is only loading."""
+    stage.inject("A", "SyncGroup", 14)
+    a = by_hand(stage)
+    poll_until(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:1 9")
+    stage.inject("A", "JoinGroup", 22)
+    ask(a, "rebalance again")
+    poll_until(a, "assigned", new_only=True)
+    a.close()
+
+
+def asynchronous_commits_with_errors(stage: Stage) -> None:
+    """Only the callback of the commit gets the error."""
+    a = by_hand(stage)
+    poll_until(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:1 9")
+    ask(a, "pause", f"seek {stage.topic}:0:3", f"seek {stage.topic}:1:3")
+    for number, code in enumerate((3, 28, 29, 30), 1):
+        stage.inject("A", "OffsetCommit", code)
+        ask(a, "commit-async")
+        poll_until(a, "commit ", times=number)
+        ask(a, *4 * ["poll-once 100"])
+    a.close()
+
+
+def automatic_commits_with_errors(stage: Stage) -> None:
+    """Errors of automatic commits are logged, and not raised."""
+    stage.produce(20)
+    a = stage.start_subscribed("A")
+    a.until_read(20)
+    stage.wait_for_request("A", "OffsetCommit", repeated=True)
+    for code in (3, 28, 29, 30):
+        stage.inject("A", "OffsetCommit", code)
+        stage.wait_for_request("A", "OffsetCommit", repeated=True)
+    stage.pause(0.6)
+    a.close()
+
+
+def commits_during_a_rebalance(stage: Stage, assignor: str) -> None:
+    a = by_hand(stage, assignors=[assignor])
+    poll_until(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:1 9")
+    stage.proxy.hold(stage.name("A"), "JoinGroup", 4.0)
+    ask(a, "rebalance again", "poll-once 300", "commit", "commit-async", f"commit-at {stage.topic}:0:5")
+    poll_until(a, "assigned", new_only=True)
+    ask(a, "poll-once 100", "commit")
+    a.close()
+
+
+def commits_during_an_eager_rebalance(stage: Stage) -> None:
+    commits_during_a_rebalance(stage, "range")
+
+
+def commits_during_a_cooperative_rebalance(stage: Stage) -> None:
+    commits_during_a_rebalance(stage, "cooperative-sticky")
+
+
+def the_coordinators_connection_breaks(stage: Stage) -> None:
+    """The connection is idle. The coordinator is looked up again."""
+    a = by_hand(stage, heartbeat_ms=3_000)
+    poll_until(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:1 9")
+    ask(a, "commit", "poll-once 100")
+    stage.proxy.close_connection(stage.name("A"), "JoinGroup")
+    ask(a, *10 * ["poll-once 100"], "commit", "poll-once 100")
+    a.close()
+
+
+def the_default_assignors(stage: Stage) -> None:
+    a = by_hand(stage, assignors=None)
+    a.close()
+
+
 ERROR_SCENARIOS: Final[Mapping[str, Scenario]] = {
     scenario.__name__.replace("_", "-"): scenario
     for scenario in (
@@ -102,5 +176,12 @@ ERROR_SCENARIOS: Final[Mapping[str, Scenario]] = {
         a_fenced_commit,
         unauthorized_offset_lookups,
         a_coordinator_that_moves_at_each_step,
+        unexpected_errors_of_a_rebalance_are_raised,
+        asynchronous_commits_with_errors,
+        automatic_commits_with_errors,
+        commits_during_an_eager_rebalance,
+        commits_during_a_cooperative_rebalance,
+        the_coordinators_connection_breaks,
+        the_default_assignors,
     )
 }

@@ -77,6 +77,10 @@ class RecordingProxy:
         default_factory=dict[tuple[str, str], list[Message]]
     )
     cuts: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    # (Client, API) -> the connection of the client's last request of this API.
+    connections: dict[tuple[str, str], asyncio.StreamWriter] = field(
+        default_factory=dict[tuple[str, str], asyncio.StreamWriter]
+    )
     _loop: asyncio.AbstractEventLoop | None = None
     _server: asyncio.Server | None = None
 
@@ -105,6 +109,11 @@ class RecordingProxy:
     def cut(self, client: str, api: str, after: int = 0) -> None:
         """Close the connection instead of sending the response to the request after `after` others."""
         self.cuts[client, api] = after
+
+    def close_connection(self, client: str, api: str) -> None:
+        """Close the connection of the client's last request of an API."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self.connections[client, api].close)
 
     def requests(self, client: str) -> list[RecordedRequest]:
         return [request for request in list(self.all) if request.client == client]
@@ -146,7 +155,10 @@ class RecordingProxy:
             while True:
                 body = await _frame(source)
                 with contextlib.suppress(DecodeError, UnsupportedRequest):
-                    refusal = self._record(decode_request(body), waiting)
+                    envelope = decode_request(body)
+                    api = API_NAMES[envelope.header.request_api_key]
+                    self.connections[envelope.header.client_id or "", api] = back
+                    refusal = self._record(envelope, waiting)
                     if refusal is not None:
                         back.write(struct.pack(">i", len(refusal)) + refusal)
                         continue

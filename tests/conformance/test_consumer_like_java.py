@@ -24,7 +24,7 @@ from tests.conformance.scenario_runs import TRIES, run_scenario, save_recordings
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
 OF_APPLICATIONS = {**JAVA_SCENARIOS, **ERROR_SCENARIOS}
-AS_JAVA = {"policy": "java", "assignors": ["range", "cooperative-sticky"]}
+AS_JAVA = {"policy": "java"}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -3,7 +3,7 @@
 * A record counts as processed when the application calls poll again after poll has returned the record. No
   commit is sent if no offset has changed.
 * An error is reported once, and the commit of the next interval serves as the retry (M123). An error that is
-  not retriable is also raised by the next poll.
+  not retriable is also raised by the next poll, except with `policy="java"`.
 """
 
 from __future__ import annotations
@@ -80,5 +80,6 @@ class AutoCommit:
             # The same error is not reported again at the next interval.
             self._last_error = str(error)
             self._core.report("uncommitted", reason=str(error))
-            if isinstance(error, BrokerError) and not isinstance(error, (CommitFailed, Fenced, Retriable)):
+            is_retried = isinstance(error, (CommitFailed, Fenced, Retriable))
+            if isinstance(error, BrokerError) and not is_retried and not self._core.options.as_java:
                 self._core.queue_error(error)

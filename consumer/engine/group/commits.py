@@ -310,8 +310,10 @@ class Committer:
         identity = commit.required_identity or status.identity
         if status.in_group and identity is None:
             if self._fails_in_rebalance(commit):
-                error = broker_error(ErrorCode.REBALANCE_IN_PROGRESS, "OffsetCommit", REBALANCING)
-                self._complete(commit, error)
+                is_rebalancing = status.member is not None and status.member.is_rebalancing
+                code = ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.UNKNOWN_MEMBER_ID
+                detail = REBALANCING if is_rebalancing else "the consumer is not a member of the group"
+                self._complete(commit, broker_error(code, "OffsetCommit", detail))
                 return True
             commit.reason = REBALANCING
             return False

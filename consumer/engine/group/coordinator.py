@@ -4,7 +4,8 @@
   between two lookups grows with every failure (M28). A lookup counts as a failure until the node that it
   returned has responded to a request. So the backoff also grows if two brokers keep naming each other.
 * A broker remains the coordinator until it responds that it is not, or cannot be reached. Requests in flight
-  on the group's connection to this broker then fail immediately (M26).
+  on the group's connection to this broker then fail immediately (M26). With `policy="java"` the coordinator
+  is also looked up when the group's connection to it breaks, even if no request was in flight.
 * A coordinator that cannot write offsets is verified by a FindCoordinator to another broker. The requests in
   flight fail only if the response names another node. Heartbeats continue during the verification.
 """
@@ -24,6 +25,7 @@ from ..error_actions import FIND_COORDINATOR, ErrorAction, action_for
 from ..metadata.cluster import BrokerAddress
 from ..network.call import Call, Outcome, Prepared
 from ..network.client import GROUP
+from ..network.nodes import Address
 from ..requests import coordinator_of, coordinator_request
 
 
@@ -53,6 +55,14 @@ class CoordinatorLookup:
         self._requested_at = 0
         self._next_at = 0
         self._failures = 0
+        if core.options.as_java:
+            core.network.on_broken = self._on_broken
+
+    def _on_broken(self, address: Address, lane: int, why: str) -> None:
+        """Look the coordinator up again if the group's connection to it has broken."""
+        broker = None if self.node is None else self._core.view.brokers.get(self.node)
+        if lane == GROUP and broker is not None and (broker.host, broker.port) == address:
+            self.report_lost(self.node, why)
 
     def require(self) -> int | None:
         """Return the coordinator's node. If the node is unknown, request a lookup and return None."""

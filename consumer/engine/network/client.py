@@ -114,6 +114,8 @@ class NetworkClient:
         # when new metadata may show that a broker has failed.
         self.on_throttled: Callable[[str], None] = lambda why: None
         self.on_liveness_check: Callable[[], None] = lambda: None
+        # `on_broken(address, lane, why)` is called when a broker or the network has ended a connection.
+        self.on_broken: Callable[[Address, int, str], None] = lambda address, lane, why: None
         self._max_throttle_ms = max_throttle_ms
         self._throttles = ThrottleReports(max_throttle_ms)
         self._random = random or Random()
@@ -310,9 +312,11 @@ class NetworkClient:
                 denied = AuthenticationFailed(connection.address, why)
                 self._disconnect(connection, why, now, shut=connection.is_open, denied=denied)
             case Broken(why=why):
-                self._disconnect(
-                    connection, self._close_reason(connection, why), now, shut=connection.wants_token
-                )
+                why = self._close_reason(connection, why)
+                lanes = [lane for (_, _, lane), known in self._lanes.items() if known is connection]
+                self._disconnect(connection, why, now, shut=connection.wants_token)
+                for lane in lanes:
+                    self.on_broken((connection.host, connection.port), lane, why)
 
     def _close_reason(self, connection: Connection, why: str) -> str:
         """Return why the broker may have closed the connection. Brokers rarely report security problems."""

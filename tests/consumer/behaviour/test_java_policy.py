@@ -13,7 +13,7 @@ from consumer.engine import events as ev
 from consumer.engine.admin import offsets as offset_plans
 from consumer.options import consumer_options
 from kproto.error_codes import ErrorCode
-from kproto.errors import CommitFailed, Fenced, IllegalState, Retriable, UnknownTopic
+from kproto.errors import CommitFailed, Fenced, IllegalState, RebalanceInProgress, Retriable, UnknownTopic
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest
@@ -25,7 +25,7 @@ from kproto.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kproto.messages.offset_fetch import OffsetFetchRequest
-from kproto.messages.sync_group import SyncGroupRequest
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tests.consumer.stage import Client, Consumer, World, tp
 
 JAVA: dict[str, Any] = {
@@ -330,7 +330,96 @@ def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
     refuse_one_commit(world, ErrorCode.REBALANCE_IN_PROGRESS)
     token = log.member.commit({tp("t", 0): 4})
     world.run(3_000)
-    assert isinstance(log.member.done[token][1], CommitFailed if fails else type(None))
+    assert isinstance(log.member.done[token][1], RebalanceInProgress if fails else type(None))
+
+
+@pytest.mark.rule("M95")
+@pytest.mark.parametrize(("options", "fails"), [(JAVA, True), (KPROTO, False)])
+def test_a_commit_while_join_group_is_in_flight_fails_or_waits(options: dict[str, Any], fails: bool) -> None:
+    """Java sends no request for it. Seen in kafka-clients 4.3.1."""
+    world = World({"t": 2}, latency=(50, 50))
+    log = caught_up_log(world, **{**options, "partition_assignment_strategy": "cooperative-sticky"})
+    log.member.rejoin()
+    assert world.run(200, until=lambda: log.member.is_joining)
+    token = log.member.commit({tp("t", 0): 4})
+    world.run(3_000)
+    assert isinstance(log.member.done[token][1], RebalanceInProgress if fails else type(None))
+    assert world.committed("g", tp("t", 0)) == (10 if fails else 4)  # 10: Java commits before JoinGroup.
+
+
+@pytest.mark.rule("M95")
+def test_a_commit_without_a_membership_fails_with_commit_failed() -> None:
+    world = World({"t": 2})
+    log = caught_up_log(world, **JAVA, max_poll_interval_ms=4_000)
+    log.member.pause_polling()
+    world.run(6_000)
+    token = log.member.commit({tp("t", 0): 4})
+    world.run(1_000)
+    error = log.member.done[token][1]
+    assert type(error) is CommitFailed
+
+
+@pytest.mark.rule("M26")
+@pytest.mark.parametrize(("options", "lookups"), [(JAVA, 1), (KPROTO, 0)])
+def test_an_idle_connection_to_the_coordinator_that_breaks_starts_a_lookup(
+    options: dict[str, Any], lookups: int
+) -> None:
+    """Seen in kafka-clients 4.3.1. The member keeps its generation."""
+    world = World({"t": 2})
+    log = caught_up_log(world, **options, fetch_max_wait_ms=100)
+    assert world.run(1_000, until=lambda: world.requests_of(log.member, HeartbeatRequest) != [])
+    world.run(100)
+    earlier = len(world.requests_of(log.member, FindCoordinatorRequest))
+    world.cut(log.member)
+    world.run(3_000)
+    assert len(world.requests_of(log.member, FindCoordinatorRequest)) - earlier == lookups
+    assert log.take() == []
+
+
+@pytest.mark.rule("M61", "M123")
+@pytest.mark.parametrize(("options", "raised"), [(JAVA, False), (KPROTO, True)])
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_COMMIT_OFFSET_SIZE])
+def test_the_error_of_an_automatic_commit_is_raised_by_kprotos_policy_only(
+    options: dict[str, Any], raised: bool, code: ErrorCode
+) -> None:
+    world = World({"t": 2})
+    log = caught_up_log(world, **{**options, "auto_commit_interval_ms": 1_000})
+    world.write("t", 0, "new")
+    refuse_one_commit(world, code)
+    world.run(3_000)
+    assert bool(log.member.errors) is raised
+    assert world.committed("g", tp("t", 0)) == 11
+    assert "uncommitted" in {change.kind for change in log.member.changes} or not raised
+
+
+@pytest.mark.rule("M53")
+@pytest.mark.parametrize(("options", "raised"), [(JAVA, True), (KPROTO, False)])
+def test_a_loading_coordinator_at_sync_group_is_raised_by_javas_policy(
+    options: dict[str, Any], raised: bool
+) -> None:
+    world = World({"t": 2})
+    a = world.consumer(**options)
+    refused: list[int] = []
+
+    def load(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, SyncGroupRequest) and not refused:
+            refused.append(version)
+            return SyncGroupResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, assignment=b"")
+        return None
+
+    world.tamper = load
+    a.subscribe("t")
+    assert world.run(5_000, until=lambda: a.owns() == {tp("t", 0), tp("t", 1)})
+    assert [type(error) is Retriable for error in a.errors] == [False] * raised
+
+
+def test_the_default_assignors_are_javas() -> None:
+    assert consumer_options({"group_id": "g", "policy": "java"}).partition_assignment_strategy == (
+        "range",
+        "cooperative-sticky",
+    )
+    given = {"group_id": "g", "policy": "java", "partition_assignment_strategy": "sticky"}
+    assert consumer_options(given).partition_assignment_strategy == ("sticky",)
 
 
 @pytest.mark.rule("M130")

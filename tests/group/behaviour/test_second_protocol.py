@@ -35,6 +35,7 @@ class SoloMember:
     pattern: str | None = None
     cooperative = False
     is_joining = False
+    is_rebalancing = False
     is_rejoining_repeatedly = False
 
     def __init__(self, config: MemberConfig) -> None:

@@ -128,8 +128,7 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
     elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
         lose_coordinator(member, now)
-    elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        # The join is retried. Java raises this error to the application (M53).
+    elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and member.policy.retry_loading:
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
     else:
         # Among these errors Java has an exception class for GROUP_AUTHORIZATION_FAILED only.

@@ -168,7 +168,9 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
     elif code == ErrorCode.REBALANCE_IN_PROGRESS:
         join_later(member, java_name(code), now, 0)
     else:
-        fail(member, broker_error(code, "JoinGroup", member.config), java_name(code), out)
+        # Java does not expect ILLEGAL_GENERATION here (M39).
+        name = JAVA_OTHER if code == ErrorCode.ILLEGAL_GENERATION else java_name(code)
+        fail(member, broker_error(code, "JoinGroup", member.config), name, out)
     back_off_from_repeated_joins(member, now)
 
 

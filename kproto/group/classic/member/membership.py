@@ -52,8 +52,11 @@ def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
     All partitions are lost, because the group will reassign them. Java keeps the partitions and sends no
     heartbeats.
     """
+    generation = member.generation
     forget_membership(member, FAILED_WITH.format(reason), keep_id=True)
     lose_all(member, member.rejoin_reason, out)
+    if not member.policy.forget_failed_generation:
+        member.generation = generation
     move(member, S.FAILED)
     out.append(Fatal(error))
 

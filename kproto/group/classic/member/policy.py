@@ -33,8 +33,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     check_inherited_plan: bool = False
 
 
+    # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because a retry soon
+    # succeeds. Java raises the error.
+    retry_loading: bool = False
+    # After an error that was raised, the next JoinGroup reports no generation, because the member has lost
+    # its partitions. Java reports the last generation.
+    forget_failed_generation: bool = False
 JAVA = Policy()
 # The policy that `policy="java"` of the consumer selects.
 AS_JAVA = Policy(fenced_join_again=True)
 # The consumer's default policy. No record is delivered by two members, and every partition gets an owner.
-KPROTO = Policy(lose_on_session_timeout=True, finish_revocations=True, check_inherited_plan=True)
+KPROTO = Policy(
+    lose_on_session_timeout=True,
+    finish_revocations=True,
+    check_inherited_plan=True,
+    retry_loading=True,
+    forget_failed_generation=True,
+)

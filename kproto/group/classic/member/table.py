@@ -32,7 +32,7 @@ The member differs from Java where Java's members lose records, or fence each ot
   metadata.
 * A member that has to rejoin immediately more than five times in a row backs off.
 * After COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response the member rejoins after a backoff, as it does
-  for JoinGroup.
+  for JoinGroup, if the policy has `retry_loading`.
 * A leader that is not in the list of members reports an error. Java assigns to the listed members, and owns
   nothing.
 """

@@ -6,6 +6,7 @@ import pytest
 
 from kproto.errors import BrokerError, ConfigError, Fenced, NotAuthorized
 from kproto.group.classic.member import (
+    KPROTO,
     CoordinatorLost,
     FindCoordinator,
     Member,
@@ -574,9 +575,33 @@ def test_sync_group_to_the_wrong_coordinator_looks_it_up_and_rejoins(code: Error
 
 
 @rule("M53")
-def test_sync_group_to_a_loading_coordinator_rejoins_after_a_backoff() -> None:
-    """Java raises the error."""
+def test_sync_group_to_a_loading_coordinator_is_fatal_in_java() -> None:
+    """The next JoinGroup reports the generation, and a KafkaException, as kafka-clients 4.3.1 does."""
     solo = Solo().syncing()
+    solo.answer_sync(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert isinstance(solo.pop_action(Fatal).error, BrokerError)
+    solo.poll()
+    request = solo.pop_request(JoinGroupRequest)
+    assert request.reason == "rebalance failed due to KafkaException"
+    assert Subscription.decode(request.protocols[0].metadata).generation == 1
+
+
+@rule("M39")
+def test_an_illegal_generation_at_join_group_is_fatal() -> None:
+    solo = Solo().stable()
+    solo.apply(RejoinRequested("again"))
+    solo.release()
+    solo.answer_join(code=ErrorCode.ILLEGAL_GENERATION)
+    error = solo.pop_action(Fatal).error
+    assert isinstance(error, BrokerError)
+    assert (error.code, error.request) == (ErrorCode.ILLEGAL_GENERATION, "JoinGroup")
+    solo.poll()
+    assert solo.pop_request(JoinGroupRequest).reason == "rebalance failed due to KafkaException"
+
+
+@rule("M53")
+def test_sync_group_to_a_loading_coordinator_rejoins_after_a_backoff_with_kprotos_policy() -> None:
+    solo = Solo(policy=KPROTO).syncing()
     solo.answer_sync(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert not solo.has_action(Fatal)
     solo.wait(BACKOFF)
