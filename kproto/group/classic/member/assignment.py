@@ -5,6 +5,7 @@ from __future__ import annotations
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, KprotoError
 from ....messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ....wire.message import Message
 from ...protocol import AdoptAssignment, MetadataUpdated, Purpose, Received, Released, Send
 from ...subscription import Assignment
 from . import leadership
@@ -13,6 +14,7 @@ from .reasons import (
     FAILED_WITH,
     JAVA_EXCEPTIONS,
     JAVA_OTHER,
+    NOT_OUR_PLAN,
     NOT_OUR_SUBSCRIPTION,
     REVOKED_SOME,
     java_name,
@@ -117,7 +119,7 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
     member.rebalance_request = None
     code = response.error_code
     if code == ErrorCode.NONE:
-        _on_synced(member, response, out)
+        _on_synced(member, event.request, response, out)
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         fence(member, "SyncGroup", out)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -137,7 +139,7 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
     back_off_from_repeated_joins(member, now)
 
 
-def _on_synced(member: Member, response: SyncGroupResponse, out: Actions) -> None:
+def _on_synced(member: Member, request: Message, response: SyncGroupResponse, out: Actions) -> None:
     """Check the assignment, revoke the owned partitions that it does not contain (M84), and adopt it."""
     code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     protocol_type = response.protocol_type or PROTOCOL_TYPE
@@ -156,8 +158,11 @@ def _on_synced(member: Member, response: SyncGroupResponse, out: Actions) -> Non
     member.rejoin_needed, member.is_prepared, member.rejoin_reason = False, False, ""
     member.assigned_identity = member.joined_identity
     topics = {partition.topic for partition in assignment.partitions}
-    if not all(is_subscribed(member, topic) for topic in topics):
-        request_rejoin(member, NOT_OUR_SUBSCRIPTION)
+    reason = "" if all(is_subscribed(member, topic) for topic in topics) else NOT_OUR_SUBSCRIPTION
+    if member.policy.check_inherited_plan and _contradicts_plan(member, request, response):
+        reason = NOT_OUR_PLAN
+    if reason:
+        request_rejoin(member, reason)
         move(member, S.STABLE)
         return
     initial_counts = leadership.decode_initial_counts(assignment.user_data)
@@ -187,6 +192,13 @@ def _on_synced(member: Member, response: SyncGroupResponse, out: Actions) -> Non
         member.joins = 0
 
 
+def _contradicts_plan(member: Member, request: Message, response: SyncGroupResponse) -> bool:
+    """Return whether the leader has sent another assignment for itself than it has received."""
+    assert isinstance(request, SyncGroupRequest)
+    own = [entry.assignment for entry in request.assignments if entry.member_id == member.member_id]
+    return own not in ([], [response.assignment])
+
+
 def on_released_adopting(member: Member, event: Released, now: int, out: Actions) -> None:
     """Adopt the assignment, then rejoin, so that the revoked partitions are assigned again (M84, M91)."""
     finish_release(member)
@@ -205,6 +217,9 @@ def adopt(member: Member, assignment: Assignment, out: Actions) -> None:
     new = leadership.find_new_partitions(added, member.initial_counts)
     member.owned, member.pending_assignment = owned, None
     member.last_assigned, member.last_generation = owned, member.generation
+    member.has_checked_empty = member.has_checked_empty and not owned
+    is_checked = member.is_leader or member.has_checked_empty or bool(owned)
+    member.checks_empty = member.policy.check_inherited_plan and not is_checked
     move(member, S.STABLE)
     out.append(
         AdoptAssignment(

@@ -8,7 +8,13 @@ from ....messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...protocol import CommitAnswered, Purpose, Received, Send
 from . import leadership
 from .membership import fence, lose_coordinator, reset, reset_after
-from .reasons import ALREADY_REBALANCING, COMMIT_WHILE_REBALANCING, METADATA_CHANGED, NO_ANSWER
+from .reasons import (
+    ALREADY_REBALANCING,
+    COMMIT_WHILE_REBALANCING,
+    EMPTY_BY_MISTAKE,
+    METADATA_CHANGED,
+    NO_ANSWER,
+)
 from .state import (
     Actions,
     Member,
@@ -50,7 +56,7 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
     code = response.error_code
     if code == ErrorCode.NONE:
         restart_session(member, now)
-        if member.inherits_assignment and member.state is S.STABLE:
+        if (member.inherits_assignment or member.checks_empty) and member.state is S.STABLE:
             out.append(Send(DescribeGroupsRequest(groups=[member.config.group_id])))
     elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
         retry_heartbeat(member, now)
@@ -101,8 +107,16 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
 
 
 def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Rejoin unless the response shows that the inherited assignment covers all partitions."""
+    """Rejoin unless the response shows that the inherited assignment covers all partitions.
+
+    If the member owns nothing, rejoin if the response shows that this is wrong.
+    """
     assert isinstance(event.response, DescribeGroupsResponse)
+    if member.checks_empty:
+        member.checks_empty, member.has_checked_empty = False, True
+        existing = {topic for topic in member.topics if member.metadata.partitions.get(topic)}
+        if existing and leadership.is_empty_by_mistake(event.response, member.member_id, existing):
+            request_rejoin(member, EMPTY_BY_MISTAKE)
     if not member.inherits_assignment:
         return
     topics = leadership.topics_of(member.subscriptions)

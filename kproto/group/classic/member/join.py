@@ -21,6 +21,7 @@ from .reasons import (
     JAVA_OTHER,
     MAX_REASON,
     METADATA_CHANGED,
+    NOT_OUR_PLAN,
     NOT_OUR_SUBSCRIPTION,
     REVOKED_SOME,
     SUBSCRIPTION_CHANGED,
@@ -122,7 +123,7 @@ def send_join(member: Member, out: Actions) -> None:
     if not member.policy.lose_on_session_timeout:
         member.session_ends_at = member.poll_ends_at = None
     moves_again = member.rejoin_reason == REVOKED_SOME and member.is_rejoining_repeatedly
-    is_unusable = member.rejoin_reason == NOT_OUR_SUBSCRIPTION or moves_again
+    is_unusable = member.rejoin_reason in (NOT_OUR_SUBSCRIPTION, NOT_OUR_PLAN) or moves_again
     out.append(Rejoining(member.rejoin_reason, is_unusable))
     timeout_ms = config.rebalance_timeout_ms + JOIN_GROUP_TIMEOUT_LAPSE_MS
     out.append(Send(request, timeout_ms=timeout_ms, purpose=Purpose.JOIN))

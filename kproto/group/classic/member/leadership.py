@@ -12,12 +12,12 @@
   because sarama's members report the assignment's user data as their own.
 * A static leader that has restarted keeps the group's assignment (KIP-814). It does not know the metadata
   from which the assignment was made. `is_complete` checks the response to DescribeGroups: every partition
-  must have an owner.
+  must have an owner. `is_empty_by_mistake` checks the response for a follower that owns nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from ....errors import DecodeError, IllegalState, KprotoError
 from ....messages.describe_groups import DescribeGroupsResponse
@@ -102,19 +102,40 @@ def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metada
 
     The result is False also if the response does not list the assignments, for example because of an error.
     """
-    assignments = [member.member_assignment for group in described.groups for member in group.members]
     try:
-        assigned = {
-            partition
-            for assignment in assignments
-            if assignment
-            for partition in Assignment.decode(assignment).partitions
-        }
+        assigned = {partition for _, owned in _owners(described) for partition in owned}
     except KprotoError:
         return False
     counts = {topic: metadata.partitions[topic] for topic in topics if metadata.partitions.get(topic)}
     existing = {TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)}
     return existing == {partition for partition in assigned if partition.topic in counts}
+
+
+def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topics: Container[str]) -> bool:
+    """Return whether the empty assignment of a follower is wrong.
+
+    It is wrong if the coordinator knows another assignment of the member, or if no member owns any partition
+    of `topics`: then the leader does not know that it is the leader, and has sent no assignment. The result
+    is False if the response does not describe a stable group with this member.
+    """
+    if not any(group.group_state == "Stable" for group in described.groups):
+        return False
+    try:
+        owners = _owners(described)
+    except KprotoError:
+        return False
+    own = [owned for member, owned in owners if member == member_id]
+    has_owner = any(partition.topic in topics for _, owned in owners for partition in owned)
+    return bool(own) and (own != [()] or not has_owner)
+
+
+def _owners(described: DescribeGroupsResponse) -> list[tuple[str, tuple[TopicPartition, ...]]]:
+    """Return each member id with its partitions. Raise DecodeError for an assignment in another format."""
+    return [
+        (member.member_id, Assignment.decode(member.member_assignment).partitions)
+        for group in described.groups
+        for member in group.members
+    ]
 
 
 def update_initial_counts(

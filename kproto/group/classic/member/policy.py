@@ -29,16 +29,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # works with JoinGroup below v9, where brokers do not say that the member is the leader. Java assumes that
     # the assignment was made with the current metadata, and below v9 it ignores changes: new partitions have
     # no owner until the next rebalance. With this choice a dynamic leader always assigns, even if the
-    # coordinator asks it to skip the assignment; Java's does not.
+    # coordinator asks it to skip the assignment; Java's does not. With this choice a leader also rejoins if
+    # the SyncGroup response contains another assignment than the leader has made for itself. A follower that
+    # owns nothing checks once whether the group knows another assignment for it, or none at all.
     check_inherited_plan: bool = False
-
-
     # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because a retry soon
     # succeeds. Java raises the error.
     retry_loading: bool = False
     # After an error that was raised, the next JoinGroup reports no generation, because the member has lost
     # its partitions. Java reports the last generation.
     forget_failed_generation: bool = False
+
+
 JAVA = Policy()
 # The policy that `policy="java"` of the consumer selects.
 AS_JAVA = Policy(fenced_join_again=True)

@@ -12,6 +12,11 @@ COMMIT_WHILE_REBALANCING = "offset commit failed since group is already rebalanc
 METADATA_CHANGED = "cached metadata has changed"
 SUBSCRIPTION_CHANGED = "subscription has changed"
 NOT_OUR_SUBSCRIPTION = "received assignment does not match the current subscription"
+# The coordinator has answered the leader with another assignment than the leader has sent. Java has no reason
+# for this case.
+NOT_OUR_PLAN = "the response to SyncGroup does not contain the assignment that the leader sent"
+# The member owns nothing, and DescribeGroups shows that this is wrong. Java has no reason for this case.
+EMPTY_BY_MISTAKE = "the member owns no partition, although another assignment was expected"
 REVOKED_SOME = "need to revoke partitions and re-join"
 BEING_CLOSED = "the consumer is being closed"
 UNSUBSCRIBED = "the consumer unsubscribed from all topics"

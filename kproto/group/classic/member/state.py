@@ -186,6 +186,8 @@ class Member:
         # Whether the leader keeps the assignment of the process that it replaces, and has not checked that
         # every partition is assigned.
         self.inherits_assignment = False
+        # Whether to check an empty assignment with DescribeGroups, and whether it has been checked.
+        self.checks_empty = self.has_checked_empty = False
         self.metadata = MetadataUpdated({})
         # The metadata with which the current assignment was made, and its snapshot to compare later metadata
         # with (M92).

@@ -30,6 +30,9 @@ The member differs from Java where Java's members lose records, or fence each ot
 * A restarted static leader checks with DescribeGroups that the assignment that it keeps is complete, because
   topics may have gained partitions since. Java assumes that the assignment was made with the current
   metadata.
+* A leader rejoins if the SyncGroup response contains another assignment than it has made for itself. A
+  follower that owns nothing checks once with DescribeGroups whether that is right. Java believes each
+  response, and reads nothing until the next rebalance if a response was wrong.
 * A member that has to rejoin immediately more than five times in a row backs off.
 * After COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response the member rejoins after a backoff, as it does
   for JoinGroup, if the policy has `retry_loading`.

@@ -11,6 +11,7 @@ from kproto.error_codes import ErrorCode
 from kproto.errors import IllegalState, UnsupportedVersion
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.group.classic.member import (
+    KPROTO,
     MetadataUpdated,
     Policy,
     Received,
@@ -19,6 +20,7 @@ from kproto.group.classic.member import (
     WantMetadata,
     leadership,
 )
+from kproto.group.classic.member.reasons import EMPTY_BY_MISTAKE, NOT_OUR_PLAN
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.describe_groups import (
     DescribedGroup,
@@ -301,6 +303,79 @@ def test_a_leader_that_has_assigned_itself_does_not_check_the_assignment() -> No
     solo = Solo(COOPERATIVE, **CHECKS).leading()
     solo.answer_heartbeat()
     assert not solo.has_request(DescribeGroupsRequest)
+
+
+def test_a_leader_rejoins_if_its_assignment_is_not_the_one_that_it_has_sent() -> None:
+    solo = Solo(policy=KPROTO).joining()
+    solo.answer_join(members={"me": wants("t")})
+    solo.answer_sync()
+    assert solo.member.rejoin_reason == NOT_OUR_PLAN
+    solo.release()
+    solo.answer_join(members={"me": wants("t")}, generation=2)
+    solo.sync_own_plan()
+    assert solo.member.owned == parts("t", 0, 1, 2)
+
+
+def follower_without_partitions(**options: Any) -> Solo:
+    solo = Solo(topics={"t": 2}, policy=KPROTO, **options).joining()
+    solo.answer_join()
+    solo.answer_sync()
+    assert not solo.has_request(DescribeGroupsRequest)
+    return solo
+
+
+@pytest.mark.parametrize(
+    ("owners", "rejoins"),
+    [
+        ({"me": b"", "you": has("t", 0, 1)}, False),
+        ({"me": b"", "you": has("t", 0)}, False),  # The other partition is being revoked.
+        ({"me": b"", "you": b""}, True),  # The leader does not know that it leads.
+        ({"me": has("t", 1), "you": has("t", 0)}, True),  # The SyncGroup response was wrong.
+        ({"me": b"", "you": has("other", 0)}, True),
+        ({"you": has("t", 0, 1)}, False),
+        ({"me": b"\0"}, False),
+    ],
+)
+def test_a_follower_without_partitions_checks_the_group_once(owners: dict[str, bytes], rejoins: bool) -> None:
+    solo = follower_without_partitions()
+    solo.answer_heartbeat()
+    answer = described(*owners.values())
+    for member, name in zip(answer.groups[0].members, owners, strict=True):
+        member.member_id = name
+    solo.apply(Received(solo.pop_request(DescribeGroupsRequest), answer))
+    assert (solo.member.rejoin_reason == EMPTY_BY_MISTAKE) is rejoins
+    if rejoins:
+        solo.release()
+        solo.answer_join(generation=2)
+        solo.answer_sync()
+    solo.answer_heartbeat()
+    assert not solo.has_request(DescribeGroupsRequest)
+
+
+def test_a_follower_checks_again_after_it_has_owned_partitions() -> None:
+    solo = follower_without_partitions()
+    solo.answer_heartbeat()
+    solo.apply(Received(solo.pop_request(DescribeGroupsRequest), described(b"")))
+    solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    solo.release()
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 0))
+    solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    solo.release()
+    solo.answer_join(generation=3)
+    solo.answer_sync()
+    solo.answer_heartbeat()
+    assert solo.has_request(DescribeGroupsRequest)
+
+
+def test_a_follower_of_a_missing_topic_does_not_rejoin() -> None:
+    solo = follower_without_partitions()
+    solo.apply(MetadataUpdated({}))
+    solo.answer_heartbeat()
+    answer = described(b"")
+    answer.groups[0].members[0].member_id = "me"
+    solo.apply(Received(solo.pop_request(DescribeGroupsRequest), answer))
+    assert not solo.member.rejoin_needed
 
 
 @pytest.mark.parametrize(
