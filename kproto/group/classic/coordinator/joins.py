@@ -29,7 +29,7 @@ from .rebalance import (
     with_reason,
 )
 from .responses import send_error, send_join_error
-from .state import ClassicGroup, ClassicGroupMember, GroupContext, member_error
+from .state import ClassicGroup, ClassicGroupMember, GroupContext, MemberRemoved, member_error
 
 # From this version of JoinGroup on, the request has a rebalance timeout. In version 0 the session timeout
 # counts.
@@ -84,8 +84,10 @@ def add_member_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
     """Add the member to the rebalance that is in progress. The new member extends the initial delay."""
-    if _add_member(context, group, call) is not None:
+    member = _add_member(context, group, call)
+    if member is not None:
         group.new_member_added = True
+        group.rebalance_reasons.append(with_reason(f"{member.label} joined", call.request.reason))
     complete_join_if_all_joined(context, group)
 
 
@@ -186,6 +188,8 @@ def _replace(
     if (join := group.release_join(member)) is not None:
         send_join_error(context, join, ErrorCode.FENCED_INSTANCE_ID, member.member_id)
     cancel_sync(context, member, ErrorCode.FENCED_INSTANCE_ID)
+    reason = f"{member.label} was replaced by another process with its instance id"
+    context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     group.rename(member, _new_member_id(call))
     # As in Kafka, the session timeout of the former incarnation applies until the next heartbeat.
     context.restart_session(group, member)

@@ -31,6 +31,7 @@ from .state import (
     ClassicGroupMember,
     ClassicGroupState,
     GroupContext,
+    MemberRemoved,
     member_error,
     move,
 )
@@ -148,7 +149,7 @@ def remove_unsynced_members(context: GroupContext, group: ClassicGroup, _: str) 
     """Remove all members that have not sent SyncGroup in time, even static ones, and start a rebalance."""
     unsynced = [group.members[member_id] for member_id in group.unsynced]
     for member in unsynced:
-        _remove_member(context, group, member)
+        _remove_member(context, group, member, f"no SyncGroup from {member.label}")
     prepare_rebalance(context, group, f"no SyncGroup from {shorten([member.label for member in unsynced])}")
 
 
@@ -190,8 +191,9 @@ def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) ->
         member.deadline = NEVER
         return
     timeout = NEW_MEMBER_JOIN_TIMEOUT_MS if member.new else member.session_timeout_ms
-    _remove_member(context, group, member)
-    _rebalance_without_removed(context, group, f"{member.label} sent nothing for {timeout} ms")
+    reason = f"{member.label} sent nothing for {timeout} ms"
+    _remove_member(context, group, member, reason)
+    _rebalance_without_removed(context, group, [reason])
 
 
 def expire_pending_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
@@ -225,7 +227,7 @@ def remove_leaving_members(
     else:
         context.reply(call, LeaveGroupResponse(error_code=ErrorCode.NONE, members=results))
     if reasons:
-        _rebalance_without_removed(context, group, shorten(reasons))
+        _rebalance_without_removed(context, group, reasons)
     else:
         # If a pending member id was removed, the join phase may be complete. (In Kafka its removal makes even
         # a Stable group rebalance.)
@@ -250,11 +252,13 @@ def _remove_leaving_member(
         return error
     member = group.members[member_id]
     reasons.append(with_reason(f"{member.label} left", identity.reason))
-    _remove_member(context, group, member)
+    _remove_member(context, group, member, reasons[-1])
     return ErrorCode.NONE
 
 
-def _remove_member(context: GroupContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
+def _remove_member(
+    context: GroupContext, group: ClassicGroup, member: ClassicGroupMember, reason: str
+) -> None:
     """Remove a member and answer its delayed requests (R81, R136).
 
     Kafka does not answer a delayed SyncGroup of a removed member, so the member's connection hangs.
@@ -263,11 +267,13 @@ def _remove_member(context: GroupContext, group: ClassicGroup, member: ClassicGr
         send_join_error(context, call, ErrorCode.UNKNOWN_MEMBER_ID, "")
     cancel_sync(context, member, ErrorCode.UNKNOWN_MEMBER_ID)
     group.remove(member.member_id)
+    context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
 
 
-def _rebalance_without_removed(context: GroupContext, group: ClassicGroup, reason: str) -> None:
+def _rebalance_without_removed(context: GroupContext, group: ClassicGroup, reasons: Sequence[str]) -> None:
     """Start a rebalance without the removed members, or complete the one that waited for them (R81, R83)."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
+        group.rebalance_reasons += reasons
         complete_join_if_all_joined(context, group)
     else:
-        prepare_rebalance(context, group, reason)
+        prepare_rebalance(context, group, shorten(reasons))

@@ -27,8 +27,10 @@ from .state import (
     ClassicGroup,
     ClassicGroupMember,
     ClassicGroupState,
+    GenerationStarted,
     GroupContext,
     GroupEmptied,
+    MemberRemoved,
     RebalanceStarted,
     move,
 )
@@ -52,7 +54,7 @@ def prepare_rebalance(context: GroupContext, group: ClassicGroup, reason: str) -
         group.initial_delay_left = max(timeout - delay, 0)
         timeout = delay
     group.join_deadline = context.wake_at(group, context.now + timeout)
-    group.rebalance_reason = reason
+    group.rebalance_reasons = [reason]
     move(context, group, ClassicGroupState.PREPARING_REBALANCE)
     context.actions.append(RebalanceStarted(group.group_id, group.generation, reason))
     complete_join_if_all_joined(context, group)
@@ -83,9 +85,12 @@ def on_join_deadline(context: GroupContext, group: ClassicGroup, _: str) -> None
 
 def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
     """Remove the members that have not joined, and start the next generation (R52, R53, R54, R140, R167)."""
+    waited_ms = group.max_rebalance_timeout()
     for member in [member for member in group.members.values() if member.join is None]:
         if member.group_instance_id is None:
             group.remove(member.member_id)
+            reason = f"{member.label} did not rejoin within {waited_ms} ms"
+            context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     if group.members and not group.awaiting_join:
         # Only static members are left, and none of them has joined. Wait again, at least for a millisecond.
         group.join_deadline = context.wake_at(group, context.now + max(group.max_rebalance_timeout(), 1))
@@ -99,7 +104,7 @@ def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
     group.protocol_name = None
     group.subscriptions = ()
     move(context, group, ClassicGroupState.EMPTY)
-    context.actions.append(GroupEmptied(group.group_id, group.generation, group.rebalance_reason))
+    context.actions.append(GroupEmptied(group.group_id, group.generation, group.rebalance_reasons[0]))
 
 
 def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
@@ -115,6 +120,8 @@ def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
     if group.protocol_type == CONSUMER:
         group.subscriptions = tuple(member.metadata(group.protocol_name) for member in group.members.values())
     move(context, group, ClassicGroupState.COMPLETING_REBALANCE)
+    reasons = tuple(dict.fromkeys(group.rebalance_reasons))
+    context.actions.append(GenerationStarted(group.group_id, group.generation, reasons))
     for_leader = leader_member_list(group)
     for member_id, member in group.members.items():
         member.new = False

@@ -67,6 +67,24 @@ class RebalanceStarted(GroupNotice, frozen=True):
     reason: str
 
 
+class GenerationStarted(GroupNotice, frozen=True):
+    """The join phase of `generation` is complete.
+
+    `reasons` are sentences for logs and observers: the reason that started the rebalance, then each member
+    that joined, left or expired during the join phase.
+    """
+
+    generation: int
+    reasons: tuple[str, ...]
+
+
+class MemberRemoved(GroupNotice, frozen=True):
+    """The coordinator removed a member, which owns nothing from now on. `reason` is a sentence."""
+
+    member_id: str
+    reason: str
+
+
 class GroupEmptied(GroupNotice, frozen=True):
     """A rebalance ended without members. `reason` is the reason of that rebalance."""
 
@@ -176,7 +194,8 @@ class ClassicGroup:
     join_deadline: int = NEVER
     sync_deadline: int = NEVER
     wake: int = NEVER
-    rebalance_reason: str = ""
+    # The reasons of the last rebalance. The first one started it.
+    rebalance_reasons: list[str] = field(default_factory=list[str])
     # The metadata that the members had when this generation began. None before the first generation.
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])

@@ -5,14 +5,16 @@ from __future__ import annotations
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import (
     ClassicGroupState,
+    GenerationStarted,
     GroupEmptied,
+    MemberRemoved,
     RebalanceCompleted,
     RebalanceStarted,
     Tick,
     next_deadline,
 )
 from kproto.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from tests.group.classic.coordinator.stage import BOTH, DELAY, SESSION, Stage
+from tests.group.classic.coordinator.stage import BOTH, DELAY, REBALANCE, SESSION, Stage
 from tests.rules import rule
 
 # The initial delay
@@ -359,7 +361,36 @@ def test_a_completed_rebalance_reports_its_generation_and_members() -> None:
 def test_the_reason_of_the_last_rebalance_is_kept() -> None:
     stage = Stage()
     (member,) = stage.create_stable_group({"instance": "one"})
-    assert stage.group().rebalance_reason == f"one ({member}) joined"
+    assert stage.group().rebalance_reasons == [f"one ({member}) joined"]
+
+
+def test_a_generation_reports_every_change_of_its_join_phase() -> None:
+    stage = Stage()
+    leader, follower = stage.create_stable_group({}, {})
+    stage.notices.clear()
+    stage.join(leader, reason="cached metadata has changed")
+    joined, _ = stage.add_member()
+    stage.leave(follower)
+    [generation] = [notice for notice in stage.notices if isinstance(notice, GenerationStarted)]
+    reasons = (
+        f"leader {leader} rejoined: cached metadata has changed",
+        f"{joined} joined",
+        f"{follower} left",
+    )
+    assert generation == GenerationStarted("g", 2, reasons)
+
+
+def test_a_removed_member_is_reported_with_the_reason() -> None:
+    stage = Stage()
+    leader, late, leaving = stage.create_stable_group({}, {"session": 2 * REBALANCE}, {})
+    stage.leave(leaving, reason="closed")
+    stage.join(leader)
+    stage.wait(REBALANCE)
+    removed = [notice for notice in stage.notices if isinstance(notice, MemberRemoved)]
+    assert removed == [
+        MemberRemoved("g", leaving, f"{leaving} left: closed"),
+        MemberRemoved("g", late, f"{late} did not rejoin within {REBALANCE} ms"),
+    ]
 
 
 # Deadlines

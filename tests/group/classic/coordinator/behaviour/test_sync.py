@@ -253,7 +253,7 @@ def test_followers_that_never_sync_are_removed_and_the_leader_must_rejoin() -> N
     stage.sync(leader, assignments={})
     codes = alive(stage, [leader, follower], REBALANCE, 1)
     assert codes == [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID]
-    assert stage.group().rebalance_reason == f"no SyncGroup from {follower}"
+    assert stage.group().rebalance_reasons == [f"no SyncGroup from {follower}"]
 
 
 @rule("R147")
@@ -291,7 +291,7 @@ def test_many_members_that_never_sync_are_counted_in_the_reason() -> None:
     stage = Stage()
     stage.create_generation(*[{"session": 600_000}] * 5)
     stage.wait(REBALANCE)
-    assert stage.group().rebalance_reason.endswith("and 2 more")
+    assert stage.group().rebalance_reasons[0].endswith("and 2 more")
 
 
 @rule("R54", "R60")
