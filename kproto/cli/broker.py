@@ -99,8 +99,9 @@ def _broker(options: argparse.Namespace) -> int:
 
     from ..broker.security.listeners import Listener, allowed_addresses
     from ..broker.server import Server
+    from ..group.protocol import GroupNotice
     from ..security.oauthbearer import unsecured
-    from ..testing.proxy import WatchProxy
+    from ..testing.proxy import WatchProxy, now_ms
 
     async def serve() -> None:
         async with AsyncExitStack() as stack:
@@ -120,7 +121,21 @@ def _broker(options: argparse.Namespace) -> int:
                 await stack.enter_async_context(server)
                 bootstrap = server.bootstrap
                 if handler is not None:
-                    proxy = WatchProxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=handler)
+                    assert printer is not None
+                    history = printer.history
+
+                    def observe(_: object, actions: Sequence[object], __: int) -> None:
+                        for action in actions:
+                            if isinstance(action, GroupNotice):
+                                history.add_notice(action, now_ms())
+
+                    server.observe(observe)
+                    proxy = WatchProxy(
+                        bootstrap,
+                        listen=(listeners[0].host, listeners[0].port),
+                        tell=handler,
+                        on_disconnected=history.add_disconnection,
+                    )
                     bootstrap = (await stack.enter_async_context(proxy)).bootstrap
             except OSError as error:
                 raise ConfigError("--listen", options.listen, allowed_addresses(error)) from None

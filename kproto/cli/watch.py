@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ..inspect.exchanges import Address, Exchange
+    from ..inspect.timeline import GroupEvent
     from ..testing.proxy import Frames
 
 
@@ -135,7 +136,12 @@ def _watch(options: argparse.Namespace) -> int:
             frames = None if options.pcap is None else stack.enter_context(capture_file(options.pcap))
             handler = ExchangeHandler(printer)
             proxy = WatchProxy(
-                f"{host}:{port}", listen=options.listen, tell=handler, frames=frames, tls=_context(options)
+                f"{host}:{port}",
+                listen=options.listen,
+                tell=handler,
+                on_disconnected=printer.history.add_disconnection,
+                frames=frames,
+                tls=_context(options),
             )
             try:
                 await stack.enter_async_context(proxy)
@@ -311,9 +317,9 @@ class ExchangePrinter:
         if options.html is not None:
             # Write the file now, so that a file that is not writable is reported before the command starts.
             write("--html", options.html, "")
-        names = MemberNames()
-        self.history = GroupHistory(names)
-        self.builder = DiagramBuilder(names.of)
+        self._names = MemberNames()
+        self.history = GroupHistory(self._names)
+        self.builder = DiagramBuilder(self._names.of)
         self.transactions = TransactionHistory()
         self.began: int | None = None
         self.counts: dict[str, list[int]] = {}
@@ -327,11 +333,14 @@ class ExchangePrinter:
 
     def add(self, exchange: Exchange) -> None:
         """Add an exchange that has ended, and print it unless a filter excludes it."""
+        from ..inspect.diagram_rows import DiagramBuilder
         from ..inspect.exchange_lines import line, to_json
         from ..messages.json_form import one_line
 
         if self.began is None:
             self.began = exchange.asked_at
+            # The page shows this time as 0 in all of its parts, also if the filters exclude this exchange.
+            self.builder = DiagramBuilder(self._names.of, began=self.began)
         self.history.add(exchange)
         self.transactions.add(exchange)
         if self.options.html is not None and self.matches_filters(exchange):
@@ -343,6 +352,27 @@ class ExchangePrinter:
         if self._is_printed(exchange):
             output = one_line(to_json(exchange)) if self.options.json else line(exchange, self.began)
             print(output, flush=True)
+        for group, generation in self.history.take_generations():
+            self._print_generation(group, generation, self.began)
+
+    def _print_generation(self, group: str, event: GroupEvent, began: int) -> None:
+        """Print the cause of a generation, unless a filter excludes the members' JoinGroup requests."""
+        from ..inspect.exchange_lines import generation_json, generation_line
+        from ..messages.json_form import one_line
+
+        options = self.options
+        is_excluded = options.client or "JoinGroup" in options.not_api
+        if (
+            is_excluded
+            or options.group not in (None, group)
+            or "JoinGroup" not in (options.api or ["JoinGroup"])
+        ):
+            return
+        is_json = options.json
+        print(
+            one_line(generation_json(group, event)) if is_json else generation_line(group, event, began),
+            flush=True,
+        )
 
     def _is_printed(self, exchange: Exchange) -> bool:
         from ..inspect.exchange_lines import is_quiet
@@ -367,6 +397,9 @@ class ExchangePrinter:
 
         from ..wire.spans import escape_unprintable
 
+        self.history.finish()
+        for group, generation in self.history.take_generations():
+            self._print_generation(group, generation, self.began or 0)
         rows = [f"{'API':<28}{'answers':>8}{'none':>6}{'median ms':>11}{'most ms':>9}"]
         for name in sorted({*self.counts, *self.failed}):
             times = self.counts.get(name, [])
@@ -381,9 +414,21 @@ class ExchangePrinter:
             self.print_message(f"the groups' life, and who asked what: {self.options.html}")
 
     def _page(self) -> str:
+        from ..inspect.diagram_rows import Note
         from ..inspect.diagrams import conversation, page, section
 
-        events, diagram = self.history.all(), self.builder.diagram()
-        title = f"Groups: {', '.join(sorted(self.history.events))}" if events else "No group was seen"
-        parts = [*([section(events)] if events else []), *([conversation(diagram)] if diagram else [])]
-        return page(title, self.transactions.facts(), parts)
+        self.history.finish()
+        groups = sorted(self.history.events.items())
+        for group, events in groups:
+            for event in events if self.options.group in (None, group) else ():
+                if event.kind == "generation":
+                    self.builder.add_cause(group, event.generation, event.reason)
+                elif event.kind in ("disconnected", "removed"):
+                    self.builder.add_note(Note(event.at, event.member, event.reason, ends_membership=True))
+        diagram = self.builder.diagram()
+        title = f"Groups: {', '.join(group for group, _ in groups)}" if groups else "No group was seen"
+        parts = [
+            section(events, self.began, f"Group {group}" if len(groups) > 1 else "")
+            for group, events in groups
+        ]
+        return page(title, self.transactions.facts(), [*parts, *([conversation(diagram)] if diagram else [])])

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..error_codes import ErrorCode
 from .exchange_lines import is_quiet, line, request_words, response_words
@@ -89,6 +89,26 @@ class Diagram:
     began: int
 
 
+class _Turn(NamedTuple):
+    """An exchange of a rebalance. `order` sorts events of the same time."""
+
+    at: int
+    order: int
+    event: str
+    member: str
+    generation: int = -1
+    group: str = ""
+
+
+class _Rebalance(NamedTuple):
+    """The start and the end of a rebalance in ms, and its new generation, or -1 without a generation."""
+
+    begin: int
+    end: int
+    generation: int
+    cause: str = ""
+
+
 class DiagramBuilder:
     """Collects exchanges and notes, and keeps those to draw.
 
@@ -107,7 +127,8 @@ class DiagramBuilder:
         self._half = max(1, most // 2)
         self._counted: list[tuple[int, str, str]] = []
         self._notes: list[Note] = []
-        self._turns: list[tuple[int, int, str, str, int]] = []
+        self._turns: list[_Turn] = []
+        self._causes: dict[tuple[str, int], str] = {}
         self._clients: dict[str, None] = {}
         self._seen: dict[str, set[str]] = {}
         self._said: dict[tuple[str, str], tuple[str, int]] = {}
@@ -135,7 +156,11 @@ class DiagramBuilder:
         """Add an event that is not a request."""
         self._notes.append(note)
         if note.ends_membership:
-            self._turns.append((note.at, 2, "gone", note.who, -1))
+            self._turns.append(_Turn(note.at, 2, "gone", note.who))
+
+    def add_cause(self, group: str, generation: int, cause: str) -> None:
+        """Add the cause of a generation, which is shown where its rebalance begins."""
+        self._causes[group, generation] = cause
 
     def diagram(self) -> Diagram | None:
         """Return the diagram, or None if there was no request."""
@@ -144,7 +169,7 @@ class DiagramBuilder:
         rows = [row for _, arrows in (*self._first, *self._last) for row in arrows]
         rows += [DiagramRow("note", note.at, note.text, note.who, tooltip=note.text) for note in self._notes]
         rows.sort(key=lambda row: (row.at, row.kind == "note"))
-        rows_with_pauses = list(_with_quiet(_phased(rows, _rebalances(self._turns)), sorted(self._counted)))
+        rows_with_pauses = list(_with_quiet(_phased(rows, self._rebalances()), sorted(self._counted)))
         for member_note in self._notes:
             if member_note.who:
                 self._clients.setdefault(member_note.who)
@@ -173,21 +198,31 @@ class DiagramBuilder:
         drawn.add(key)
         return is_new
 
+    def _rebalances(self) -> list[_Rebalance]:
+        """Return the rebalances of all groups, each with the cause of its generation."""
+        groups = dict.fromkeys(turn.group for turn in self._turns if turn.group)
+        rebalances = [
+            rebalance._replace(cause=self._causes.get((group, rebalance.generation), ""))
+            for group in groups
+            for rebalance in _rebalances(turn for turn in self._turns if turn.group in ("", group))
+        ]
+        return sorted(rebalances)
+
     def _turn(self, member: str, exchange: Exchange) -> None:
-        """Record an exchange of a rebalance as a tuple: time, order within the same time, event, member,
-        generation.
-        """
+        """Record an exchange of a rebalance."""
+        request: Any = exchange.request
         response: Any = exchange.response
+        group = getattr(request, "group_id", None) or " "
         if exchange.api == "JoinGroup":
-            self._turns.append((exchange.asked_at, 0, "joins", member, -1))
+            self._turns.append(_Turn(exchange.asked_at, 0, "joins", member, group=group))
             if response is not None and not response.error_code:
-                self._turns.append(
-                    (exchange.answered_at or exchange.asked_at, 1, "made", member, response.generation_id)
-                )
+                at = exchange.answered_at or exchange.asked_at
+                self._turns.append(_Turn(at, 1, "made", member, response.generation_id, group))
         elif exchange.api == "SyncGroup" and response is not None and not response.error_code:
-            self._turns.append((exchange.answered_at or exchange.asked_at, 1, "synced", member, -1))
+            at = exchange.answered_at or exchange.asked_at
+            self._turns.append(_Turn(at, 1, "synced", member, group=group))
         elif exchange.api == "LeaveGroup":
-            self._turns.append((exchange.asked_at, 1, "gone", member, -1))
+            self._turns.append(_Turn(exchange.asked_at, 1, "gone", member, group=group))
 
 
 def failure(exchange: Exchange) -> str:
@@ -234,11 +269,11 @@ def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]
     )
 
 
-def _rebalances(turns: Iterable[tuple[int, int, str, str, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield the start and the end of each rebalance, and its new generation, or -1 without a generation."""
+def _rebalances(turns: Iterable[_Turn]) -> Iterator[_Rebalance]:
+    """Yield each rebalance of a group."""
     waiting: set[str] = set()
     begin, generation = 0, -1
-    for at, _, event, member, number in sorted(turns):
+    for at, _, event, member, number, _ in sorted(turns):
         if event == "joins":
             if not waiting:
                 begin, generation = at, -1
@@ -248,23 +283,24 @@ def _rebalances(turns: Iterable[tuple[int, int, str, str, int]]) -> Iterator[tup
         elif member in waiting:
             waiting.discard(member)
             if not waiting:
-                yield begin, at, generation
+                yield _Rebalance(begin, at, generation)
     if waiting:
-        yield begin, _NEVER_ENDS, generation
+        yield _Rebalance(begin, _NEVER_ENDS, generation)
 
 
-def _phased(rows: Iterable[DiagramRow], rebalances: Iterable[tuple[int, int, int]]) -> Iterator[DiagramRow]:
+def _phased(rows: Iterable[DiagramRow], rebalances: Iterable[_Rebalance]) -> Iterator[DiagramRow]:
     """Mark the rows that are inside a rebalance, and add a row at the start of each rebalance."""
     pending = deque(rebalances)
     current = None
     for row in rows:
-        while pending and pending[0][1] < row.at:
+        while pending and pending[0].end < row.at:
             pending.popleft()
-        inside = bool(pending) and pending[0][0] <= row.at
+        inside = bool(pending) and pending[0].begin <= row.at
         if inside and current is not pending[0]:
             current = pending[0]
-            target = f" to generation {current[2]}" if current[2] >= 0 else ""
-            yield DiagramRow("rebalance", row.at, f"rebalance{target}", inside=True)
+            target = f" to generation {current.generation}" if current.generation >= 0 else ""
+            text = f"rebalance{target}: {current.cause}" if current.cause else f"rebalance{target}"
+            yield DiagramRow("rebalance", row.at, text, tooltip=text, inside=True)
         yield replace(row, inside=inside)
 
 

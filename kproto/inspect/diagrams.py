@@ -19,7 +19,7 @@ from .timeline import (
     GroupEvent,
     Standstill,
     cause,
-    overlapping_ownerships,
+    ownership_verdict,
     ownerships,
     replacements,
     standstills,
@@ -40,6 +40,7 @@ svg text { font: 12px system-ui, sans-serif; fill: currentColor }
 .edge { stroke: currentColor } .rejoining { fill: currentColor; opacity: .5 }
 .grown { stroke: #3a9e6e; stroke-width: 1.5; stroke-dasharray: 5 4 }
 .killed { stroke: #c4524f; stroke-width: 2.5 }
+.fault { stroke: #c4524f; stroke-width: 1.5; stroke-dasharray: 2 2 }
 """
 _STYLE = """
 body { font: 14px/1.5 system-ui, sans-serif; margin: 0; background: var(--paper); color: var(--ink) }
@@ -78,15 +79,20 @@ def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
     )
 
 
-def section(events: Sequence[GroupEvent]) -> str:
-    """Draw a group's timeline as a section of a page. Raises ValueError if there are no events."""
+def section(events: Sequence[GroupEvent], began: int | None = None, heading: str = "") -> str:
+    """Draw a group's timeline as a section of a page. Raises ValueError if there are no events.
+
+    `began` is the time in ms that the page shows as 0, which all sections of a page must share. None stands
+    for the time of the first event. `heading` is text above the section.
+    """
     if not events:
         raise ValueError("a timeline needs at least one event")
-    wide, narrow = _Drawing(events, WIDE), _Drawing(events, NARROW)
+    wide, narrow = _Drawing(events, WIDE, began), _Drawing(events, NARROW, began)
     swatches = [f'<i style="background:{wide.colour(p)}"></i>{escape(str(p))}' for p in wide.partitions]
     return "".join(
         [
-            "<section><p class=dim>A bar is a partition that the member owns. The lane above all shows when ",
+            f"<section>{f'<h2>{escape(heading)}</h2>' if heading else ''}",
+            "<p class=dim>A bar is a partition that the member owns. The lane above all shows when ",
             f"a partition stood still. Point at anything to read it.</p><p>{' '.join(swatches)}</p>",
             f"<div class=wide>{wide.svg()}</div><div class=narrow>{narrow.svg()}</div>",
             f"<div class=table>{_table(events, wide.partitions)}</div></section>",
@@ -126,11 +132,11 @@ class _Drawing:
     Each member has a lane, with one row per partition. Time runs from left to right.
     """
 
-    def __init__(self, events: Sequence[GroupEvent], width: int) -> None:
+    def __init__(self, events: Sequence[GroupEvent], width: int, began: int | None = None) -> None:
         self.events = sorted(events, key=lambda event: event.at)
         self.partitions = sorted({p for event in events for p in event.partitions})
         self.members = [_STILL, *dict.fromkeys(event.member for event in self.events if event.member)]
-        self.start = self.events[0].at
+        self.start = self.events[0].at if began is None else min(began, self.events[0].at)
         self.span = max(self.events[-1].at - self.start, 1)
         self.width = width
         self.left = 130 if width > NARROW else 92
@@ -180,12 +186,13 @@ class _Drawing:
     def _generations(self) -> None:
         first: dict[int, int] = {}
         for event in self.events:
-            if event.kind == "assigned" and event.generation >= 0:
+            if event.kind in ("assigned", "generation") and event.generation >= 0:
                 first.setdefault(event.generation, event.at)
         labels: list[list[tuple[int, float]]] = []
         for generation, at in sorted(first.items()):
             x = self.x(at)
-            self._upright("generation", x, _TOP - 14, self.height - 24, f"generation {generation}")
+            tooltip = f"generation {generation}: {cause(self.events, generation)}"
+            self._upright("generation", x, _TOP - 14, self.height - 24, tooltip)
             if not labels or x - labels[-1][-1][1] >= _LABEL:
                 labels.append([])
             labels[-1].append((generation, x))
@@ -232,15 +239,21 @@ class _Drawing:
             case "left":
                 self._upright("edge", x, y, y + self.lane, tooltip)
                 self._text("leaves ▸", x, below, "end")
-            case "killed":
+            case "killed" | "disconnected" | "removed":
                 self._add(
                     "path", tooltip, **{"class": "killed"}, d=f"M{x - 6} {middle - 6} l12 12 m0 -12 l-12 12"
                 )
-                self._text("killed", x + 10, middle + 4)
+                # The session of a member that is killed expires later. Both marks are readable.
+                label_y = middle - 8 if event.kind == "removed" else middle + 4
+                self._text(event.kind, x + 10, label_y)
+            case "silent" | "fault" | "resumed":
+                top = y if event.member else _TOP
+                self._upright("fault", x, top, top + self.lane, tooltip)
+                self._text(event.reason or event.kind, x, top + self.lane + 17)
             case "rejoining":
                 self._add("circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
-            case "assigned" | "releasing" | "revoked" | "lost" | "ended":
-                pass  # These events are shown as the ends of the bars.
+            case "assigned" | "releasing" | "revoked" | "lost" | "generation" | "ended":
+                pass  # These events are shown as the ends of the bars, and as the lines of the generations.
 
 
 def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -> str:
@@ -248,7 +261,11 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
     for standstill in standstills(events):
         if standstill.after == standstill.before:
             still.setdefault(standstill.generation, []).append(standstill)
-    generations = {e.generation for e in events if e.kind == "assigned" and e.generation >= 0}
+    generations = {
+        event.generation
+        for event in events
+        if event.kind in ("assigned", "generation") and event.generation >= 0
+    }
     # Maps a generation to its texts: first the reason for the generation, then the members that replaced
     # another, by time.
     causes = {
@@ -265,14 +282,10 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
             for partition in partitions
         ]
         rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(reason)}</tr>")
-    overlaps = len(overlapping_ownerships(ownerships(events)))
-    verdict = (
-        f"a partition had two owners {overlaps} times" if overlaps else "no partition ever had two owners"
-    )
     return "".join(
         [
             "<table><caption>How long each partition stood still, by the generation that ended it ",
-            f"(· = it never stopped); {verdict}</caption>",
+            f"(· = it never stopped); {ownership_verdict(events)}</caption>",
             f"<tr><th>generation{''.join(f'<th>{escape(str(p))}' for p in partitions)}<th>why</tr>",
             *rows,
             "</table>",

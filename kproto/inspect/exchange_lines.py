@@ -24,6 +24,7 @@ from ..messages.json_form import to_json as json_form
 from ..wire.message import Message
 from ..wire.spans import escape_unprintable
 from .exchanges import Exchange
+from .timeline import GroupEvent
 
 # Maps topic ids to topic names, during the formatting of a line.
 _names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProxyType({}))
@@ -75,6 +76,18 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
     if exchange.trouble:
         result["trouble"] = exchange.trouble
     return result
+
+
+def generation_line(group: str, event: GroupEvent, began: int = 0) -> str:
+    """Format the start of a generation and its cause as a line, with the seconds since `began` (ms)."""
+    seconds = (event.at - began) / 1000
+    cause = f"generation {event.generation}: {event.reason}"
+    return escape_unprintable(f"{seconds:9.3f}  {_short('group ' + group, 20):<20}  {cause}")
+
+
+def generation_json(group: str, event: GroupEvent) -> dict[str, Any]:
+    """Return the start of a generation as a JSON object, with its cause. The time is in milliseconds."""
+    return {"at": event.at, "group": group, "generation": event.generation, "cause": event.reason}
 
 
 def groups_of(exchange: Exchange) -> set[str]:

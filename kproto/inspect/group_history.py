@@ -4,7 +4,11 @@ Rules:
 
 * `MemberNames` names the members: by client id, with a number if several members have the same client id.
 * A member owns a partition from the SyncGroup response that assigns it until a JoinGroup whose subscription
-  no longer contains it, a LeaveGroup, or an error code that removes the member.
+  no longer contains it, a LeaveGroup, an error code that removes the member, the end of the connection of
+  its group requests, or the time at which the coordinator removes it, whichever is first.
+* A member whose connection ended and that continues on another connection has never stopped to own.
+* Each generation has an event with its cause; see `rebalance_causes`. With `add_notice`, removals and causes
+  are those that the coordinator reports.
 """
 
 from __future__ import annotations
@@ -13,11 +17,15 @@ from typing import Any
 
 from ..error_codes import ErrorCode
 from ..errors import DecodeError
+from ..group.classic.coordinator.state import GenerationStarted, MemberRemoved
+from ..group.protocol import GroupNotice
 from ..group.subscription import Assignment, Subscription, TopicPartition
 from .exchanges import Exchange
 from .member_names import MemberNames
+from .rebalance_causes import RebalanceCauses, SeenMember, named
 from .timeline import GroupEvent, Kind
 
+_MEMBER_APIS = {"JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"}
 _GONE = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 
 
@@ -28,21 +36,72 @@ class GroupHistory:
         self._names = names or MemberNames()
         self.events: dict[str, list[GroupEvent]] = {}
         self._owned: dict[tuple[str, str], set[TopicPartition]] = {}
+        self._causes: dict[str, RebalanceCauses] = {}
+        self._partition_counts: dict[str, int] = {}
+        # The disconnections that a later request of the member may take back: (group, member id) -> event.
+        self._disconnections: dict[tuple[str, str], GroupEvent] = {}
+        # The removals that the coordinator reported: group -> (time, member id, reason).
+        self._reported: dict[str, list[tuple[int, str, str]]] = {}
+        self._has_notices = False
+        self._new_generations: list[tuple[str, GroupEvent]] = []
 
     def add(self, exchange: Exchange) -> None:
         """Add an exchange, and record the events that it implies."""
+        if exchange.api == "Metadata":
+            self._on_metadata(exchange.response)
+        request: Any = exchange.request
+        if request is None or not isinstance(getattr(request, "group_id", None), str):
+            return
+        self._touch(exchange, request, exchange.response)
         handler = getattr(self, f"_{exchange.api.lower()}", None)
-        if handler is not None and exchange.request is not None:
-            handler(exchange, exchange.request, exchange.response)
+        if handler is not None:
+            handler(exchange, request, exchange.response)
+
+    def add_disconnection(self, connection: int, at: int) -> None:
+        """Record that a client's connection ended at `at` (ms): its members own nothing until they return."""
+        for group, causes in self._causes.items():
+            for member in causes.members.values():
+                if member.connection == connection and not member.is_gone and member.disconnected_at is None:
+                    member.disconnected_at = at
+                    reason = "its connection ended without LeaveGroup"
+                    event = self._note(group, at, "disconnected", member.name, reason=reason)
+                    self._disconnections[group, member.member_id] = event
+
+    def add_notice(self, notice: GroupNotice, at: int) -> None:
+        """Record a notice of the coordinator itself. `at` is a time of the exchanges' clock."""
+        self._has_notices = True
+        if isinstance(notice, GenerationStarted):
+            generation = self._group(notice.group_id).generation(notice.generation, at)
+            generation.reported = notice.reasons
+        elif isinstance(notice, MemberRemoved):
+            entry = (at, notice.member_id, notice.reason)
+            self._reported.setdefault(notice.group_id, []).append(entry)
+
+    def take_generations(self) -> list[tuple[str, GroupEvent]]:
+        """Return the generations that were explained since the last call, each with its group."""
+        taken, self._new_generations = self._new_generations, []
+        return taken
+
+    def finish(self) -> None:
+        """Explain the generations whose assignment was not seen."""
+        for group, causes in self._causes.items():
+            for number in sorted(causes.generations):
+                self._explain(group, number)
+            self._add_reported_removals(group)
 
     def lines(self, began: int) -> list[str]:
         """Format each group's events, one event per line, with times in seconds since `began` (ms)."""
+        self.finish()
         lines: list[str] = []
         for group, events in sorted(self.events.items()):
             lines += ["", f"group {group}"]
             for event in sorted(events, key=lambda event: event.at):
+                seconds = f"{(event.at - began) / 1000:9.3f}"
+                if event.kind == "generation":
+                    lines.append(f"{seconds} {'':<22} generation {event.generation}: {event.reason}")
+                    continue
                 partitions = " ".join(map(str, event.partitions))
-                columns = [f"{(event.at - began) / 1000:9.3f}", f"{event.member:<22}", f"{event.kind:<9}"]
+                columns = [seconds, f"{event.member:<22}", f"{event.kind:<9}"]
                 if event.generation >= 0:
                     columns.append(f"generation {event.generation}")
                 lines.append(" ".join([*columns, partitions, event.reason]).rstrip())
@@ -50,6 +109,7 @@ class GroupHistory:
 
     def all(self) -> list[GroupEvent]:
         """Return the events of all groups, in order of time."""
+        self.finish()
         return sorted(
             (event for group in self.events.values() for event in group), key=lambda event: event.at
         )
@@ -58,7 +118,9 @@ class GroupHistory:
 
     def _joingroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         group = request.group_id
+        causes = self._group(group)
         if response is not None and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            causes.add_issued_id(response.member_id)
             return
         name = self._names.of(exchange)
         is_known = (group, name) in self._owned
@@ -70,17 +132,29 @@ class GroupHistory:
         principal = f"as {exchange.principal}" if exchange.principal and not is_known else ""
         reason = ", ".join(filter(None, [principal, request.reason]))
         self._note(group, exchange.asked_at, "rejoining", name, reason=reason)
+        if response is not None and not response.error_code:
+            number = response.generation_id
+            if number not in causes.generations:
+                for earlier in sorted(causes.generations):
+                    self._explain(group, earlier)
+            if (member := causes.members.get(response.member_id)) is not None:
+                self._end_replaced(group, causes, member)
+                member.session_timeout_ms = request.session_timeout_ms
+                causes.add_join(member, exchange.asked_at, request, response)
 
     def _syncgroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         if response is None or response.error_code:
+            self._on_error(exchange, request, response)
             return
         group, name = request.group_id, self._names.of(exchange)
+        at = exchange.answered_at or exchange.asked_at
+        self._group(group).generation(request.generation_id, at).synced.add(request.member_id)
+        self._explain(group, request.generation_id)
         try:
             assigned = set(Assignment.decode(response.assignment).partitions)
         except DecodeError:
             return
         owned = self._owned.setdefault((group, name), set())
-        at = exchange.answered_at or exchange.asked_at
         if owned - assigned:
             self._note(group, at, "revoked", name, owned - assigned, request.generation_id)
         self._note(group, at, "assigned", name, assigned - owned, request.generation_id)
@@ -88,21 +162,116 @@ class GroupHistory:
         owned |= assigned
 
     def _heartbeat(self, exchange: Exchange, request: Any, response: Any) -> None:
-        if response is not None and response.error_code in _GONE:
-            name = self._names.of(exchange)
-            owned = self._owned.pop((request.group_id, name), set())
-            if owned:
-                reason = ErrorCode(response.error_code).name
-                self._note(request.group_id, exchange.asked_at, "lost", name, owned, reason=reason)
+        self._on_error(exchange, request, response)
 
     def _leavegroup(self, exchange: Exchange, request: Any, response: Any) -> None:
-        ids = [member.member_id for member in request.members] or [request.member_id]
-        for member_id in ids:
-            name = self._names.member(request.group_id, member_id, exchange.client or "client")
-            self._owned.pop((request.group_id, name), None)
-            self._note(request.group_id, exchange.asked_at, "left", name)
+        group = request.group_id
+        causes = self._group(group)
+        entries = [(member.member_id, member.group_instance_id, member.reason) for member in request.members]
+        for member_id, instance_id, reason in entries or [(request.member_id, None, None)]:
+            if not member_id and instance_id is not None:
+                ids = [m.member_id for m in causes.members.values() if m.instance_id == instance_id]
+                member_id = ids[-1] if ids else ""
+            name = self._names.member(group, member_id, exchange.client or "client")
+            if (member := causes.members.get(member_id)) is not None:
+                member.is_gone = True
+            self._owned.pop((group, name), None)
+            self._note(group, exchange.asked_at, "left", name, reason=reason or "")
+            causes.add_departure(exchange.asked_at, name, reason)
 
     # ---- internals
+
+    def _on_metadata(self, response: Any) -> None:
+        for topic in () if response is None else response.topics:
+            if topic.name and not topic.error_code:
+                self._partition_counts[topic.name] = len(topic.partitions)
+
+    def _group(self, group: str) -> RebalanceCauses:
+        causes = self._causes.get(group)
+        if causes is None:
+            causes = self._causes[group] = RebalanceCauses(
+                lambda member_id: self._name(group, member_id), self._partition_counts
+            )
+        return causes
+
+    def _name(self, group: str, member_id: str) -> str:
+        return self._names.known(group, member_id) or member_id
+
+    def _touch(self, exchange: Exchange, request: Any, response: Any) -> None:
+        """Record that a member is alive, and what a response asks it to do."""
+        member_id = getattr(request, "member_id", "") or getattr(response, "member_id", "")
+        if not member_id or exchange.api not in _MEMBER_APIS:
+            return
+        group, causes, code = request.group_id, self._group(request.group_id), _error_code(response)
+        member = causes.members.get(member_id)
+        if member is None:
+            if response is None or code:
+                return
+            member = causes.members[member_id] = SeenMember(member_id, self._names.of(exchange))
+        if exchange.api != "OffsetCommit":
+            member.connection = exchange.connection
+            member.instance_id = request.group_instance_id
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            member.is_asked_to_rejoin = True
+        if response is not None and code in (0, ErrorCode.REBALANCE_IN_PROGRESS):
+            member.last_exchange_at = exchange.answered_at or exchange.asked_at
+            member.is_gone = False
+            if member.disconnected_at is not None and exchange.asked_at >= member.disconnected_at:
+                member.disconnected_at = None
+                self.events[group].remove(self._disconnections.pop((group, member_id)))
+
+    def _end_replaced(self, group: str, causes: RebalanceCauses, member: SeenMember) -> None:
+        """Record that a static member was replaced by a process with the same instance id."""
+        for other in causes.members.values() if member.instance_id is not None else ():
+            if other is not member and other.instance_id == member.instance_id and not other.is_gone:
+                other.is_gone = True
+                reason = f"{other.name} was replaced by another process with its instance id"
+                self._note(group, member.last_exchange_at, "removed", other.name, reason=reason)
+
+    def _on_error(self, exchange: Exchange, request: Any, response: Any) -> None:
+        """Record that the member lost its partitions, if the error code removes it from the group."""
+        if response is None or response.error_code not in _GONE:
+            return
+        name = self._names.of(exchange)
+        owned = self._owned.pop((request.group_id, name), set())
+        if owned:
+            reason = ErrorCode(response.error_code).name
+            self._note(request.group_id, exchange.asked_at, "lost", name, owned, reason=reason)
+
+    def _explain(self, group: str, number: int) -> None:
+        """Record the cause of a generation, and the members that were removed before it."""
+        causes = self._group(group)
+        generation = causes.generations[number]
+        if generation.is_explained:
+            return
+        names = {member_id: self._name(group, member_id) for member_id in causes.members}
+        generation.reported = named(generation.reported, names)
+        cause, removed = causes.explain(generation)
+        if self._has_notices:
+            self._add_reported_removals(group)
+        else:
+            for member in removed:
+                if member.silent_since is not None and not member.is_disconnected:
+                    self._note(group, member.silent_since, "silent", member.name, reason="its last request")
+                self._note(group, member.at, "removed", member.name, reason=member.reason)
+        event = self._note(group, generation.at, "generation", "", None, number, cause)
+        self._new_generations.append((group, event))
+
+    def _add_reported_removals(self, group: str) -> None:
+        """Record the removals that the coordinator reported, except of members that left."""
+        causes = self._group(group)
+        for at, member_id, reason in self._reported.pop(group, []):
+            member = causes.members.get(member_id)
+            if member is not None and not member.is_gone:
+                (text,) = named([reason], {member_id: member.name})
+                member.is_gone = True
+                if member.disconnected_at is not None:
+                    text += ", its connection had ended"
+                if member.disconnected_at is None and member.last_exchange_at < at:
+                    self._note(
+                        group, member.last_exchange_at, "silent", member.name, reason="its last request"
+                    )
+                self._note(group, at, "removed", member.name, reason=text)
 
     def _note(
         self,
@@ -113,9 +282,20 @@ class GroupHistory:
         partitions: set[TopicPartition] | None = None,
         generation: int = -1,
         reason: str = "",
-    ) -> None:
+    ) -> GroupEvent:
         event = GroupEvent(at, kind, member, generation, tuple(sorted(partitions or ())), reason)
         self.events.setdefault(group, []).append(event)
+        return event
+
+
+def _error_code(response: Any) -> int:
+    """Return the error code of a response to a member, or the first one of its partitions."""
+    if response is None:
+        return 0
+    if hasattr(response, "error_code"):
+        return int(response.error_code)
+    codes = (int(partition.error_code) for topic in response.topics for partition in topic.partitions)
+    return next((code for code in codes if code), 0)
 
 
 def _owned(request: Any) -> set[TopicPartition]:

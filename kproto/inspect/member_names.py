@@ -36,6 +36,10 @@ class MemberNames:
             self._connections[exchange.connection] = name
         return name
 
+    def known(self, group: str, member_id: str) -> str | None:
+        """Return the name of a member id, or None if no exchange has named it."""
+        return self._members.get((group, member_id))
+
     def member(self, group: str, member_id: str, base: str = "client", known: str | None = None) -> str:
         """Return the name of a member id. `known` is the name for a new member id, if it is known."""
         name = self._members.get((group, member_id))

@@ -4,36 +4,62 @@ Rules:
 
 1. An event was observed by one member, or affected one member, at a time in ms. The times of all events are
   those of one clock.
-2. A member owns a partition from `assigned` until `revoked`, `lost`, `left` or `killed`. `revoked` is
-  recorded when the application has released the partition, *before* the coordinator knows. If two ownerships
-  of a partition overlap, two members could process the partition at the same time.
-3. A partition stands still from `releasing`, when its owner stops delivering records, until the next
-  ownership starts. Without a `releasing` event it stands still from the end of the ownership. A partition
+2. A member owns a partition from `assigned` until `revoked`, `lost`, `left`, `killed`, `disconnected` (the
+  end of its connection) or `removed` (by the coordinator). `revoked` is recorded when the application has
+  released the partition, *before* the coordinator knows. A member that reports `lost` was removed before:
+  its ownership ends no later than the next ownership in a later generation. If two ownerships of a partition
+  overlap, the group has assigned it twice.
+3. A partition stands still from `releasing` or `silent`, when its owner stops delivering records, until the
+  next ownership starts. Without such an event it stands still from the end of the ownership. A partition
   that its member kept during a rebalance did not stand still. This is the purpose of cooperative rebalancing.
 4. A standstill belongs to the generation that ended it. If that generation began before the standstill, one
    member replaced another without a rebalance, as a returning static member does: see `replacements`.
+5. `generation` has the cause of a generation as its reason. It comes from the coordinator, or is inferred
+  by a proxy. Without it, `cause` infers the cause from the members' events.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..group.subscription import TopicPartition
 
+UNEXPLAINED = "not seen: nothing that was observed explains it"
+# JoinGroup reasons that are consequences of a rebalance, not its cause: the second JoinGroup of KIP-394, and
+# the rejoin of a member whose heartbeat was answered REBALANCE_IN_PROGRESS.
+CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
+
 Kind = Literal[
-    "started", "rejoining", "assigned", "releasing", "revoked", "lost", "left", "killed", "grown", "ended"
+    "started",
+    "rejoining",
+    "assigned",
+    "releasing",
+    "revoked",
+    "lost",
+    "left",
+    "killed",
+    "disconnected",  # The connection of its group requests ended without LeaveGroup.
+    "removed",  # The coordinator removed the member.
+    "silent",  # No request of the member arrives from now on, until `resumed`.
+    "fault",  # Any other fault of a test.
+    "resumed",  # A fault ended.
+    "generation",
+    "grown",
+    "ended",
 ]
+# The events that end every ownership of a member.
+_ENDS = ("left", "killed", "disconnected", "removed")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEvent:
     """One event of a group.
 
-    `member` is the name of the member. It is empty for `grown`, an event of the cluster, and for `ended`, the
-    end of the observation.
+    `member` is the name of the member. It is empty for events of the cluster (`grown`, some faults), for
+    `generation`, and for `ended`, the end of the observation.
     """
 
     at: int
@@ -80,27 +106,64 @@ class Standstill:
 
 def ownerships(events: Iterable[GroupEvent]) -> list[Ownership]:
     """Return all ownerships, ordered by start. An ownership without an end lasts until the last event."""
+    return _ownerships(events, as_members_know=False)
+
+
+def ownership_verdict(events: Sequence[GroupEvent]) -> str:
+    """Return a text that says whether a partition had two owners."""
+    overlaps = len(overlapping_ownerships(ownerships(events)))
+    unnoticed = len(overlapping_ownerships(_ownerships(events, as_members_know=True))) - overlaps
+    text = f"a partition had two owners {overlaps} times" if overlaps else "no partition ever had two owners"
+    if unnoticed > 0:
+        text += (
+            f" ({unnoticed} times a removed member did not know yet that it was removed when another member "
+            "got the partition)"
+        )
+    return text
+
+
+def _ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> list[Ownership]:
+    """Return all ownerships. With `as_members_know` each lasts until the member itself reports its end."""
     ordered = sorted(events, key=lambda event: event.at)
     open_ownerships: dict[tuple[str, TopicPartition], GroupEvent] = {}
     closed: list[Ownership] = []
+    lost: set[Ownership] = set()
 
-    def close(member: str, partitions: Iterable[TopicPartition], at: int) -> None:
+    def close(member: str, partitions: Iterable[TopicPartition], at: int, kind: Kind) -> None:
         for partition in partitions:
             began = open_ownerships.pop((member, partition), None)
             if began is not None:
                 closed.append(Ownership(partition, member, began.generation, began.at, at))
+                if kind == "lost":
+                    lost.add(closed[-1])
 
     for event in ordered:
         if event.kind == "assigned":
             for partition in event.partitions:
                 open_ownerships.setdefault((event.member, partition), event)
         elif event.kind in ("revoked", "lost"):
-            close(event.member, event.partitions, event.at)
-        elif event.kind in ("left", "killed"):
-            close(event.member, [p for m, p in open_ownerships if m == event.member], event.at)
+            close(event.member, event.partitions, event.at, event.kind)
+        elif event.kind in _ENDS and not (as_members_know and event.kind == "removed"):
+            close(event.member, [p for m, p in open_ownerships if m == event.member], event.at, event.kind)
     for member, partition in list(open_ownerships):
-        close(member, [partition], ordered[-1].at)
+        close(member, [partition], ordered[-1].at, "ended")
+    if not as_members_know:
+        closed = [
+            _until_replaced(ownership, closed) if ownership in lost else ownership for ownership in closed
+        ]
     return sorted(closed, key=lambda ownership: (ownership.start, ownership.partition, ownership.member))
+
+
+def _until_replaced(ownership: Ownership, all_ownerships: Iterable[Ownership]) -> Ownership:
+    """End the ownership at the next one of the partition in a later generation (rule 2)."""
+    starts = [
+        later.start
+        for later in all_ownerships
+        if later.partition == ownership.partition
+        and later.generation > ownership.generation >= 0
+        and ownership.start <= later.start < ownership.end
+    ]
+    return replace(ownership, end=min([*starts, ownership.end]))
 
 
 def overlapping_ownerships(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
@@ -121,7 +184,7 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
 
     The standstill of a new partition lasts from its creation to its first ownership.
     """
-    releases = [event for event in events if event.kind == "releasing"]
+    stops = [event for event in events if event.kind in ("releasing", "silent", "resumed")]
     grown = {p: event.at for event in events if event.kind == "grown" for p in event.partitions}
     result: list[Standstill] = []
     for partition, owned in _by_partition(ownerships(events)).items():
@@ -134,7 +197,7 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
             Standstill(
                 partition,
                 after.generation,
-                _stopped(before, releases),
+                _stopped(before, stops),
                 after.start,
                 before=before.member if before.generation == after.generation >= 0 else "",
                 after=after.member if before.generation == after.generation >= 0 else "",
@@ -145,16 +208,16 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
     return sorted(result, key=lambda standstill: (standstill.end, standstill.partition))
 
 
-def _stopped(ownership: Ownership, releases: Iterable[GroupEvent]) -> int:
+def _stopped(ownership: Ownership, stops: Iterable[GroupEvent]) -> int:
     """Return the time at which the owner stopped delivering records of the partition."""
-    times = [
-        event.at
-        for event in releases
-        if event.member == ownership.member
-        and ownership.partition in event.partitions
-        and ownership.start <= event.at <= ownership.end
-    ]
-    return max(times, default=ownership.end)
+    stopped_at = ownership.end
+    for event in sorted(stops, key=lambda event: event.at):
+        if event.member == ownership.member and ownership.start <= event.at <= ownership.end:
+            if event.kind == "silent" or ownership.partition in event.partitions:
+                stopped_at = min(stopped_at, event.at) if event.kind == "silent" else event.at
+            elif event.kind == "resumed":
+                stopped_at = ownership.end
+    return stopped_at
 
 
 def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Ownership]]:
@@ -164,17 +227,15 @@ def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Owner
     return result
 
 
-# JoinGroup reasons that are consequences of a rebalance, not its cause: the second JoinGroup of KIP-394, and
-# the rejoin of a member whose heartbeat was answered REBALANCE_IN_PROGRESS.
-_CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
-
-
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
-    """Return the cause of `generation`: a text about the events since the start of the previous generation.
+    """Return the cause of `generation`, from its own event or from those since the previous generation.
 
     Reasons that are consequences of a rebalance are returned only if no other reason is known.
     """
     ordered = sorted(events, key=lambda event: event.at)
+    for event in ordered:
+        if event.kind == "generation" and event.generation == generation:
+            return event.reason
     started_at: dict[int, int] = {}
     for event in ordered:
         if event.kind == "assigned" and event.generation >= 0:
@@ -192,15 +253,19 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
                     reasons.append(f"{event.member} leaves")
                 case "killed":
                     reasons.append(f"{event.member} is killed")
+                case "disconnected":
+                    reasons.append(f"the connection of {event.member} ends")
+                case "removed":
+                    reasons.append(event.reason)
                 case "grown":
                     reasons.append("the topic grows")
                 case "rejoining":
                     if event.reason:
-                        target = consequences if event.reason.startswith(_CONSEQUENCES) else reasons
+                        target = consequences if event.reason.startswith(CONSEQUENCES) else reasons
                         target.append(f"{event.member}: {event.reason}")
-                case "assigned" | "releasing" | "revoked" | "lost" | "ended":
+                case _:
                     pass
-    return "; ".join(dict.fromkeys(reasons or consequences))
+    return "; ".join(dict.fromkeys(reasons or consequences)) or UNEXPLAINED
 
 
 def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
@@ -208,8 +273,13 @@ def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], lis
 
     They are grouped by generation, end, and description of the replacement.
     """
-    departures = {event.member: event.kind for event in events if event.kind in ("left", "killed")}
-    descriptions = {"left": "leaves; ", "killed": "is killed; "}
+    departures = {event.member: event.kind for event in events if event.kind in _ENDS}
+    descriptions = {
+        "left": "leaves; ",
+        "killed": "is killed; ",
+        "disconnected": "disconnects; ",
+        "removed": "is removed; ",
+    }
     result: dict[tuple[int, int, str], list[Standstill]] = {}
     for standstill in standstills(events):
         if standstill.after and standstill.after != standstill.before:

@@ -53,7 +53,7 @@ def page(world: World, title: str = "A group's life") -> str:
     events, picked = history.events(act), history.picked(act)
     if not events:
         raise IllegalState("nothing happened in this world: join() and run() first")
-    parts = [diagrams.section(events), *([diagrams.conversation(picked)] if picked else [])]
+    parts = [diagrams.section(events, 0), *([diagrams.conversation(picked)] if picked else [])]
     return diagrams.page(title, [], parts)
 
 

@@ -5,13 +5,14 @@ The module returns moments for a table, events for a timeline, and requests and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from ..group.subscription import TopicPartition
 from ..inspect.diagram_rows import Diagram, DiagramBuilder, Note
 from ..inspect.exchanges import Exchange
+from ..inspect.rebalance_causes import named
 from ..inspect.timeline import GroupEvent, Kind
 from ..messages.join_group import JoinGroupRequest
 from ..messages.sync_group import SyncGroupRequest
@@ -52,8 +53,9 @@ def moments_of(act: Act) -> list[Moment]:
     """Return the moments of one world, sorted by time."""
     moments = list(act.moments)
     reading: dict[tuple[str, TopicPartition], int] = {}
+    owned: dict[str, set[TopicPartition]] = {}
     for at, moment in enumerate(_observations(act)):
-        text = _describe(moment, reading)
+        text = _describe(moment, reading, owned.setdefault(moment.source, set()))
         if text is not None:
             moments.append(Moment(moment.at - act.started, moment.source, text, at + 0.5))
     return sorted(moments, key=lambda moment: (moment.at, moment.order))
@@ -96,7 +98,10 @@ def _commits(moment: Moment) -> bool:
 
 
 def events(act: Act) -> list[GroupEvent]:
-    """Return the events of the group's timeline; generations are included only if the world kept a trace."""
+    """Return the events of the group's timeline.
+
+    The generation of an assignment is included only if the world kept a trace.
+    """
     requests = exchanges(act)
     generations = [
         (request.answered_at, request.client, request.request.generation_id)
@@ -111,6 +116,7 @@ def events(act: Act) -> list[GroupEvent]:
         if isinstance(request.request, JoinGroupRequest)
     ]
     started: set[str] = set()
+    events += _coordinator_events(act)
     for observation in _observations(act):
         kind = _KINDS.get(observation.kind)
         if kind is None or (kind == "started" and observation.source in started):
@@ -130,6 +136,66 @@ def events(act: Act) -> list[GroupEvent]:
     return [*events, GroupEvent(act.stage.now - act.started, "ended")] if events else []
 
 
+def _coordinator_events(act: Act) -> Iterator[GroupEvent]:
+    """Yield the generations and removals that the coordinator reported, and the faults.
+
+    A fault is `silent` if no byte of the client reaches a broker during the fault.
+    """
+    names, closing = act.stage.member_names, set[str]()
+    stopped: dict[str, str] = {}  # Why a client sends nothing.
+    grown: list[str] = []
+    for observation in act.stage.observations:
+        at = observation.at - act.started
+        source = observation.source if observation.source in act.stage.clients else ""
+        match observation.kind:
+            case "closing" | "unsubscribed":
+                closing.add(observation.source)
+            case "subscribed":
+                closing.discard(observation.source)
+            case "generation":
+                number, reasons = observation.detail
+                texts = [_with_fault(reason, stopped) for reason in named(reasons, names)]
+                yield GroupEvent(at, "generation", "", number, (), "; ".join([*texts, *grown]))
+                grown.clear()
+            case "removed":
+                removed: tuple[str, str] = observation.detail
+                member_id, reason = removed
+                name = names.get(member_id, member_id)
+                if name not in closing:
+                    [reason] = named([reason], names)
+                    yield GroupEvent(at, "removed", name, reason=_with_fault(reason, stopped))
+            case "grown":
+                topics = dict.fromkeys(partition.topic for partition in observation.partitions)
+                grown += [f"topic {topic} has new partitions" for topic in topics]
+            case "killed":
+                stopped[source] = "killed"
+            case "frozen":
+                stopped[source] = f"frozen for {observation.detail / 1000:g} s"
+                yield GroupEvent(at, "silent", source, reason=stopped[source])
+            case "fault":
+                fault = observation.detail
+                stops_all = fault.kind in ("stall", "drop") and fault.chance >= 1 and fault.node is None
+                kind: Kind = "silent" if source and stops_all else "fault"
+                where = f" with broker {fault.node}" if fault.node is not None else ""
+                stopped[source] = f"fault: {fault.kind}{where}"
+                yield GroupEvent(at, kind, source, reason=stopped[source])
+            case "thawed" | "healed":
+                stopped.pop(source, None)
+                yield GroupEvent(at, "resumed", source, reason="resumed")
+            case "moved":
+                yield GroupEvent(at, "fault", "", reason=observation.detail)
+            case _:
+                pass
+
+
+def _with_fault(reason: str, stopped: Mapping[str, str]) -> str:
+    """Add to a reason of the coordinator why the member sent nothing."""
+    for name, fault in stopped.items():
+        if name and reason.startswith(f"{name} sent nothing"):
+            return f"{reason} ({fault})"
+    return reason
+
+
 def exchanges(act: Act) -> list[Exchange]:
     """Return the world's requests and their responses; empty if the world kept no trace."""
     return list(traced(act.stage.entries))
@@ -145,6 +211,15 @@ def picked(act: Act) -> Diagram | None:
         at = moment.at + act.started
         who = moment.who if moment.who in act.stage.clients else ""
         builder.add_note(Note(at, who, _of(moment, act), moment.text in ("killed", "closed")))
+    groups = {
+        observation.source for observation in act.stage.observations if observation.kind == "generation"
+    }
+    for event in _coordinator_events(act):
+        if event.kind == "generation" and len(groups) == 1:
+            builder.add_cause(min(groups), event.generation, event.reason)
+        elif event.kind in ("removed", "silent", "fault", "resumed"):
+            note = Note(event.at + act.started, event.member, event.reason, event.kind == "removed")
+            builder.add_note(note)
     return builder.diagram()
 
 
@@ -172,16 +247,24 @@ def _of(moment: Moment, act: Act) -> str:
     )
 
 
-def _describe(observation: Observation, reading: dict[tuple[str, TopicPartition], int]) -> str | None:
+def _describe(
+    observation: Observation, reading: dict[tuple[str, TopicPartition], int], owned: set[TopicPartition]
+) -> str | None:
     """Describe an observation in words; None for a delivery that continues the previous one.
 
-    `reading` maps (member, partition) to the next offset of a contiguous read.
+    `reading` maps (member, partition) to the next offset of a contiguous read. `owned` has the partitions
+    that the member owned before. Both are updated.
     """
-    partitions = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(observation.partitions)) or "nothing"
+    partitions = ", ".join(map(str, sorted(observation.partitions))) or "nothing"
     match observation.kind:
         case "assigned":
+            kept = ", ".join(map(str, sorted(owned)))
+            owned.update(observation.partitions)
+            if kept and not observation.partitions:
+                return f"is assigned nothing new, and keeps {kept}"
             return f"is assigned {partitions}"
         case "revoked" | "lost":
+            owned.difference_update(observation.partitions)
             for tp in observation.partitions:
                 reading.pop((observation.source, tp), None)
             return f"{'gave back' if observation.kind == 'revoked' else 'lost'} {partitions}"

@@ -135,7 +135,7 @@ def _drawn(run: ScenarioRun, number: int, act: Act) -> list[str]:
     owned = any(event.kind == "assigned" for event in events)
     return [
         head,
-        diagrams.section(events) if owned else "",
+        diagrams.section(events, 0) if owned else "",
         diagrams.conversation(conversation) if conversation is not None else "",
     ]
 

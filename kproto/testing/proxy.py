@@ -3,9 +3,10 @@
     async with WatchProxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
         ...                                    # clients use proxy.bootstrap
 
-`tell` is called with each `Exchange` when it is complete. The proxy opens a listener for every broker in a
-response, and replaces the broker's address in the response by the listener's address. So all traffic goes
-through the proxy. No other bytes are changed.
+`tell` is called with each `Exchange` when it is complete, and `on_disconnected` with the number of a
+connection and the time (`now_ms`) when the client or the broker ends it. The proxy opens a listener for every
+broker in a response, and replaces the broker's address in the response by the listener's address. So all
+traffic goes through the proxy. No other bytes are changed.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class WatchProxy:
         *,
         listen: Address = ("127.0.0.1", 0),
         tell: Callable[[Exchange], object],
+        on_disconnected: Callable[[int, int], object] | None = None,
         frames: Frames | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._broker = parse_broker_address("bootstrap", bootstrap)
         self._listen = listen
         self._tell = tell
+        self._on_disconnected = on_disconnected
         self._frames = frames
         self._tls = tls
         self._servers: dict[Address, asyncio.Server] = {}
@@ -155,7 +158,7 @@ class WatchProxy:
         async def asks() -> None:
             while True:
                 frame = await _frame(reader)
-                exchange, over = talk.add_request(frame, _now())
+                exchange, over = talk.add_request(frame, now_ms())
                 see(True, talk.without_credentials(frame, exchange, asking=True))
                 if over:
                     self._tell(exchange)
@@ -165,7 +168,7 @@ class WatchProxy:
         async def answers() -> None:
             while True:
                 frame = await _frame(source, answer=True)
-                exchange = talk.add_response(frame, _now())
+                exchange = talk.add_response(frame, now_ms())
                 see(False, talk.without_credentials(frame, exchange, asking=False))
                 passed = frame
                 try:
@@ -179,8 +182,10 @@ class WatchProxy:
                         self._tell(exchange)
 
         tasks = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
+        ended_at: int | None = None  # None if the proxy itself ends.
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            ended_at = now_ms()
         finally:
             for task in tasks:
                 task.cancel()
@@ -198,6 +203,8 @@ class WatchProxy:
             see(True, None)
             for exchange in talk.close():
                 self._tell(exchange)
+            if ended_at is not None and self._on_disconnected is not None:
+                self._on_disconnected(number, ended_at)
 
     def _warn(self, broker: Address, why: str) -> None:
         """Log a problem of a broker or of the proxy once, for all clients."""
@@ -242,7 +249,8 @@ async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes
     return await source.readexactly(size)
 
 
-def _now() -> int:
+def now_ms() -> int:
+    """Return the time of the proxy's clock in ms, which is not the time of day."""
     return time.monotonic_ns() // 1_000_000
 
 

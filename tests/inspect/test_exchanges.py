@@ -229,6 +229,7 @@ def test_a_history_has_the_assigned_and_the_lost_partitions() -> None:
     history.add(exchange_of(beat, 4, HeartbeatResponse(error_code=25))[1])
     events = [(event.kind, event.member, event.partitions) for event in history.events["g"]]
     assert events == [
+        ("generation", "", ()),
         ("assigned", "me", (TopicPartition("t", 0),)),
         ("lost", "me", (TopicPartition("t", 0),)),
     ]

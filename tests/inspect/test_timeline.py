@@ -7,13 +7,14 @@ import re
 import pytest
 
 from kproto.group.subscription import TopicPartition
-from kproto.inspect.diagrams import timeline
+from kproto.inspect.diagrams import section, timeline
 from kproto.inspect.timeline import (
     GroupEvent,
     Kind,
     Ownership,
     cause,
     overlapping_ownerships,
+    ownership_verdict,
     ownerships,
     replacements,
     standstills,
@@ -47,6 +48,78 @@ def test_overlapping_ownerships_are_found() -> None:
     assert [
         (first.member, second.member) for first, second in overlapping_ownerships(ownerships(events))
     ] == [("a", "b")]
+
+
+def test_an_ownership_ends_when_the_coordinator_removes_the_member() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(4, "removed", "a", reason="a sent nothing for 6000 ms"),
+        event(5, "assigned", "b", T0, generation=2),
+        event(9, "lost", "a", T0),
+    ]
+    assert [(o.member, o.end) for o in ownerships(events)] == [("a", 4), ("b", 9)]
+    assert ownership_verdict(events) == (
+        "no partition ever had two owners (1 times a removed member did not know yet that it was removed "
+        "when another member got the partition)"
+    )
+
+
+def test_a_late_report_of_lost_partitions_is_no_second_owner() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "assigned", "b", T0, generation=2),
+        event(9, "lost", "a", T0),
+    ]
+    assert [(o.member, o.end) for o in ownerships(events)] == [("a", 5), ("b", 9)]
+    assert ownership_verdict(events).startswith("no partition ever had two owners (1 times")
+
+
+def test_two_owners_of_one_generation_are_reported() -> None:
+    events = [event(0, "assigned", "a", T0), event(5, "assigned", "b", T0), event(9, "lost", "a", T0)]
+    assert ownership_verdict(events) == "a partition had two owners 1 times"
+
+
+def test_a_partition_of_a_silent_member_stands_still_from_its_last_request() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(3, "silent", "a"),
+        event(4, "resumed", "a"),
+        event(10, "silent", "a"),
+        event(16, "removed", "a"),
+        event(20, "assigned", "b", T0, generation=2),
+    ]
+    assert [(s.start, s.end) for s in standstills(events)] == [(10, 20)]
+
+
+def test_the_coordinators_cause_replaces_the_inferred_one() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "killed", "b"),
+        event(8, "generation", "", generation=2, reason="c joined"),
+        event(9, "assigned", "a", T1, generation=2),
+    ]
+    assert cause(events, 2) == "c joined"
+
+
+def test_a_generation_without_known_cause_says_so() -> None:
+    assert cause([event(0, "assigned", "a", T0)], 1).startswith("not seen")
+
+
+def test_all_parts_of_a_page_can_share_a_clock() -> None:
+    events = [event(4_000, "assigned", "a", T0), event(9_000, "left", "a")]
+    assert "4.000 s to 9.000 s" in section(events, 0)
+    assert "0.000 s to 5.000 s" in section(events)
+
+
+def test_faults_have_marks() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(3, "silent", "a", reason="frozen for 9 s"),
+        event(5, "fault", "", reason="broker 2 stops"),
+        event(6, "removed", "a", reason="a sent nothing"),
+    ]
+    page = section(events)
+    assert all(word in page for word in (">frozen for 9 s<", ">broker 2 stops<", ">removed<"))
 
 
 def test_a_handover_at_one_time_does_not_overlap() -> None:

@@ -228,12 +228,14 @@ class Client:
         self.world.had_fault = True
         self.slept_ms += ms
         self.frozen_until = max(self.frozen_until or 0, self.world.now + ms)
+        self.observe("frozen", detail=ms)
         self.world.push(self.frozen_until, self._thaw)
 
     def _thaw(self) -> None:
         if self.frozen_until is None or self.frozen_until > self.world.now:
             return
         self.frozen_until = None
+        self.observe("thawed")
         held, self._held = self._held, deque()
         for function, args in held:
             self.run_when_awake(function, *args)

@@ -14,11 +14,13 @@ from ...broker.broker import (
     TransactionCoordinatorStep,
 )
 from ...error_codes import ErrorCode
+from ...group.classic.coordinator import GenerationStarted, MemberRemoved
 from ...group.protocol import RebalanceCompleted
 from ...group.subscription import TopicPartition
 from ...machine import RequestReceived, SendResponse
 from ...messages.headers import decode_request, encode_response
 from ...messages.heartbeat import HeartbeatRequest
+from ...messages.join_group import JoinGroupResponse
 from ...messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ...messages.sync_group import SyncGroupRequest
 from ...wire.frame import frame
@@ -205,17 +207,26 @@ class NetworkExchange(WorldState):
     # ---- group coordinators
 
     def on_coordinator_step(self, node: int, coordinator_step: GroupCoordinatorStep) -> None:
-        """Record the results of a group coordinator's step: stored offsets, fenced members, completed
-        rebalances.
+        """Record the results of a group coordinator's step: stored offsets, fenced and removed members,
+        generations and completed rebalances.
         """
         event = coordinator_step.event
         for action in coordinator_step.actions:
             if isinstance(action, RebalanceCompleted):
                 self.observe(action.group_id, "settled", detail=(action.generation, action.members))
+            elif isinstance(action, GenerationStarted):
+                self.observe(action.group_id, "generation", detail=(action.generation, action.reasons))
+            elif isinstance(action, MemberRemoved):
+                self.observe(action.group_id, "removed", detail=(action.member_id, action.reason))
             elif not isinstance(action, SendResponse):
                 self.add_entry(f"broker {node}", "notice", action)
-            elif isinstance(event, RequestReceived) and action.token == event.token:
-                self._observe_response(event, action)
+            else:
+                if isinstance(action.response, JoinGroupResponse) and action.response.member_id:
+                    wire = self.network.wires.get(cast(int, action.token))
+                    if wire is not None:
+                        self.member_names[action.response.member_id] = wire.client.name
+                if isinstance(event, RequestReceived) and action.token == event.token:
+                    self._observe_response(event, action)
 
     def _observe_response(self, event: RequestReceived[Message], reply: SendResponse) -> None:
         request, response = event.request, reply.response

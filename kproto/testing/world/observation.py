@@ -11,7 +11,7 @@ class Observation(NamedTuple):
     """One event that an application observed or caused.
 
     `turn` is the world's turn, `at` the time in virtual ms. `source` is the name of the client, the group id
-    for "stored" and "settled", or "operator". Values of `kind`, with `detail`:
+    for "stored", "settled", "generation" and "removed", or "operator". Values of `kind`, with `detail`:
 
     * "delivered": poll returned records of one partition. Detail: their offsets, in this order;
     * "assigned", "revoking", "losing": a callback begins; "revoked", "lost": the callback has returned;
@@ -19,11 +19,17 @@ class Observation(NamedTuple):
     * "committed": the commit is complete. Detail: the token, the offsets, and the error or None;
     * "stored": the coordinator stored offsets of the group. Detail: partition -> offset;
     * "settled": a rebalance of the group is complete. Detail: the generation and the members;
+    * "generation": a generation of the group begins. Detail: its number, and the coordinator's reasons for
+      the rebalance;
+    * "removed": the coordinator removed a member. Detail: the member id and the reason;
     * "sought": a seek. Detail: the offset, or where to ("earliest", for example);
     * "beyond": the log ends before the offset of the last seek;
     * "paused", "resumed", "subscribed", "unsubscribed", "closing", "closed", "killed";
     * "raised": poll raised. Detail: the error;
     * "reset": the client applied its reset policy. Detail: the offset and the reason;
+    * "frozen": the process stands still. Detail: for how many ms; "thawed": it continues;
+    * "fault", "healed": a network fault begins or ends. Detail: the `Fault`;
+    * "moved": a coordinator moves, or a broker stops. Detail: a text;
     * "grown": the topic has new partitions;
     * "fenced": the coordinator rejected the client because it is not a member. Detail: the error code.
     """

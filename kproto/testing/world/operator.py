@@ -198,6 +198,7 @@ class Operator(NetworkExchange):
         if node is not None and node not in self.brokers:
             raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, self.brokers))}")
         self.had_fault = True
+        self.observe("operator", "moved", detail=f"the coordinator of {group} moves")
         former = current if current in self.brokers else self._first_broker_up()
         self.step(former, machine.MoveCoordinator(group, former if node is None else node, loading_ms))
 
@@ -214,6 +215,7 @@ class Operator(NetworkExchange):
         if self.brokers.pop(node, None) is None:
             raise IllegalState(f"broker {node} is already stopped")
         self.had_fault = True
+        self.observe("operator", "moved", detail=f"broker {node} stops")
         for wire in [wire for wire in self.network.wires.values() if wire.node == node]:
             self.disconnect_broker(wire)
             self.cluster.connections.pop(wire.conn, None)

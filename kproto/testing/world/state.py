@@ -73,6 +73,8 @@ class WorldState:
         self.observations: list[Observation] = []
         self.requests: list[tuple[Client, Message, int]] = []
         self.clients: dict[str, Client] = {}
+        # Maps each member id to the name of its client.
+        self.member_names: dict[str, str] = {}
         # The partitions that lost records by retention, truncation, corruption, or deletion of the topic.
         self.disturbed: set[TopicPartition] = set()
         # The offsets at which the log has no record; see `write_marker`.

@@ -441,6 +441,7 @@ class World(Operator):
             self._check_node(node)
         new_fault = create_fault(kind, name, node, ms, chance)
         self.had_fault = True
+        self.observe(name or "operator", "fault", detail=new_fault)
         if kind == "cut":
             for wire in self.network.wires_hit_by(new_fault):
                 self.disconnect_broker(wire)
@@ -452,14 +453,19 @@ class World(Operator):
         else:
             self.network.faults.append(new_fault)
             if lasts is not None:
-                self.push(self.now + lasts, self.network.heal, new_fault)
+                self.push(self.now + lasts, self._heal, new_fault)
         return new_fault
 
     @journaled
     def heal(self) -> None:
         """End all network faults."""
         for active in list(self.network.faults):
-            self.network.heal(active)
+            self._heal(active)
+
+    def _heal(self, fault: Fault) -> None:
+        if fault in self.network.faults:
+            self.observe(fault.client or "operator", "healed", detail=fault)
+            self.network.heal(fault)
 
     @checked(client=_CLIENT)
     def cut(self, client: Client | str) -> None:

@@ -49,6 +49,33 @@ def test_the_page_has_the_timeline_and_the_requests(tmp_path: Path) -> None:
     assert "kafka:9092" in page
 
 
+def test_the_cause_of_a_generation_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text, as_json = printer(), printer("--json")
+    text.add(sync_exchange())
+    assert "group g               generation 1: not seen" in capsys.readouterr().out
+    as_json.add(sync_exchange())
+    generation = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert generation == {
+        "at": 1,
+        "group": "g",
+        "generation": 1,
+        "cause": "not seen: nothing that was observed explains it",
+    }
+    text.print_summary()
+    assert "generation 1: not seen" in capsys.readouterr().out
+
+
+def test_each_group_has_its_own_section(tmp_path: Path) -> None:
+    exchange_printer = printer("--html", str(tmp_path / "life.html"))
+    exchange_printer.add(sync_exchange())
+    exchange_printer.add(sync_exchange("other"))
+    exchange_printer.print_summary()
+    page = (tmp_path / "life.html").read_text()
+    assert page.count("<table>") == 2
+    assert "<h2>Group g</h2>" in page
+    assert "<h2>Group other</h2>" in page
+
+
 def test_the_page_has_the_outcomes_of_transactions(tmp_path: Path) -> None:
     exchange_printer = printer("--html", str(tmp_path / "life.html"))
     request = EndTxnRequest(transactional_id="billing", producer_id=1, producer_epoch=0, committed=True)

@@ -1,0 +1,172 @@
+"""The events of groups: ownerships, removals, and the cause of each generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kproto.group.classic.coordinator import GenerationStarted, MemberRemoved
+from kproto.inspect.diagrams import section
+from kproto.inspect.group_history import GroupHistory
+from kproto.inspect.timeline import ownerships, standstills
+from kproto.models import java, kafka_go, librdkafka, sarama
+from kproto.testing.world import World
+from kproto.testing.world.state import START
+from kproto.testing.world.trace import exchanges
+
+MODELS = (None, java, librdkafka, sarama, kafka_go)
+
+
+def history_of(world: World) -> GroupHistory:
+    """Return the history that a proxy between the world's clients and its brokers would collect."""
+    history = GroupHistory()
+    for exchange in sorted(exchanges(world.entries), key=lambda e: e.answered_at or e.asked_at):
+        history.add(exchange)
+    return history
+
+
+def join(world: World, name: str, model: ModuleType | None = None, **options: Any) -> Any:
+    times: dict[str, Any] = (
+        {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000, "metadata_max_age_ms": 1_000}
+        if model is None
+        else {"session_ms": 6_000, "heartbeat_ms": 2_000, "metadata_ms": 1_000}
+    )
+    return world.join(name, model, topics=["t"], group_id="g", **times, **options)
+
+
+def pair(model: ModuleType | None = None) -> tuple[World, Any, Any]:
+    """Return a world in which the members a and b own one partition each."""
+    world = World({"t": 2, "u": 1}, seed=1)
+    a, b = join(world, "a", model), join(world, "b", model)
+    assert world.run(20_000, until=lambda: len(a.owned) == len(b.owned) == 1)
+    world.run(3_000)
+    return world, a, b
+
+
+def causes(history: GroupHistory) -> list[str]:
+    return [event.reason for event in history.all() if event.kind == "generation"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("happens", "cause"),
+    [
+        (lambda world, a: world.kill(a), "a sent nothing for 6000 ms"),
+        (lambda world, a: a.freeze(9_000), "a sent nothing for 6000 ms"),
+        (lambda world, a: world.fault("stall", a, lasts=9_000), "a sent nothing for 6000 ms"),
+        (lambda world, a: a.close(), "a left"),
+        (lambda world, a: world.grow("t", 4), "a rejoined"),
+    ],
+    ids=["kill", "freeze", "stall", "close", "grow"],
+)
+def test_a_proxy_infers_the_cause_of_each_generation(
+    model: ModuleType | None, happens: Callable[[World, Any], object], cause: str
+) -> None:
+    world, a, _ = pair(model)
+    happens(world, a)
+    world.run(10_000)
+    first, second, third, *_ = causes(history_of(world))
+    assert first.startswith("a joined")
+    assert second.startswith("b joined")
+    assert third.startswith(cause)
+
+
+@pytest.mark.parametrize("model", [None, java, librdkafka])
+def test_a_growing_topic_is_part_of_the_cause(model: ModuleType | None) -> None:
+    world, *_ = pair(model)
+    world.grow("t", 4)
+    world.run(10_000)
+    assert causes(history_of(world))[2].endswith("topic t has 4 partitions, it had 2")
+
+
+def test_a_changed_subscription_is_a_cause() -> None:
+    world, a, _ = pair()
+    a.subscribe("t", "u")
+    world.run(5_000)
+    assert causes(history_of(world))[2] == "a rejoined: subscription has changed; a subscribed to t, u"
+
+
+def test_a_generation_without_visible_cause_says_so() -> None:
+    world, _a, _b = pair()
+    join(world, "c")
+    world.run(5_000)
+    history = GroupHistory()
+    for exchange in exchanges(world.entries):
+        if exchange.client == "b":  # The only client that uses the proxy, and not the leader.
+            history.add(exchange)
+    assert causes(history) == ["b joined", "not seen: nothing that was observed explains it"]
+
+
+def test_a_member_that_is_not_heard_of_is_removed_when_its_session_expires() -> None:
+    world, a, _ = pair()
+    [partition] = a.owned
+    frozen_at = world.now
+    a.freeze(20_000)
+    world.run(15_000)
+    events = history_of(world).all()
+    [mine] = [o for o in ownerships(events) if o.member == "a" and o.partition == partition][-1:]
+    [standstill] = [s for s in standstills(events) if s.partition == partition][-1:]
+    assert frozen_at - 2_000 + 6_000 <= mine.end <= frozen_at + 6_000
+    assert standstill.start <= frozen_at
+    assert standstill.ms > 5_000
+
+
+def test_an_ownership_ends_with_the_connection() -> None:
+    world, _a, _b = pair()
+    history = GroupHistory()
+    owned = [exchange for exchange in exchanges(world.entries) if exchange.client == "a"]
+    for exchange in owned:
+        history.add(exchange)
+    connection = next(exchange.connection for exchange in owned if exchange.api == "JoinGroup")
+    history.add_disconnection(connection, world.now + 500)
+    [event] = [event for event in history.all() if event.kind == "disconnected"]
+    assert (event.member, event.at) == ("a", world.now + 500)
+    assert {o.end for o in ownerships(history.all()) if o.generation == 2} == {world.now + 500}
+
+
+def test_a_member_that_reconnects_has_not_stopped_to_own() -> None:
+    world, a, _ = pair()
+    before = len(world.entries)
+    history = GroupHistory()
+    for exchange in exchanges(world.entries[:before]):
+        history.add(exchange)
+    connection = next(
+        e.connection for e in exchanges(world.entries) if (e.client, e.api) == ("a", "JoinGroup")
+    )
+    history.add_disconnection(connection, world.now)
+    world.cut(a)
+    world.run(5_000)
+    for exchange in list(exchanges(world.entries)):
+        if exchange.asked_at > START + 5_000:
+            history.add(exchange)
+    assert not [event for event in history.all() if event.kind == "disconnected"]
+
+
+def test_the_reasons_of_the_coordinator_replace_inferred_ones() -> None:
+    world, a, _ = pair()
+    world.kill(a)
+    world.run(10_000)
+    history = GroupHistory()
+    notices = [o for o in world.observations if o.kind in ("generation", "removed")]
+    for notice in notices:
+        number_or_member, reason = notice.detail
+        kind = GenerationStarted if notice.kind == "generation" else MemberRemoved
+        history.add_notice(kind("g", number_or_member, reason), notice.at)
+    for exchange in exchanges(world.entries):
+        history.add(exchange)
+    assert causes(history) == ["a joined", "b joined", "a sent nothing for 6000 ms"]
+    [removed] = [event for event in history.all() if event.kind == "removed"]
+    assert (removed.member, removed.reason) == ("a", "a sent nothing for 6000 ms")
+
+
+def test_the_page_shows_the_cause_beside_each_generation() -> None:
+    world, a, _ = pair()
+    world.kill(a)
+    world.run(10_000)
+    page = section(history_of(world).all(), START)
+    assert "<td>a sent nothing for 6000 ms</tr>" in page
+    assert "generation 3: a sent nothing for 6000 ms" in page
+    assert "no partition ever had two owners" in page
