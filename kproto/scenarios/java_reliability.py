@@ -22,11 +22,21 @@ from .scenario import ScenarioRun, join, lost_and_doubled, offsets, produce, rea
 # -- enable.auto.commit -----------------------------------------------------------------------------------
 
 
+# The text of ConsumerConfig.maybeOverrideEnableAutoCommit in kafka-clients 4.3.1.
+_JAVA_REFUSAL = (
+    "InvalidConfigurationException: enable.auto.commit cannot be set to true when default group id (null) is "
+    "used."
+)
+
+
 def _auto_commit(run: ScenarioRun, **options: Any) -> object:
     try:
         value: object = consumer_options(options).enable_auto_commit
     except ConfigError as error:
         value = f"refused: {error}"
+        run.result("Java throws", _JAVA_REFUSAL)
+        run.result("kproto raises", str(error))
+        return value
     run.result("enable.auto.commit", value)
     return value
 
@@ -85,7 +95,11 @@ def interval(run: ScenarioRun) -> None:
         consumer_options({"group_id": "g", "auto_commit_interval_ms": -1})
     except ConfigError as error:
         refused = str(error)
-    run.result("left out, 0, -1", [plain, zero, refused])
+    run.result("left out, 0", [plain, zero])
+    # ConfigDef's text in kafka-clients 4.3.1.
+    java = "Invalid value -1 for configuration auto.commit.interval.ms: Value must be at least 0"
+    run.result("-1, Java throws", f"ConfigException: {java}")
+    run.result("-1, kproto raises", refused)
     run.claim("5000 and 0 are accepted, -1 is not", (plain, zero) == (5_000, 0) and bool(refused))
 
 

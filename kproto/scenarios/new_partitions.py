@@ -149,8 +149,10 @@ def sarama_once(run: ScenarioRun) -> None:
     produce(world, "t", (0, 1), 50, 3_000)
     before = len(member.records)
     run.grow("t", 4)
-    world.run(10_000)
+    end = world.now + 10_000
+    world.run(10_000, until=lambda: any(report.kind == "returned" for report in member.reports))
     run.moment("Consume has returned", "a")
+    world.run(end - world.now)
     read_before = len(member.records)
     produce(world, "t", (0, 1, 2, 3), 50, 5_000)
     world.run(5_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Iterator
 from itertools import permutations
 from typing import Any, Final
@@ -12,7 +11,7 @@ from consumer import Consumer as BlockingConsumer
 from consumer.engine import events as ev
 
 from ..broker.server import running
-from ..errors import ConfigError, IllegalState
+from ..errors import IllegalState
 from ..models import contract, librdkafka
 from ..models.common import OffsetToCommit, offset_commit_request
 from ..models.librdkafka import conf
@@ -172,7 +171,7 @@ def every_order(run: ScenarioRun) -> None:
     when="getConsumer's properties are parsed and a consumer runs with them; then each debug context, the "
     "other name of the broker list, a misspelled name, and an invalid bool",
     then="it reads to the end, reports the end, and commits nothing; all twenty contexts exist; both "
-    "names set one property; the last two are rejected with the allowed values",
+    "names set one property; the last two are rejected, in librdkafka's words",
 )
 def properties(run: ScenarioRun) -> None:
     settings = conf.read(GET_CONSUMER)
@@ -206,7 +205,7 @@ def properties(run: ScenarioRun) -> None:
         ("debug", "mesg"),
     ):
         message = _rejection(name, value)
-        run.result(f"{name}={value}", textwrap.shorten(message, 90, placeholder=" ..."))
+        run.result(f"{name}={value}", message)
         run.claim(f"{name}={value} is rejected by its name", name in message)
 
 
@@ -215,10 +214,11 @@ def _options(settings: conf.Conf) -> dict[str, Any]:
 
 
 def _rejection(name: str, value: object) -> str:
+    """Return librdkafka's own text."""
     try:
         conf.read({name: value})
-    except ConfigError as error:
-        return str(error)
+    except conf.PropertyRejected as error:
+        return error.errstr
     return ""
 
 

@@ -24,8 +24,8 @@ from ..models.common import OffsetToCommit, offset_commit_request
 from ..testing.world import Client, ModelClient, Producer, World
 from ..wire.message import Message
 from .consumer_group_command import COLUMNS, describe
+from .sarama_stage import RecordedVersions
 from .sarama_walk import T0, T1, USUAL
-from .sarama_walk import sarama as member_of_sarama
 from .scenario import ScenarioRun, offsets, scenario
 
 
@@ -230,43 +230,47 @@ def consume_partition(run: ScenarioRun) -> None:
     "constructRequest: only dirty partitions, and the retention if the version has it",
     says="constructRequest makes version 1 with a timestamp when Offsets.Retention is 0, else version 2 "
     "with RetentionTime in ms; it adds a block for each dirty partition, and returns nil without any.",
-    given="a member on a cluster whose OffsetCommit ends at version 4, without and with "
-    "Offsets.Retention of an hour, and one on today's",
+    given="a member with sarama 1.38.1, without Offsets.Retention and with an hour; and with sarama 1.61.1 "
+    "and an hour, on a cluster whose OffsetCommit ends at version 4, and on today's",
     when="it has read both partitions, then one more message of one of them, then none for a while",
-    then="the retention is -1 (the broker's own), 3,600,000 ms, and not a field of the request any "
-    "more; the second commit names one partition; then there is none (version 1 and its timestamp are "
-    "gone from brokers and sarama)",
+    then="1.38.1 builds version 1 with the timestamp -1 (the broker's time), and version 2 with 3,600,000 "
+    "ms; 1.61.1 builds the newest version, which has no retention from version 5 on; the second commit names "
+    "one partition; then there is none (Kafka 4.0 dropped version 1)",
 )
 def construct_request(run: ScenarioRun) -> None:
-    for name, highest, retention, expected in (
-        ("v4, Retention 0", {"OffsetCommit": 4}, 0, (4, -1)),
-        ("v4, Retention 1 h", {"OffsetCommit": 4}, 3_600_000, (4, 3_600_000)),
-        ("today's", None, 3_600_000, (8, -1)),
+    hour = 3_600_000
+    for name, release, highest, retention, expected in (
+        ("1.38.1, Retention 0", "1.38.1", None, 0, "v1 timestamp -1"),
+        ("1.38.1, Retention 1 h", "1.38.1", None, hour, f"v2 retention {hour}"),
+        ("1.61.1, up to v4", "1.61.1", {"OffsetCommit": 4}, hour, f"v4 retention {hour}"),
+        ("1.61.1, today's", "1.61.1", None, hour, "v8"),
     ):
         world = run.world({"t": 2}, highest=highest)
-        member = member_of_sarama(world, extra={"Offsets.Retention": retention})
+        model = RecordedVersions()
+        extra = {"Offsets.Retention": retention, "Release": release}
+        world.join("a", model, topics=["t"], group_id="g", **USUAL, extra=extra)
         for tp in (T0, T1):
             world.write("t", tp.partition, "x", "x")
         world.run(4_000)
         world.write("t", 0, "x")
         world.run(10_000)
-        sent_requests = [
-            (
-                version,
-                commit.retention_time_ms,
-                [part.partition_index for topic in commit.topics for part in topic.partitions],
-            )
-            for who, commit, version in world.requests
-            if who is member and isinstance(commit, OffsetCommitRequest)
+        partitions = [
+            [part.partition_index for topic in commit.topics for part in topic.partitions]
+            for _, commit in model.commits
         ]
+        forms = [_commit_form(version, commit.retention_time_ms) for version, commit in model.commits]
         run.result(
-            name, [f"v{version} retention {ms} partitions {parts}" for version, ms, parts in sent_requests]
+            name, [f"{form} partitions {parts}" for form, parts in zip(forms, partitions, strict=True)]
         )
-        run.claim(
-            f"{name}: version {expected[0]}, retention {expected[1]}",
-            {request[:2] for request in sent_requests} == {expected},
-        )
-        run.claim(f"{name}: only dirty partitions", [parts for _, _, parts in sent_requests] == [[0, 1], [0]])
+        run.claim(f"{name}: {expected}", set(forms) == {expected})
+        run.claim(f"{name}: only dirty partitions", partitions == [[0, 1], [0]])
+
+
+def _commit_form(version: int, retention_ms: int) -> str:
+    """Return the version of an OffsetCommit, and what it says about the lifetime of the offsets."""
+    # sarama sends ReceiveTime as the timestamp of version 1.
+    forms = {1: "v1 timestamp -1", 2: f"v2 retention {retention_ms}", 4: f"v4 retention {retention_ms}"}
+    return forms.get(version, f"v{version}")
 
 
 @scenario(

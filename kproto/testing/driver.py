@@ -128,6 +128,7 @@ _SARAMA = {
     "Metadata.Retry.Backoff",
     "Metadata.Retry.Max",
     "Offsets.Retention",
+    "Release",
     "Offsets.Retry.Max",
     "Once",
     "Version",

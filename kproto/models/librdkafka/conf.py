@@ -77,11 +77,24 @@ class Conf:
     properties: Mapping[str, object]
 
 
+class PropertyRejected(ConfigError):
+    """A property or value that librdkafka rejects. `errstr` is librdkafka's own text (rd_kafka_conf_set)."""
+
+    def __init__(self, name: str, value: object, allowed: str, errstr: str) -> None:
+        super().__init__(name, value, allowed)
+        self.errstr = errstr
+
+
 def _boolean(name: str, value: object) -> bool:
     text = str(value).lower()
     if text not in ("true", "t", "1", "false", "f", "0"):
-        raise ConfigError(name, value, "true or false")
+        errstr = f'Expected bool value for "{name}": true or false'
+        raise PropertyRejected(name, value, "true or false", errstr)
     return text in ("true", "t", "1")
+
+
+def _invalid(name: str, value: object) -> str:
+    return f'Invalid value "{value}" for configuration property "{name}"'
 
 
 def _string(name: str, value: object) -> str:
@@ -97,7 +110,11 @@ def _integer(least: int, most: int) -> Validator:
         except ValueError:
             number = None
         if number is None or not least <= number <= most:
-            raise ConfigError(name, value, f"an integer from {least} to {most}")
+            errstr = f'Invalid value for configuration property "{name}"'
+            if number is not None:
+                limits = f"{least}..{most}"
+                errstr = f'Configuration property "{name}" value {number} is outside allowed range {limits}'
+            raise PropertyRejected(name, value, f"an integer from {least} to {most}", errstr)
         return number
 
     return check
@@ -113,7 +130,7 @@ def _one_of(*allowed: str) -> Validator:
     def check(name: str, value: object) -> str:
         choice = str(value).lower()
         if choice not in allowed:
-            raise ConfigError(name, value, ", ".join(allowed))
+            raise PropertyRejected(name, value, ", ".join(allowed), _invalid(name, value))
         return choice
 
     return check
@@ -124,7 +141,7 @@ def _list_of(*allowed: str) -> Validator:
         choices = tuple(choice.strip() for choice in str(value).split(",") if choice.strip())
         for choice in choices:
             if choice not in allowed:
-                raise ConfigError(name, choice, ", ".join(allowed))
+                raise PropertyRejected(name, choice, ", ".join(allowed), _invalid(name, choice))
         return choices
 
     return check
@@ -180,7 +197,8 @@ def read(conf: Mapping[str, object]) -> Conf:
     for name, value in conf.items():
         first = ALIASES.get(name, name)
         if first not in PROPERTIES:
-            raise ConfigError(name, value, f"unknown property; allowed: {', '.join(PROPERTIES)}")
+            allowed = f"unknown property; allowed: {', '.join(PROPERTIES)}"
+            raise PropertyRejected(name, value, allowed, f'No such configuration property: "{name}"')
         rule, goes_to = PROPERTIES[first]
         properties[first] = checked = rule(name, value)
         if goes_to == "extra":

@@ -65,7 +65,10 @@ class SaramaState(SaramaClient):
 
     def __init__(self, config: ModelConfig) -> None:
         sarama_settings = settings(config)
-        super().__init__(sarama_settings, versions_of(sarama_settings.version))
+        versions = versions_of(
+            sarama_settings.version, sarama_settings.release, sarama_settings.offsets_retention
+        )
+        super().__init__(sarama_settings, versions)
         self.application = Application(self)
         self.group = SaramaGroup(self, self.application)
 

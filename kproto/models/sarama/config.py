@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...errors import ConfigError
 from ..contract import ModelConfig
-from .versions import INSTANCES_SINCE, MAX_VERSION, VERSIONS, KafkaVersion, key, parse
+from .versions import INSTANCES_SINCE, MAX_VERSION, RELEASES, VERSIONS, KafkaVersion, key, parse
 
 __all__ = ["NEWEST", "OLDEST", "VERSIONS", "SaramaSettings", "key", "settings"]
 
@@ -40,6 +40,8 @@ class SaramaSettings:
     """The options by sarama's own names in snake_case. Times are in milliseconds."""
 
     version: KafkaVersion
+    # The release of sarama itself, which selects only the request versions.
+    release: str
     client_id: str
     group_id: str
     instance_id: str | None
@@ -106,8 +108,12 @@ def settings(config: ModelConfig) -> SaramaSettings:
 
     version_text = config.extra.get("Version")
     version = MAX_VERSION if version_text is None else parse(str(version_text))
+    release = config.extra.get("Release", RELEASES[-1])
+    if release not in RELEASES:
+        raise ConfigError("Release", release, f"allowed: {', '.join(RELEASES)}")
     return SaramaSettings(
         version=version,
+        release=str(release),
         client_id=config.client_id,
         group_id=config.group_id,
         instance_id=(config.instance or None) if version >= INSTANCES_SINCE else None,

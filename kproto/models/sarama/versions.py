@@ -1,5 +1,7 @@
 """sarama's Config.Version: the version of each request that it selects (v1.61.1: each request's own file).
 
+`SINCE_1_38_1` has the versions of Shopify/sarama 1.38.1, which the option "Release" in `extra` selects.
+
 A broker that supports only older request versions gets the newest of them. A broker that supports newer
 versions still gets the selected ones. Config.Version is the oldest Kafka of the *cluster*: a low value also
 works with a new broker, as long as the broker supports the old requests. Kafka 4.0 dropped most versions from
@@ -80,6 +82,22 @@ SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     SyncGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4, (2, 5): 5},
 }
 
+# The same for Shopify/sarama 1.38.1 without an instance id. The version of its OffsetCommit depends on
+# Offsets.Retention instead (constructRequest in offset_manager.go).
+SINCE_1_38_1: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
+    FetchRequest: {(0, 10, 1): 3, (0, 11): 4, (1, 1): 7, (2, 1): 10, (2, 3): 11},
+    ListOffsetsRequest: {(0, 10, 1): 1},
+    MetadataRequest: {(0, 10, 0): 1, (1, 0): 5, (2, 0): 6, (2, 1): 7},
+    OffsetFetchRequest: {(0, 8): 1},
+    FindCoordinatorRequest: {(0, 8): 0, (0, 11): 1},
+    JoinGroupRequest: {(0, 10, 1): 1},
+    HeartbeatRequest: {(0, 8): 0},
+    LeaveGroupRequest: {(0, 9): 0},
+    SyncGroupRequest: {(0, 9): 0, (2, 3): 3},
+}
+# The releases that the model has request versions of.
+RELEASES: Final = ("1.38.1", "1.61.1")
+
 # Oldest Kafka release -> version of the subscription in JoinGroup. Version 1 adds owned partitions, version 2
 # the generation.
 SUBSCRIPTION_SINCE: Final[Mapping[KafkaVersion, int]] = {(0, 8): 0, (2, 4): 1, (3, 2): 2}
@@ -113,9 +131,17 @@ def highest(since: Mapping[KafkaVersion, int], kafka_version: KafkaVersion) -> i
     return max(version for first, version in since.items() if first <= kafka_version)
 
 
-def versions_of(kafka_version: KafkaVersion) -> dict[int, int]:
-    """Map each API key to the request version that sarama sends with this Config.Version."""
-    return {key(request): highest(since, kafka_version) for request, since in SINCE.items()}
+def versions_of(
+    kafka_version: KafkaVersion, release: str = RELEASES[-1], offsets_retention: int = 0
+) -> dict[int, int]:
+    """Map each API key to the request version that this release of sarama sends with this Config.Version.
+
+    `offsets_retention` is Offsets.Retention in ms.
+    """
+    if release == RELEASES[-1]:
+        return {key(request): highest(since, kafka_version) for request, since in SINCE.items()}
+    versions = {key(request): highest(since, kafka_version) for request, since in SINCE_1_38_1.items()}
+    return {**versions, key(OffsetCommitRequest): 2 if offsets_retention else 1}
 
 
 # API key -> the request version that sarama 1.61.1 sends with Version = MaxVersion.

@@ -1,0 +1,44 @@
+"""What the scenarios of sarama's releases share: a model whose request versions are recorded."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from ..messages.offset_commit import OffsetCommitRequest
+from ..models import contract, sarama
+from ..wire.message import Message
+
+
+class RecordedVersions:
+    """sarama's model, for brokers that no longer support all of its requests.
+
+    `spoken` holds the request versions that the model chose, and `commits` its OffsetCommit requests with
+    their versions. The lowest version that current brokers support replaces an older one on the wire.
+    """
+
+    VERSIONS = sarama.VERSIONS
+
+    def __init__(self) -> None:
+        self.__name__ = sarama.__name__  # The name of the client in the scenario.
+        self.spoken: dict[type[Message], int] = {}
+        self.commits: list[tuple[int, OffsetCommitRequest]] = []
+
+    def start(self, config: contract.ModelConfig) -> sarama.SaramaState:
+        return sarama.start(config)
+
+    def step(
+        self, state: sarama.SaramaState, event: contract.ModelEvent, now: int
+    ) -> list[contract.ModelAction]:
+        return [self._lifted(action) for action in sarama.step(state, event, now)]
+
+    def next_deadline(self, state: sarama.SaramaState) -> int | None:
+        return sarama.next_deadline(state)
+
+    def _lifted(self, action: contract.ModelAction) -> contract.ModelAction:
+        if not isinstance(action, contract.SendRequest):
+            return action
+        kind = type(action.request)
+        self.spoken[kind] = action.version
+        if isinstance(action.request, OffsetCommitRequest):
+            self.commits.append((action.version, action.request))
+        return structs.replace(action, version=max(action.version, kind.__versions__.min))
