@@ -91,6 +91,13 @@ class Settings:
     log_cleanup_policy: str = _setting("delete", CleanupPolicy(), dynamic=True, topic_config="cleanup.policy")
     # The time in ms from the start of the broker to its first retention check.
     log_initial_task_delay_ms: int = _setting(30_000, Integer(32, 0))
+    # How far the timestamp of a record may be ahead of the broker's clock, and behind it, in ms (KIP-937).
+    log_message_timestamp_after_max_ms: int = _setting(
+        3_600_000, Integer(64, 0), dynamic=True, topic_config="message.timestamp.after.max.ms"
+    )
+    log_message_timestamp_before_max_ms: int = _setting(
+        (1 << 63) - 1, Integer(64, 0), dynamic=True, topic_config="message.timestamp.before.max.ms"
+    )
     log_message_timestamp_type: str = _setting(
         "CreateTime", TIMESTAMP_TYPE, dynamic=True, topic_config="message.timestamp.type"
     )

@@ -55,7 +55,7 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
     "max.compaction.lag.ms": TopicConfig("9223372036854775807", Integer(64, 1), acts=True),
     "max.message.bytes": TopicConfig("1048588", Integer(32, 0), acts=True),
     "message.timestamp.after.max.ms": TopicConfig("3600000", Integer(64, 0), acts=True),
-    "message.timestamp.before.max.ms": TopicConfig("9223372036854775807", Integer(64, 0)),
+    "message.timestamp.before.max.ms": TopicConfig("9223372036854775807", Integer(64, 0), acts=True),
     "message.timestamp.type": TopicConfig("CreateTime", TIMESTAMP_TYPE, acts=True),
     "min.cleanable.dirty.ratio": TopicConfig("0.5", Ratio(), acts=True),
     "min.compaction.lag.ms": TopicConfig("0", Integer(64, 0), acts=True),

@@ -21,7 +21,7 @@ from typing import Final
 from uuid import UUID
 
 from ...error_codes import ErrorCode
-from ...errors import MissingExtra, RecordError
+from ...errors import RecordError
 from ...messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -38,6 +38,7 @@ from ...wire.message import Message
 from ..broker import Broker
 from ..call import Call, CloseWithoutResponse, Result
 from ..producer_state import StoredBatch, last_sequence
+from ..record_validation import records_outside, records_without_key, timestamp_limits
 from ..security.acls import Operation, Resource
 from ..topics import Partition, Topic
 from .api import Api
@@ -320,15 +321,15 @@ def _append(
         if (invalid := _batch_fault(batch)) is not None:
             return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, invalid, start)
         stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
-        latest = now + int(topic.config("message.timestamp.after.max.ms", settings))
+        limits = timestamp_limits(topic, settings, now) if append_time is None else None
         if "compact" in topic.config("cleanup.policy", settings):
-            keyless = _records_without_key(batch, latest if append_time is None else None)
+            keyless = records_without_key(batch, limits)
             if keyless:
                 message = f"records without a key, in a compacted topic: {len(keyless)}"
                 return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, message, start, keyless)
-        if append_time is None and batch.max_timestamp > latest:
-            message = f"the record timestamp {batch.max_timestamp} ms is later than the maximum, {latest} ms"
-            return _refuse_partition(data.index, ErrorCode.INVALID_TIMESTAMP, message, start)
+        if limits is not None and (outside := records_outside(batch, *limits)):
+            message = f"{outside[0].batch_index_error_message}; allowed: {limits[0]} to {limits[1]} ms"
+            return _refuse_partition(data.index, ErrorCode.INVALID_TIMESTAMP, message, start, outside)
     except RecordError as error:
         corrupt = error.field in ("crc", "size")
         code = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.INVALID_RECORD
@@ -404,25 +405,6 @@ def _accept_partition(
         log_append_time_ms=append_time,
         log_start_offset=log_start,
     )
-
-
-def _records_without_key(batch: Batch, latest: int | None) -> list[BatchIndexAndErrorMessage]:
-    """Return the records of a batch that have no key.
-
-    The list is empty if the package for the batch's compression is missing. It is also empty if a record with
-    a key has a timestamp after `latest`, which Kafka reports first.
-    """
-    try:
-        records = batch.records()
-    except MissingExtra:
-        return []
-    if latest is not None and any(record.key is not None and record.timestamp > latest for record in records):
-        return []
-    return [
-        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="it has no key")
-        for index, record in enumerate(records)
-        if record.key is None
-    ]
 
 
 def _refuse_partition(

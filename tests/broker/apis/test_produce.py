@@ -164,6 +164,29 @@ def test_a_timestamp_far_in_the_future_is_refused(stage: Stage, client: Client) 
     assert stage.log("t").end_offset == 1
 
 
+@pytest.mark.parametrize("of", ["topic", "broker"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_timestamp_outside_of_the_limits_is_refused(of: str, compression: str) -> None:
+    limits = {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "50"}
+    stage = Stage(**({f"log.{name}": value for name, value in limits.items()} if of == "broker" else {}))
+    stage.step(CreateTopic("t", 1, stage.random_id(), limits if of == "topic" else {}))
+    client, now = stage.client(), stage.now
+    values = [b"a", b"b", b"c"]
+    within = batch_of(*values, timestamps=[now - 1_000, -1, now + 50], compression=compression)
+    assert client.produce(within).error_code == 0
+    for timestamps in ([now, now - 1_001, now], [now, now + 51, now], [now, 77, now]):
+        response = client.produce(batch_of(*values, timestamps=timestamps, compression=compression))
+        assert response.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert [error.batch_index for error in response.record_errors] == [1]
+        assert str(timestamps[1]) in (response.error_message or "")
+    assert stage.log("t").end_offset == 3
+
+
+def test_log_append_time_ignores_the_limits_of_timestamps() -> None:
+    stage = Stage({"t": 1}, log_message_timestamp_type="LogAppendTime", log_message_timestamp_before_max_ms=1)
+    assert stage.client().produce(batch_of(b"a", timestamps=[77])).error_code == 0
+
+
 def test_log_append_time_sets_the_brokers_time() -> None:
     stage = Stage({"t": 1}, log_message_timestamp_type="LogAppendTime")
     response = stage.client().produce(batch_of(b"a", b"b", timestamps=[77, 99]))
