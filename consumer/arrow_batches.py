@@ -30,6 +30,7 @@ try:
 except ImportError as error:
     raise MissingExtra("send_columns", "numpy and pyarrow", "columns") from error
 
+from kproto.records.arrow_arrays import from_numpy, to_numpy, validity
 from kproto.records.builder import UnnumberedBatch
 from kproto.records.column_encoder import unnumbered
 
@@ -67,7 +68,7 @@ class TableColumns(msgspec.Struct, frozen=True):
                 self.timestamps[low:high],
                 None,
             )
-        where = pa.array(rows)
+        where = from_numpy(rows)
         return TableColumns(
             len(rows),
             None if self.keys is None else self.keys.take(where),
@@ -85,8 +86,7 @@ class TableColumns(msgspec.Struct, frozen=True):
         everywhere = np.arange(self.rows)
         where = np.full(self.rows, -1 if count > 1 else 0, np.int64)
         if self.keys is not None:
-            known = np.asarray(self.keys.is_valid())
-            where[known] = murmur2(self.keys.filter(pa.array(known))) % count
+            where[validity(self.keys)] = murmur2(self.keys.drop_null()) % count
         if self.partitions is not None:
             where = np.where(self.partitions >= 0, self.partitions, where)
         if self.rows and where.min() == where.max():
@@ -168,7 +168,7 @@ def check_table(batch: Any, now_ms: int) -> TableColumns:
 
 def _combine_chunks(column: Any) -> Any:
     if isinstance(column, pa.ChunkedArray):
-        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     return column
 
 
@@ -201,9 +201,8 @@ def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:
         column = _cast("timestamp", column, pa.timestamp("ms"), safe=column.type.unit == "s").cast(pa.int64())
     if not pa.types.is_integer(column.type):
         raise ConfigError("column timestamp", str(column.type), "int64 (ms since 1970) or a timestamp")
-    timestamps: Int64s = (
-        _cast("timestamp", column, pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
-    )
+    column = _cast("timestamp", column, pa.int64())
+    timestamps: Int64s = np.where(validity(column), to_numpy(column, np.int64), now_ms)
     if rows and timestamps.min() < 0:
         raise ConfigError("column timestamp", int(timestamps.min()), "milliseconds since 1970, 0 or more")
     return timestamps
@@ -214,8 +213,9 @@ def _partitions(column: Any) -> Int64s | None:
         return None
     if not pa.types.is_integer(column.type):
         raise ConfigError("column partition", str(column.type), "a column of integers")
-    partitions: Int64s = _cast("partition", column, pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    non_null = partitions[np.asarray(column.is_valid())]
+    column = _cast("partition", column, pa.int64())
+    partitions: Int64s = np.where(validity(column), to_numpy(column, np.int64), -1)
+    non_null = partitions[validity(column)]
     if len(non_null) and not 0 <= non_null.min() <= non_null.max() <= MAX_PARTITION:
         raise ConfigError(
             "column partition", int(non_null.min()), "0 or more, or null for the partition of the key"

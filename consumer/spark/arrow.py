@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from kproto.errors import RecordError
 from kproto.records import AbortedTransactions, Batch, batches, spans
+from kproto.records.arrow_arrays import from_numpy, from_texts, to_numpy, validity
 from kproto.records.batch import Data
 from kproto.records.columns import Columns, columns
 
@@ -174,7 +175,7 @@ class Builder:
                 )
             formatted[column_format.column] = column
         errors = [reasons.get(row) for row in range(last - first)] if reasons else None
-        formatted[ERROR] = pa.array(errors, pa.string()) if errors else pa.nulls(last - first, pa.string())
+        formatted[ERROR] = from_texts(errors) if errors else pa.nulls(last - first, pa.string())
         return formatted
 
     def _with_place(self, error: RecordError, position: int) -> RecordError:
@@ -198,15 +199,15 @@ class Builder:
             case "partition":
                 return lambda _, a, b: _constant(partition, pa.int32(), b - a)
             case "offset":
-                return lambda records, a, b: pa.array(records.offset[a:b])
+                return lambda records, a, b: from_numpy(records.offset[a:b])
             case "timestamp":
-                return lambda records, a, b: pa.array(self._microseconds(records, a, b)).view(
+                return lambda records, a, b: from_numpy(self._microseconds(records, a, b)).view(
                     TYPES["timestamp"]
                 )
             case "_error":
                 return lambda _, a, b: pa.nulls(b - a, pa.string())
             case "timestamptype":
-                return lambda records, a, b: pa.array(records.timestamp_type[a:b].astype(np.int32))
+                return lambda records, a, b: from_numpy(records.timestamp_type[a:b].astype(np.int32))
             case _:
                 return _headers
 
@@ -232,11 +233,11 @@ def _decode_non_null(decode: Decode, values: Column) -> tuple[Column, Mapping[in
     """Decode the values that are not null, and keep the nulls."""
     if not values.null_count:
         return decode(values)
-    rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(validity(values))
     column, bad = decode(values.drop_null())
     places = np.full(len(values), -1)
     places[rows] = np.arange(len(rows))
-    return column.take(pa.array(places, mask=places < 0)), {
+    return column.take(from_numpy(places, places < 0)), {
         int(rows[row]): reason for row, reason in bad.items()
     }
 
@@ -251,7 +252,8 @@ def _constant(value: object, kind: Any, rows: int) -> Column:
 
 @lru_cache(64)
 def _repeated(value: object, kind: Any, rows: int) -> Column:
-    return pa.repeat(pa.scalar(value, kind), rows)
+    array = from_texts([value]) if isinstance(value, str) else from_numpy(np.array([value])).cast(kind)
+    return pa.repeat(array[0], rows)
 
 
 def _headers(records: Columns, first: int, last: int) -> Column:
@@ -259,5 +261,5 @@ def _headers(records: Columns, first: int, last: int) -> Column:
     if not records.has_headers:
         return pa.nulls(last - first, _HEADERS)
     lists = records.slice(first, last).headers_array()
-    empty = np.diff(lists.offsets.to_numpy()) == 0
-    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=_HEADERS, mask=pa.array(empty))
+    empty = np.diff(to_numpy(lists.offsets, np.int32)) == 0
+    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=_HEADERS, mask=from_numpy(empty))

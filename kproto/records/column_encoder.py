@@ -30,6 +30,7 @@ try:
 except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
+from .arrow_arrays import from_bytes
 from .batch import HEADER_SIZE
 from .builder import UnnumberedBatch, lay_out
 from .compression import codec_number
@@ -96,11 +97,7 @@ def unnumbered(
     moments = np.ascontiguousarray(timestamp, np.int64)
     rows = len(moments)
     keys, values = _binary(key, rows, "key"), _binary(value, rows, "value")
-    tails = (
-        None
-        if headers is None
-        else pa.array([encode_headers(row_headers) for row_headers in headers], pa.binary())
-    )
+    tails = None if headers is None else from_bytes([encode_headers(row_headers) for row_headers in headers])
     if tails is not None and len(tails) != rows:
         raise EncodeError("RecordBatch", 2, "headers", f"{len(tails)} for {rows} rows")
     if rows == 0:
@@ -217,8 +214,8 @@ def _encode(
     joined = pc.binary_join_element_wise(
         *before_value,
         values,
-        pa.scalar(b"\x00", pa.binary()) if tails is None else tails,
-        pa.scalar(b"", pa.binary()),
+        from_bytes([b"\x00"])[0] if tails is None else tails,
+        from_bytes([b""])[0],
         null_handling="replace",
         null_replacement="",
     )

@@ -36,7 +36,7 @@ except ImportError as error:
 
 from . import column_decoder
 from .arena import Arena
-from .arrow_arrays import gather, views
+from .arrow_arrays import from_bytes, from_numpy, from_texts, gather, views
 from .batch import Data, check_data
 from .batch_table import (
     ALL,
@@ -59,7 +59,7 @@ from .batch_table import (
     wanted_batches,
 )
 from .column_encoder import encode_columns
-from .header_decoder import HEADERS, HeaderColumns
+from .header_decoder import HeaderColumns
 from .record import Headers, Record
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
@@ -137,7 +137,11 @@ class Columns:
         """
         if self._tails is not None:
             return self._tails.array(self._first, self._first + len(self))
-        return pa.array([[{"key": k, "value": v} for k, v in row] for row in self.headers], HEADERS)
+        offsets = np.cumsum([0, *map(len, self.headers)], dtype=np.int32)
+        pairs = [pair for row in self.headers for pair in row]
+        keys, values = from_texts([key for key, _ in pairs]), from_bytes([value for _, value in pairs])
+        structs = pa.StructArray.from_arrays([keys, values], ["key", "value"])
+        return pa.ListArray.from_arrays(from_numpy(offsets), structs)
 
     def part(self, index: int) -> Columns:
         """Return the rows of the part with this index: the records of one partition."""
@@ -168,11 +172,11 @@ class Columns:
         """
         return pa.table(
             {
-                "offset": pa.array(self.offset),
-                "timestamp": pa.array(self.timestamp, mask=self.timestamp < 0).cast(
+                "offset": from_numpy(self.offset),
+                "timestamp": from_numpy(self.timestamp, self.timestamp < 0).cast(
                     pa.timestamp("ms", tz="UTC")
                 ),
-                "timestamp_type": pa.array(self.timestamp_type),
+                "timestamp_type": from_numpy(self.timestamp_type),
                 "key": self.key,
                 "value": self.value,
                 "headers": self.headers_array(),
@@ -296,8 +300,8 @@ def _read_rows(
         np.array([record.offset for record in records_read], np.int64),
         np.array([record.timestamp for record in records_read], np.int64),
         np.array(kinds, np.int8),
-        pa.array([record.key for record in records_read], pa.binary()),
-        pa.array([record.value for record in records_read], pa.binary()),
+        from_bytes([record.key for record in records_read]),
+        from_bytes([record.value for record in records_read]),
         counts,
         None,
         0,

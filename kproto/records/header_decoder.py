@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RecordError
-from .arrow_arrays import gather
+from .arrow_arrays import from_bytes, from_numpy, from_texts, gather, to_numpy
 from .record import Headers, MalformedRecord, decode_header_key, parse_headers
 from .windows import SLACK, Bools, Int64s, Windows, tables
 
@@ -73,10 +73,10 @@ class HeaderColumns:
         """Return the headers of these rows as a `pyarrow.ListArray` of `HEADERS`, without null lists."""
         self._parse()
         low, high = int(self._first[start]), int(self._first[stop])
-        keys = pa.array(self._names, pa.string()).take(pa.array(self._name[low:high]))
+        keys = from_texts(self._names).take(from_numpy(self._name[low:high]))
         pairs = pa.StructArray.from_arrays([keys, self._value.slice(low, high - low)], ["key", "value"])
         return pa.ListArray.from_arrays(
-            pa.array((self._first[start : stop + 1] - low).astype(np.int32)), pairs
+            from_numpy((self._first[start : stop + 1] - low).astype(np.int32)), pairs
         )
 
     def _parse(self) -> None:
@@ -104,7 +104,7 @@ class HeaderColumns:
         every = np.arange(0, len(spots), 4, dtype=np.int32)
         keys = gather(data, spots, every).dictionary_encode()
         self._names = [decode_header_key(key) for key in keys.dictionary.to_pylist()]
-        self._name = keys.indices.to_numpy()
+        self._name = to_numpy(keys.indices, np.int32)
         self._value = gather(data, spots, every + 2, null)
         return True
 
@@ -131,7 +131,7 @@ class HeaderColumns:
             first.append(len(names))
         self._first = np.array(first, np.int64)
         self._names, self._name = list(numbers), np.array(names, np.int32)
-        self._value = pa.array(values, pa.binary())
+        self._value = from_bytes(values)
 
 
 def _broken(field: str, at: int, detail: str, row: int) -> RecordError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kproto.errors import ConfigError
+from kproto.records.arrow_arrays import from_bytes, from_numpy, from_texts
 
 from .arrow_types import arrow_type
 from .avro_defaults import encode
@@ -107,7 +108,7 @@ class _Read:
         lanes.finish("the value")
         if lanes.bad:
             mask = np.isin(np.arange(len(lanes)), list(lanes.bad))
-            decoded = decoded.take(pa.array(np.arange(len(lanes)), mask=mask))
+            decoded = decoded.take(from_numpy(np.arange(len(lanes)), mask))
         return decoded, lanes.bad
 
     # ---- checked once
@@ -260,7 +261,7 @@ class _Read:
             own = [n for n, position in enumerate(positions) if position == number]
             wide.append(merge([columns[n] for n in own], [branch_rows[n] for n in own], len(at), field.type))
         null = branch == writer.null
-        mask = pa.array(null) if writer.null >= 0 else None
+        mask = from_numpy(null) if writer.null >= 0 else None
         return pa.StructArray.from_arrays(wide, fields=list(target), mask=mask)
 
     def _blocks(
@@ -313,11 +314,11 @@ class _Read:
             remaining[rows] -= 1
         if target is None:
             return None
-        offsets = pa.array(np.concatenate([[0], np.cumsum(total)]).astype(np.int32))
+        offsets = from_numpy(np.concatenate([[0], np.cumsum(total)]).astype(np.int32))
         order = np.argsort(np.concatenate(owners), kind="stable") if owners else np.zeros(0, np.int64)
-        item = pa.concat_arrays(items).take(pa.array(order)) if items else pa.nulls(0, inner)
+        item = pa.concat_arrays(items).take(from_numpy(order)) if items else pa.nulls(0, inner)
         if writer.kind == "map":
-            key = pa.concat_arrays(keys).take(pa.array(order)) if keys else pa.nulls(0, pa.string())
+            key = pa.concat_arrays(keys).take(from_numpy(order)) if keys else pa.nulls(0, pa.string())
             return pa.MapArray.from_arrays(offsets, key, item).cast(target)
         return pa.ListArray.from_arrays(offsets, item, type=target)
 
@@ -391,21 +392,21 @@ def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: An
                         at, np.abs(value) > _MOST_MS, f"{place} is outside of the range of Spark's timestamps"
                     )
                     value = value * 1000
-                return pa.array(value).view(target)
+                return from_numpy(value).view(target)
             if pa.types.is_time(target):
                 outside = (value < 0) | (value >= _DAY_US)
                 lanes.fail(at, outside, f"{place} is not a time of day")
-                return pa.array(np.where(outside, 0, value) * 1000).view(target)
+                return from_numpy(np.where(outside, 0, value) * 1000).view(target)
             narrow = np.int32 if writer.kind == "int" else np.int64
-            column = pa.array(value.astype(narrow))
+            column = from_numpy(value.astype(narrow))
             return column.view(target) if pa.types.is_date(target) else column.cast(target, safe=False)
         case "float" | "double":
             value = lanes.fixed(at, "<f4" if writer.kind == "float" else "<f8", place)
-            return None if target is None else pa.array(value).cast(target)
+            return None if target is None else from_numpy(value).cast(target)
         case "boolean":
             value = lanes.fixed(at, "u1", place)
             lanes.fail(at, value > 1, f"{place} is neither true nor false")
-            return None if target is None else pa.array(value == 1)
+            return None if target is None else from_numpy(value == 1)
         case "enum":
             number = lanes.zigzag(at, place)
             wrong = (number < 0) | (number >= len(writer.symbols))
@@ -416,7 +417,7 @@ def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: An
             for position in (n for n, word in enumerate(words) if word is None):
                 reason = f"{place} is {writer.symbols[position]}, which the enum of the reader's schema lacks"
                 lanes.fail(at, number == position, reason)
-            return pa.array(words, pa.string()).take(pa.array(number.astype(np.int32), mask=wrong))
+            return from_texts(words).take(from_numpy(number.astype(np.int32), wrong))
         case "fixed":
             sizes = np.full(len(at), writer.size, np.int64)
         case _:
@@ -473,9 +474,9 @@ def _default(field: AvroField, target: Any, count: int = 0) -> Column:
     """
     try:
         encoded = encode(field.node, field.default)
-        column, bad = _Read(field.node, field.node, target).decode(pa.array([encoded], pa.binary()))
+        column, bad = _Read(field.node, field.node, target).decode(from_bytes([encoded]))
     except (ValueError, OverflowError) as error:
         raise Mismatch(f"the default of {field.names[0]} is not a {target}: {error}") from None
     if bad:
         raise Mismatch(f"the default of {field.names[0]} is not a {target}: {bad[0]}")
-    return column.take(pa.array(np.zeros(count, np.int64)))
+    return column.take(from_numpy(np.zeros(count, np.int64)))

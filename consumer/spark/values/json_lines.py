@@ -24,6 +24,7 @@ import numpy as np
 from pyspark.sql import types as spark
 
 from kproto.errors import ConfigError
+from kproto.records.arrow_arrays import from_bytes, from_numpy, from_texts
 
 from .arrow_types import Kind, arrow_type, pa
 from .lanes import scatter
@@ -132,7 +133,7 @@ class _Objects:
         """Decode values. Those that cannot be decoded become null."""
         bad = dict(texts(values)[1])
         rows = np.setdiff1d(np.arange(len(values)), list(bad))
-        good = self._read_all(values.take(pa.array(rows))) if bad else self._read_all(values)
+        good = self._read_all(values.take(from_numpy(rows))) if bad else self._read_all(values)
         if good is None:
             rows = self._accepted_rows(values, rows, bad)
             pieces = list(self._pieces(values, rows, bad))
@@ -142,12 +143,12 @@ class _Objects:
             return good, bad
         places = np.full(len(values), -1)
         places[rows] = np.arange(len(rows))
-        return good.take(pa.array(places, mask=places < 0)), bad
+        return good.take(from_numpy(places, places < 0)), bad
 
     def _accepted_rows(self, values: Column, rows: Any, bad: dict[int, str]) -> Any:
         """Return the rows whose values msgspec accepts. Add the other rows to `bad` with the reasons."""
         good: list[int] = []
-        for row, value in zip(rows.tolist(), values.take(pa.array(rows)).to_pylist(), strict=True):
+        for row, value in zip(rows.tolist(), values.take(from_numpy(rows)).to_pylist(), strict=True):
             try:
                 self.checks.decode(value)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -162,7 +163,7 @@ class _Objects:
         """
         if not len(rows):
             return
-        objects = self._read_all(values.take(pa.array(rows)))
+        objects = self._read_all(values.take(from_numpy(rows)))
         if objects is not None:
             yield objects
         elif len(rows) == 1:
@@ -176,7 +177,7 @@ class _Objects:
         """Return all objects. If Arrow rejects them, set `why` to the reason and return None."""
         if not len(values):
             return pa.nulls(0, self.kind)
-        joined = pc.binary_join_element_wise(_stripped(values), b"", b"\n")
+        joined = pc.binary_join_element_wise(_stripped(values), *from_bytes([b"", b"\n"]))
         size = joined.buffers()[1]
         offsets = np.frombuffer(size, np.int32)[joined.offset : joined.offset + len(joined) + 1]
         lines = joined.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
@@ -269,7 +270,7 @@ def _part_reader(kind: Kind) -> Callable[[Raws], Column]:
     def maps(raws: Raws) -> Column:
         """Convert objects to maps."""
         maps_read: list[dict[str, msgspec.Raw] | None] = [entries.decode(raw) for raw in raws]
-        keys = pa.array([key for each in maps_read if each for key in each], pa.string())
+        keys = from_texts([key for each in maps_read if each for key in each])
         values = values_of([item for each in maps_read if each for item in each.values()])
         return pa.MapArray.from_arrays(_offsets(maps_read), keys, values, type=kind, mask=_missing(maps_read))
 
@@ -278,12 +279,12 @@ def _part_reader(kind: Kind) -> Callable[[Raws], Column]:
 
 def _offsets(lists: Sequence[Sized | None]) -> Column:
     """Return the offsets of a list array whose lists have these lengths."""
-    return pa.array(np.cumsum([0, *(len(list_ or ()) for list_ in lists)]), pa.int32())
+    return from_numpy(np.cumsum([0, *(len(list_ or ()) for list_ in lists)], dtype=np.int32))
 
 
 def _missing(values: Sequence[object]) -> Column:
     """Return a mask of the values that are None."""
-    return pa.array([value is None for value in values], pa.bool_())
+    return from_numpy(np.array([value is None for value in values], np.bool_))
 
 
 def _stripped(values: Column) -> Column:
@@ -340,7 +341,7 @@ _SIXES[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
 def _from_base64(column: Column) -> Column:
     """Decode base64 text with padding. Raises ArrowInvalid."""
-    data, offsets = data_and_offsets(column.fill_null(""))
+    data, offsets = data_and_offsets(pc.coalesce(column, from_texts([""])[0]))
     sizes, pad = np.diff(offsets), data == ord("=")
     last = offsets[1:][sizes > 0]
     fits = not (sizes % 4).any()
@@ -361,7 +362,7 @@ def _from_base64(column: Column) -> Column:
     buffers = [None, pa.py_buffer(places.astype(np.int32)), pa.py_buffer(triples[wanted])]
     decoded = pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
     return (
-        pc.if_else(column.is_valid(), decoded, pa.scalar(None, pa.binary())) if column.null_count else decoded
+        pc.if_else(column.is_valid(), decoded, pa.nulls(1, pa.binary())[0]) if column.null_count else decoded
     )
 
 

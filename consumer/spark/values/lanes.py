@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kproto.records.arrow_arrays import from_numpy, from_texts
+
 from .wire_format import data_and_offsets
 
 pa: Any = import_module("pyarrow")
@@ -141,7 +143,7 @@ class Lanes:
         every = pa.Array.from_buffers(
             pa.binary(), 2 * len(start), [None, pa.py_buffer(places), pa.py_buffer(self.data)]
         )
-        return pc.take(every, pa.array(np.arange(0, 2 * len(start), 2), pa.int32()), boundscheck=False)
+        return pc.take(every, from_numpy(np.arange(0, 2 * len(start), 2, dtype=np.int32)), boundscheck=False)
 
     def text(self, lanes: Ints, sizes: Ints, name: str) -> Any:
         """Read the next `sizes` bytes of each lane as a StringArray. Bytes that are not UTF-8 are an error of
@@ -159,7 +161,7 @@ class Lanes:
             good, bad = _texts(values)
             self.fail(lanes, np.isin(np.arange(len(lanes)), list(bad)), f"{name} is not UTF-8")
             # Invalid texts become "", because the keys of a map cannot be null.
-            return pc.fill_null(good, "")
+            return pc.coalesce(good, from_texts([""])[0])
 
     def finish(self, name: str) -> None:
         """Store an error for each lane in which bytes remain after the value."""
@@ -181,7 +183,7 @@ def scatter(column: Any, places: Ints, count: int) -> Any:
         return column
     from_ = np.full(count, -1, np.int64)
     from_[places] = np.arange(len(places))
-    return column.take(pa.array(from_, mask=from_ < 0))
+    return column.take(from_numpy(from_, from_ < 0))
 
 
 def merge(columns: list[Any], owners: list[Ints], count: int, kind: Any) -> Any:
@@ -192,4 +194,4 @@ def merge(columns: list[Any], owners: list[Ints], count: int, kind: Any) -> Any:
         return scatter(columns[0], owners[0], count)
     rows = np.concatenate(owners)
     order = np.argsort(rows, kind="stable")
-    return scatter(pa.concat_arrays(columns).take(pa.array(order)), rows[order], count)
+    return scatter(pa.concat_arrays(columns).take(from_numpy(order)), rows[order], count)

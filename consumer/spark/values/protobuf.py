@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kproto.errors import ConfigError
+from kproto.records.arrow_arrays import from_numpy, from_texts, to_numpy
 
 from .arrow_types import arrow_type
 from .lanes import Ints, Lanes, pa, scatter
@@ -63,7 +64,7 @@ def _column(lanes: Lanes, message: Any, target: Any) -> tuple[Column, Bad]:
     """Decode messages into a column. Messages that cannot be decoded become null."""
     column = _read(lanes, message, target)
     if lanes.bad:
-        column = column.take(pa.array(lanes.all(), mask=np.isin(lanes.all(), list(lanes.bad))))
+        column = column.take(from_numpy(lanes.all(), np.isin(lanes.all(), list(lanes.bad))))
     return column, lanes.bad
 
 
@@ -195,7 +196,7 @@ class _FieldReader:
         rows, starts, ends = rows[order], starts[order], ends[order]
         if repeated(self.field):
             sizes = np.bincount(rows, minlength=count)
-            offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
+            offsets = from_numpy(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
             if is_map(self.field):
                 entry = _entries(lanes, self.field, self.target, rows, starts, ends)
                 return pa.MapArray.from_arrays(offsets, entry.field(0), entry.field(1)).cast(self.target)
@@ -234,14 +235,14 @@ class _FieldReader:
         if field.type == ENUM:
             names = {value.number: value.name for value in reversed(field.enum_type.values)}
             numbers, places = np.unique(starts, return_inverse=True)
-            words = pa.array([names.get(number, str(number)) for number in numbers.tolist()], pa.string())
-            return words.take(pa.array(places))
+            words = from_texts([names.get(number, str(number)) for number in numbers.tolist()])
+            return words.take(from_numpy(places))
         if pa.types.is_decimal(target):
             words = np.zeros((len(starts), 2), np.uint64)
             words[:, 0] = starts
             buffers = [None, pa.py_buffer(np.ascontiguousarray(words))]
             return pa.Array.from_buffers(pa.decimal128(20, 0), len(starts), buffers)
-        return pa.array(starts).cast(target)
+        return from_numpy(starts).cast(target)
 
 
 def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, starts: Any, ends: Any) -> Column:
@@ -256,11 +257,11 @@ def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, starts: Any, end
 
 def _moments(lanes: Lanes, rows: Ints, messages: Column, target: Any, name: str) -> Column:
     """Convert Timestamp or Duration messages to a column in microseconds."""
-    seconds, nanos = (messages.field(n).to_numpy(zero_copy_only=False) for n in (0, 1))
+    seconds, nanos = to_numpy(messages.field(0), np.int64), to_numpy(messages.field(1), np.int32)
     far = np.abs(seconds) > (2**63 - 1) // 1_000_000 - 1
     lanes.fail(rows, far, f"{name} is outside of the range of Spark's times")
     micros = np.where(far, 0, seconds) * 1_000_000 + nanos // 1000
-    return pa.array(micros).view(target)
+    return from_numpy(micros).view(target)
 
 
 def _number(lanes: Lanes, rows: Ints, field: Any) -> Any:

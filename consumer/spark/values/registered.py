@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kproto.errors import ConfigError
+from kproto.records.arrow_arrays import from_numpy
 
-from .lanes import Ints, merge, pa
+from .lanes import Ints, merge
 from .registry import NoSuchSchema, SchemaId
 from .wire_format import id_size, rows_by_schema_id, strip_header
 
@@ -40,7 +41,7 @@ class Registered:
             if isinstance(decode, str):
                 bad.update(dict.fromkeys(rows.tolist(), decode))
                 continue
-            group = values if len(rows) == len(values) else values.take(pa.array(rows))
+            group = values if len(rows) == len(values) else values.take(from_numpy(rows))
             column, wrong = decode(strip_header(group, id_size(schema_id)))
             bad.update({int(rows[row]): reason for row, reason in wrong.items()})
             columns.append(column)

@@ -43,4 +43,6 @@ def decode(values: Column) -> tuple[Column, Bad]:
             except UnicodeDecodeError as error:
                 texts.append(None)
                 bad[row] = f"the bytes are not UTF-8: {error.reason} at byte {error.start}"
-        return pa.array(texts, pa.string()), bad
+        from kproto.records.arrow_arrays import from_texts
+
+        return from_texts(texts), bad

@@ -14,6 +14,8 @@ from uuid import UUID
 
 import numpy as np
 
+from kproto.records.arrow_arrays import from_bytes, from_numpy, from_texts, to_numpy, validity
+
 from .registry import SchemaId
 
 pa: Any = import_module("pyarrow")
@@ -68,26 +70,27 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
     message indexes follow the id. A value with an invalid header becomes null.
     """
     start = headers.offsets[0].as_py() if len(headers) else 0
-    places = headers.offsets.to_numpy() - start
+    places = to_numpy(headers.offsets, np.int32) - start
     entries = headers.flatten()
-    at = np.flatnonzero(pc.equal(entries.field("key"), name).fill_null(False).to_numpy(zero_copy_only=False))
+    matches = pc.indices_nonzero(pc.equal(entries.field("key"), from_texts([name])[0]))
+    at = to_numpy(matches, np.uint64).astype(np.int64)
     if not len(at):
         return values, {}
     last = np.full(len(values), -1)
     last[np.searchsorted(places, at, side="right") - 1] = at
-    found = entries.field("value").take(pa.array(last, mask=last < 0)).dictionary_encode()
+    found = entries.field("value").take(from_numpy(last, last < 0)).dictionary_encode()
     ids = [_schema_id(header, indexed) for header in found.dictionary.to_pylist()]
-    numbers = found.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    numbers = np.where(validity(found.indices), to_numpy(found.indices, np.int32), -1)
     invalid = np.array([schema_id is None for schema_id in ids] + [True])
-    present = values.is_valid().to_numpy(zero_copy_only=False)
+    present = validity(values)
     more = ", and message indexes" if indexed else ""
     allowed = f"the byte 0 and an id of 4 bytes, or the byte 1 and a GUID of 16 bytes{more}"
     reason = f"the header {name} has no schema id; expected: {allowed}"
     bad = dict.fromkeys(np.flatnonzero((last >= 0) & present & invalid[numbers]).tolist(), reason)
     # The prefix of a value without the header is empty. A null prefix makes the value null.
     choice = np.where(numbers >= 0, numbers, np.where(last >= 0, len(ids), len(ids) + 1))
-    prefixes = pa.array([*ids, None, b""], pa.binary()).take(pa.array(choice))
-    return pc.binary_join_element_wise(prefixes, values, b""), bad
+    prefixes = from_bytes([*ids, None, b""]).take(from_numpy(choice))
+    return pc.binary_join_element_wise(prefixes, values, from_bytes([b""])[0]), bad
 
 
 def _schema_id(header: bytes, indexed: bool) -> bytes | None:

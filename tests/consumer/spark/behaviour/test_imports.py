@@ -136,3 +136,42 @@ def test_a_wrong_option_raises_without_our_stack_frames() -> None:
 @pytest.mark.parametrize("name", ["spark", "experiments.spark_latency", "experiments.spark_scale"])
 def test_the_benchmarks_can_import_the_measured_functions(name: str) -> None:
     import_module(f"benchmarks.{name}")
+
+
+DECODES_VALUES = """
+import json, sys
+from pyspark.sql.types import *
+from tests.consumer.spark.values_stage import avro, decoded, wired
+
+class PrintsImports:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas": print("imports pandas")
+
+sys.meta_path.insert(0, PrintsImports())
+null = {"value.onError": "null"}
+kind = StructType().add("i", IntegerType()).add("s", StringType()).add("l", ArrayType(LongType()))
+kind = kind.add("m", MapType(StringType(), DoubleType())).add("b", BinaryType())
+record = {"type": "record", "name": "r", "fields": [
+    {"name": "i", "type": ["null", "int"]},
+    {"name": "s", "type": {"type": "enum", "name": "e", "symbols": ["A", "B"]}},
+    {"name": "l", "type": {"type": "array", "items": "long"}},
+    {"name": "m", "type": {"type": "map", "values": "double"}},
+    {"name": "b", "type": "bytes"},
+]}
+rows = [{"i": n or None, "s": "B", "l": [n], "m": {"k": 0.5}, "b": b"AAAA"} for n in range(3)]
+avros, texts = avro(record, *rows), [json.dumps({**row, "b": "AAAA"}).encode() for row in rows]
+options = {"value.format": "avro", "value.schema": json.dumps(record), **null}
+good = decoded([*avros, b"broken", None], kind, options)
+assert [row["value"] and row["value"]["s"] for row in good] == ["B", "B", "B", None, None]
+good = decoded([*texts, b"{", None], kind, {"value.format": "json", **null})
+assert [row["value"] and row["value"]["s"] for row in good] == ["B", "B", "B", None, None]
+decoded([b"x", bytes([255])], StringType(), {"value.format": "string", **null})
+"""
+
+
+def test_no_format_imports_pandas() -> None:
+    """Many conversions of pyarrow import pandas, for which each worker of a query would wait."""
+    done = subprocess.run(
+        [sys.executable, "-c", DECODES_VALUES], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ""
