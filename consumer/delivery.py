@@ -34,13 +34,15 @@ class Owner(Protocol):
     def mark_retrieved(self, delivery: Delivery) -> None: ...
 
 
-class Delivery(msgspec.Struct, eq=False, gc=False):
+class Delivery(msgspec.Struct, eq=False):
     """A record that is being delivered.
 
     A delivery resembles a Future, but costs less memory and time: producers create 100,000 per second.
     `result()` blocks (with a Producer), `await delivery` waits (with an AsyncProducer). Both return a
     `RecordMetadata` or raise the error. Every delivery succeeds or fails: at the latest after
     delivery_timeout_ms, and also when the producer is closed, killed or inherited by a fork.
+
+    The garbage collector tracks deliveries, because what they reach may refer to them.
     """
 
     _batch: ProducerBatch
@@ -118,7 +120,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             raise unknown_method(self, "delivery", name)
 
 
-class PieceDelivery(Delivery, eq=False, gc=False):
+class PieceDelivery(Delivery, eq=False):
     """The delivery of table rows that were sent together. `rows` is an int64 array of row numbers.
 
     The delivery ends when the deliveries of all its rows have ended. `result()` returns the place of the

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -44,6 +45,7 @@ from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.assignors import Assignor
 from kproto.messages.describe_groups import DescribeGroupsRequest
+from kproto.testing.world import World
 from tests.consumer.child_process import result_in_child
 from tests.consumer.producers import ctrl_c
 from tests.consumer.sarama.stage import RecordingHandler
@@ -540,6 +542,35 @@ def test_an_interrupt_before_poll_returns_gives_the_records_back(
             with pytest.raises(KeyboardInterrupt):
                 consumer.poll(10, 3)
         assert [record.offset for record in consumer.poll(10, 3)] == [3, 4, 5]
+
+
+class _KeepingProducer(Producer):
+    """Refers to its deliveries, which refer to it."""
+
+    deliveries: list[Delivery]
+
+    def keep(self) -> None:
+        self.deliveries = [self.send("t", b"x") for _ in range(5)]
+
+
+def test_a_closed_producer_that_refers_to_its_deliveries_is_freed(broker: str) -> None:
+    with _KeepingProducer(broker) as producer:
+        producer.keep()
+    freed = weakref.ref(producer)
+    del producer
+    gc.collect()
+    assert freed() is None
+
+
+def test_a_world_with_a_producer_is_freed() -> None:
+    world = World({"t": 1}, seed=1)
+    producer = world.producer(linger_ms=0)
+    producer.deliver("t", "x", partition=0)
+    world.run(5_000)
+    freed = weakref.ref(world)
+    del world, producer
+    gc.collect()
+    assert freed() is None
 
 
 def test_polls_with_a_timeout_of_zero_let_the_loop_run(broker: str) -> None:
