@@ -24,6 +24,7 @@ from kproto.group.assignors import Assignor
 from kproto.records.compression import codec_number, compress
 from kproto.validation import flag
 
+from .engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
 from .option_checks import (
     Check,
     assignors,
@@ -69,6 +70,7 @@ class ConsumerConfig(SecurityConfig, total=False):
     metadata_max_age_ms: int
     fetch_min_bytes: int
     fetch_max_bytes: int
+    receive_message_max_bytes: int
     max_partition_fetch_bytes: int
     fetch_max_wait_ms: int
     isolation_level: str
@@ -113,6 +115,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     metadata_max_age_ms: int = 300_000
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 50 * 1024 * 1024
+    receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES
     max_partition_fetch_bytes: int = 1024 * 1024
     fetch_max_wait_ms: int = 500
     isolation_level: str = "read_uncommitted"
@@ -275,6 +278,13 @@ CONSUMER: Final[Mapping[str, Option]] = {
         "nevertheless. For each broker, the consumer buffers up to two such responses, and one more for "
         "paused partitions.",
     ),
+    "receive_message_max_bytes": Option(
+        "Fetch",
+        whole_number_from(1000),
+        "A broker's response of more bytes ends the connection, with an error that names its size. "
+        "Responses of fetch_max_bytes plus 512 bytes are always allowed. A larger first batch needs a larger "
+        "value. The name and the default are librdkafka's; Java has no limit.",
+    ),
     "max_partition_fetch_bytes": Option(
         "Fetch",
         whole_number_from(1),
@@ -355,6 +365,7 @@ class ProducerConfig(SecurityConfig, total=False):
     max_block_ms: int
     delivery_timeout_ms: int
     request_timeout_ms: int
+    receive_message_max_bytes: int
     max_request_size: int
     max_in_flight_requests_per_connection: int
     connections_per_broker: int
@@ -392,6 +403,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
     request_timeout_ms: int = 30_000
+    receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES
     max_request_size: int = 1024 * 1024
     max_in_flight_requests_per_connection: int = 5
     connections_per_broker: int = 3
@@ -507,6 +519,12 @@ PRODUCER: Final[Mapping[str, Option]] = {
         "Metadata",
         whole_number_from(1),
         "The maximum age of metadata. A new partition is noticed within this time.",
+    ),
+    "receive_message_max_bytes": Option(
+        "Options shared with the consumer",
+        whole_number_from(1000),
+        "A broker's response of more bytes ends the connection, with an error that names its size. "
+        "The name and the default are librdkafka's; Java has no limit.",
     ),
     "request_timeout_ms": Option(
         "Options shared with the consumer",

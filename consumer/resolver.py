@@ -68,7 +68,7 @@ class AddressFailures:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return a text that says why a name has no address, or why a socket could not connect."""
+    """Return a text that says why a name has no address, or why a connection failed."""
     if isinstance(error, socket.gaierror):
         return f"the name can't be resolved ({error.strerror or error})"
     if isinstance(error, OSError):
@@ -77,7 +77,14 @@ def describe_error(error: BaseException) -> str:
             # asyncio's text contains the address, which this client's message adds as well.
             text = os.strerror(error.errno)
         return text.lower()
-    return f"the name can't be resolved ({error})"
+    if isinstance(error, MemoryError):
+        return "no memory for the response"
+    return f"{type(error).__name__}: {error}"
+
+
+def _describe_lookup(error: Exception) -> str:
+    """Return a text that says why a name could not be looked up, or is invalid."""
+    return describe_error(error) if isinstance(error, OSError) else f"the name can't be resolved ({error})"
 
 
 class Resolver:
@@ -100,7 +107,7 @@ class Resolver:
         except socket.gaierror:
             pass  # `host` is a name.
         except (OSError, ValueError, OverflowError) as error:
-            return Resolved(key, (), describe_error(error))
+            return Resolved(key, (), _describe_lookup(error))
         with self._lock:
             keys = self._pending.setdefault((host, port), [])
             keys.append(key)
@@ -112,7 +119,7 @@ class Resolver:
         except RuntimeError as error:  # The system cannot start another thread.
             with self._lock:
                 del self._pending[(host, port)]
-            return Resolved(key, (), describe_error(error))
+            return Resolved(key, (), _describe_lookup(error))
         return None
 
     def take(self) -> list[Resolved]:
@@ -128,7 +135,7 @@ class Resolver:
         try:
             addresses = sort_addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, ValueError, OverflowError) as error:
-            failure = describe_error(error)
+            failure = _describe_lookup(error)
         with self._lock:
             keys = self._pending.pop((host, port))
         self._results.extend(Resolved(key, addresses, failure) for key in keys)

@@ -94,9 +94,13 @@ class DecodeError(KprotoError):
 
 
 class FrameError(DecodeError):
-    """The size prefix of a frame, `size`, is negative or larger than the reader allows."""
+    """The size prefix of a frame, `size`, is negative or larger than the reader allows.
+
+    `limit` is the reader's limit in bytes if an earlier frame shows that the peer sends frames, else None.
+    """
 
     size: int | None = None
+    limit: int | None = None
 
 
 class RecordError(DecodeError):

@@ -25,6 +25,7 @@ from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
 from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
+from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
 from ..engine.requests import CommittedOffset, Offset, triples
 from ..lifecycle import BoundToProcess
 from ..operations.cluster import ClusterRunner
@@ -50,11 +51,18 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         *,
         client_id: str = "kproto",
         request_timeout_ms: int = 30_000,
+        receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES,
         timeout: float = 30.0,
         **security: Unpack[SecurityConfig],
     ) -> None:
         self._runner = ClusterRunner(
-            bootstrap_servers, client_id, request_timeout_ms, timeout, security, self._make_runtime
+            bootstrap_servers,
+            client_id,
+            request_timeout_ms,
+            receive_message_max_bytes,
+            timeout,
+            security,
+            self._make_runtime,
         )
         self._runtime = self._runner.runtime
 

@@ -55,24 +55,27 @@ _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 class _Route:
     """The addresses of a host: those that were not tried yet, and the current one."""
 
-    __slots__ = ("address", "addresses", "host", "tls")
+    __slots__ = ("address", "addresses", "host", "max_response", "tls")
 
-    def __init__(self, host: tuple[str, int], tls: Tls | None, addresses: list[Address]) -> None:
+    def __init__(
+        self, host: tuple[str, int], tls: Tls | None, max_response: int, addresses: list[Address]
+    ) -> None:
         self.host = host
+        self.max_response = max_response
         self.tls = tls
         self.addresses = addresses
         self.address: Address | None = None
 
 
 class _Protocol(asyncio.BufferedProtocol):
-    def __init__(self, key: int, tell: Callable[[NetworkEvent], object]) -> None:
+    def __init__(self, key: int, max_response: int, tell: Callable[[NetworkEvent], object]) -> None:
         self.key = key
         self.tell = tell
         self.silent = False
         self.responded = False  # Whether a response has arrived.
         self.route: _Route | None = None
         self.arriving_since = float("inf")  # The time of the last report that a part of a response arrived.
-        self.receive_buffer = ReceiveBuffer()
+        self.receive_buffer = ReceiveBuffer(max_response)
         self.pipe: Pipe | None = None
         # The buffer for encrypted bytes, None until a connection uses TLS.
         self._room: memoryview | None = None
@@ -138,7 +141,7 @@ class _Protocol(asyncio.BufferedProtocol):
                     size = self.sock.recv_into(room, 0, NOW) if self.sock is not None else 0
             except BlockingIOError:
                 return
-            except OSError as error:
+            except (OSError, MemoryError) as error:
                 self._on_broken(describe_error(error))
                 return
             if not size:  # The peer has closed the connection, which the transport will report.
@@ -219,8 +222,8 @@ class Streams:
     def perform(self, action: NetworkAction) -> None:
         """Perform an action of the network client."""
         match action:
-            case Open(key=key, host=host, port=port, tls=tls):
-                self._opening[key] = asyncio.get_running_loop().create_task(self._open(key, host, port, tls))
+            case Open(key=key):
+                self._opening[key] = asyncio.get_running_loop().create_task(self._open(action))
             case Write(key=key, data=data):
                 if key in self._transports:
                     self._transports[key][1].write(data)
@@ -241,7 +244,8 @@ class Streams:
         self._opening.pop(key, None)
         self._tell(event)
 
-    async def _open(self, key: int, host: str, port: int, tls: Tls | None) -> None:
+    async def _open(self, action: Open) -> None:
+        key, host, port = action.key, action.host, action.port
         self._loop = asyncio.get_running_loop()
         resolved = self._resolver.resolve(key, host, port)
         if resolved is None:
@@ -250,7 +254,8 @@ class Streams:
                 resolved = await self._resolving[key]
             finally:
                 del self._resolving[key]
-        route = _Route((host, port), tls, self._failures.sort((host, port), resolved.addresses))
+        addresses = self._failures.sort((host, port), resolved.addresses)
+        route = _Route((host, port), action.tls, action.max_response, addresses)
         await self._try_addresses(key, route, resolved.error or "the host name has no address")
 
     async def _try_addresses(self, key: int, route: _Route, why: str, broke: str = "") -> None:
@@ -262,7 +267,9 @@ class Streams:
         while route.addresses:
             address = route.address = route.addresses.pop(0)
             try:
-                opened = await self._connect(key, address, PATIENCE_S if route.addresses else None)
+                opened = await self._connect(
+                    key, address, route.max_response, PATIENCE_S if route.addresses else None
+                )
             except TimeoutError:
                 why = f"no answer within {PATIENCE_S:g} s"
             except _ERRORS as error:
@@ -315,7 +322,7 @@ class Streams:
             self._tell(Broken(key, str(error), True))
 
     async def _connect(
-        self, key: int, address: Address, patience: float | None
+        self, key: int, address: Address, max_response: int, patience: float | None
     ) -> tuple[asyncio.Transport, _Protocol]:
         loop = asyncio.get_running_loop()
         sock = socket.socket(address[0], socket.SOCK_STREAM)
@@ -325,7 +332,9 @@ class Streams:
             # ended.
             async with asyncio.timeout(patience):
                 await loop.sock_connect(sock, address[1])
-            opened = await loop.create_connection(lambda: _Protocol(key, self._on_event), sock=sock)
+            opened = await loop.create_connection(
+                lambda: _Protocol(key, max_response, self._on_event), sock=sock
+            )
             opened[1].sock = sock
             return opened
         except BaseException:

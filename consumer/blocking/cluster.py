@@ -25,6 +25,7 @@ from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
 from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
+from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
 from ..engine.requests import CommittedOffset, Offset
 from ..lifecycle import BoundToProcess
 from ..option_docs import with_options
@@ -60,6 +61,7 @@ class Cluster(BoundToProcess, Block):
         *,
         client_id: str = "kproto",
         request_timeout_ms: int = 30_000,
+        receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES,
         timeout: float = 30.0,
         **security: Unpack[SecurityConfig],
     ) -> None:
@@ -67,6 +69,7 @@ class Cluster(BoundToProcess, Block):
             bootstrap_servers,
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
+            receive_message_max_bytes=receive_message_max_bytes,
             timeout=timeout,
             **security,
         )

@@ -78,6 +78,7 @@ _NEVER = float("inf")
 class _Socket(msgspec.Struct, eq=False):
     host: tuple[str, int]
     tls: Tls | None
+    receive_buffer: ReceiveBuffer
     pipe: Pipe | None = None
     sock: socket.socket | None = None
     connected: bool = False
@@ -85,7 +86,6 @@ class _Socket(msgspec.Struct, eq=False):
     pending: deque[memoryview] = msgspec.field(default_factory=deque[memoryview])
     # Whether the kernel's send buffer is full: the selector reports when it accepts bytes again.
     full: bool = False
-    receive_buffer: ReceiveBuffer = msgspec.field(default_factory=ReceiveBuffer)
     addresses: deque[Address] = msgspec.field(default_factory=deque[Address])
     address: Address | None = None
     arriving_since: float = _NEVER  # The time of the last report that a part of a response arrived.
@@ -138,8 +138,8 @@ class Sockets:
     def perform(self, action: NetworkAction) -> None:
         """Perform an action of the network client."""
         match action:
-            case Open(key=key, host=host, port=port, tls=tls):
-                self._sockets[key] = _Socket((host, port), tls)
+            case Open(key=key, host=host, port=port, tls=tls, max_response=max_response):
+                self._sockets[key] = _Socket((host, port), tls, ReceiveBuffer(max_response))
                 self.uses_tls = self.uses_tls or tls is not None
                 resolved = self._resolver.resolve(key, host, port)
                 if resolved is not None:
@@ -492,7 +492,7 @@ class Sockets:
             self._on_address_failed(known, why)
             known.accepted_error, known.connected, known.full, known.pipe = why, False, False, None
             known.pending.clear()
-            known.receive_buffer = ReceiveBuffer()
+            known.receive_buffer = ReceiveBuffer(known.receive_buffer.max_size)
             self._connect(key, known, events)
             return
         self._shut(key)

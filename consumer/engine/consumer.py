@@ -44,7 +44,16 @@ from .group.membership import Membership
 from .group.status import AssignmentSource
 from .metadata.updater import MetadataUpdater
 from .network.client import NetworkClient
-from .network.transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
+from .network.transport import (
+    RESPONSE_OVERHEAD_BYTES,
+    Answer,
+    Broken,
+    Data,
+    GotToken,
+    NetworkEvent,
+    Opened,
+    Reached,
+)
 from .positions.offset_lookup import OffsetLookup
 from .positions.partition_states import OffsetReset, PartitionState
 from .positions.topic_changes import TopicChanges
@@ -76,6 +85,9 @@ class ConsumerEngine:
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
             recovers=options.recovers,
             max_throttle_ms=options.metadata_max_age_ms,
+            max_response=max(
+                options.receive_message_max_bytes, options.fetch_max_bytes + RESPONSE_OVERHEAD_BYTES
+            ),
             random=random,
             security=options.security,
         )

@@ -58,6 +58,7 @@ class ClusterRunner:
         bootstrap_servers: str | Iterable[str],
         client_id: str,
         request_timeout_ms: int,
+        receive_message_max_bytes: int,
         timeout: float,
         security: SecurityConfig,
         make_runtime: Callable[[Driver], Runtime],
@@ -69,6 +70,9 @@ class ClusterRunner:
             Random(),
             client_id=client_id,
             request_timeout_ms=check.whole_number("request_timeout_ms", request_timeout_ms, 1),
+            receive_message_max_bytes=check.whole_number(
+                "receive_message_max_bytes", receive_message_max_bytes, 1000
+            ),
             security=resolved,
             wall=wall,
         )

@@ -36,6 +36,7 @@ from ..blocking.cluster import Cluster
 from ..clock import now
 from ..engine.admin.records import OffsetAt, epoch_ends
 from ..engine.metadata.cluster import TopicView
+from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES, RESPONSE_OVERHEAD_BYTES
 from ..errors import broker_error
 from .java_regex import matcher
 from .offsets import DataLoss, Positions, View, check_partitions, clamp_starts
@@ -347,10 +348,12 @@ def retry_while_unreachable(request: Callable[[], T], seconds: float, option: st
 def connect(options: Options) -> Cluster:
     """Return a client of the cluster that the options name. The client connects at its first request."""
     timeout_ms = request_timeout_ms(options)
+    most_bytes = options.number("max.partition.fetch.bytes", 0) + RESPONSE_OVERHEAD_BYTES
     return Cluster(
         options.bootstrap_servers,
         client_id=options.text("client.id", "kproto-spark"),
         request_timeout_ms=timeout_ms,
+        receive_message_max_bytes=min(max(RECEIVE_MESSAGE_MAX_BYTES, most_bytes), 2**31 - 1),
         timeout=timeout_ms / 1000,
         **options.access.options,
     )

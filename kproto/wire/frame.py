@@ -17,6 +17,8 @@ from ..errors import EncodeError, FrameError
 # The largest size of a frame in bytes: Kafka's default of `socket.request.max.bytes`.
 MAX_FRAME_SIZE = 100 * 1024 * 1024
 
+_MAX_INT32 = 2**31 - 1
+
 _SIZE = struct.Struct(">i")
 
 _LISTED = [bytearray()]
@@ -103,18 +105,22 @@ class ReceiveBuffer:
     nothing. The buffer of a frame is at most as large as the largest of these: twice the bytes of the frame
     that have arrived, the largest frame of this connection so far, and `MIN_SIZE`.
 
+    `max_size` is the largest size of a frame in bytes. The first frame has at most `MAX_FRAME_SIZE`: a peer
+    with a larger one speaks another protocol.
+
     The buffers of the last large bodies are reused when nothing else refers to them or to a view of them,
     because allocating memory takes longer than receiving. A small frame frees these buffers, so an idle
     connection keeps none.
     """
 
-    __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size")
+    __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size", "max_size")
 
     MIN_SIZE = 64 * 1024
     # The number of buffers to reuse: one frame is being processed, and the next one is being received.
     MAX_REUSED = 2
 
-    def __init__(self) -> None:
+    def __init__(self, max_size: int = _MAX_INT32) -> None:
+        self.max_size = max_size
         # The buffer for small frames and the start of a large one. It begins at a frame boundary.
         self._first: bytearray | None = None
         self._held = 0  # The number of bytes in `_first` that are not a complete frame yet.
@@ -143,8 +149,7 @@ class ReceiveBuffer:
     def received(self, count: int) -> list[bytearray]:
         """Return the bodies of the frames that are complete after `count` more bytes were written.
 
-        Raises FrameError for a negative size, and for a first frame above `MAX_FRAME_SIZE`: the peer speaks
-        another protocol. The caller should close the connection.
+        Raises FrameError for a size that is negative or too large. The caller should close the connection.
         """
         if self._size >= 0:
             self._filled += count
@@ -162,12 +167,13 @@ class ReceiveBuffer:
         at = 0
         while end - at >= _SIZE.size:
             (size,) = _SIZE.unpack_from(first, at)
-            if size < 0 or (size > MAX_FRAME_SIZE and self._most < 0 and not bodies):
-                detail = (
-                    f"a size of {size}; allowed are 0 to {MAX_FRAME_SIZE}, and more after the first frame"
-                )
+            is_first = self._most < 0 and not bodies
+            limit = min(self.max_size, MAX_FRAME_SIZE) if is_first else self.max_size
+            if not 0 <= size <= limit:
+                detail = f"a size of {size}; allowed are 0 to {limit}"
                 wrong = FrameError("frame", -1, "size", at, detail)
                 wrong.size = size
+                wrong.limit = None if is_first else limit
                 raise wrong
             stop = at + _SIZE.size + size
             if stop > end:

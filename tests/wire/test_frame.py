@@ -207,6 +207,16 @@ def test_a_later_frame_may_have_any_int32_size() -> None:
     assert len(receive_buffer.writable()) == ReceiveBuffer.MIN_SIZE
 
 
+def test_a_later_frame_may_not_be_larger_than_the_limit_of_the_buffer() -> None:
+    receive_buffer = ReceiveBuffer(2000)
+    receive_buffer.writable()[:9] = frame(b"a") + (2000).to_bytes(4, "big")
+    assert receive_buffer.received(9) == [b"a"]
+    receive_buffer = ReceiveBuffer(2000)
+    receive_buffer.writable()[:9] = frame(b"a") + (2001).to_bytes(4, "big")
+    with pytest.raises(FrameError, match="a size of 2001; allowed are 0 to 2000"):
+        receive_buffer.received(9)
+
+
 def test_a_receive_buffer_rejects_a_negative_size() -> None:
     receive_buffer = ReceiveBuffer()
     receive_buffer.writable()[:9] = frame(b"a") + b"\xff\xff\xff\xff"

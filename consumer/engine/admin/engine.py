@@ -17,7 +17,16 @@ from .. import events as ev
 from ..events import Action, Event
 from ..metadata.cluster import ClusterView
 from ..network.client import NetworkClient
-from ..network.transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
+from ..network.transport import (
+    RECEIVE_MESSAGE_MAX_BYTES,
+    Answer,
+    Broken,
+    Data,
+    GotToken,
+    NetworkEvent,
+    Opened,
+    Reached,
+)
 from ..timeouts import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, Backoff
 from .runner import PlanRunner
 
@@ -35,11 +44,16 @@ class AdminEngine:
         *,
         client_id: str,
         request_timeout_ms: int,
+        receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES,
         security: Security | None = None,
         wall: Callable[[], int] | None = None,
     ) -> None:
         self.network = NetworkClient(
-            bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, security=security
+            bootstrap,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            max_response=receive_message_max_bytes,
+            security=security,
         )
         self.now = 0
         self.closed = False

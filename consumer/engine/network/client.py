@@ -60,6 +60,7 @@ from .nodes import Address, NodeSelector, NodeStates
 from .request_timeouts import READ_ONLY, RequestTimeouts
 from .throttle import ThrottleReports
 from .transport import (
+    RECEIVE_MESSAGE_MAX_BYTES,
     Answer,
     Broken,
     Data,
@@ -99,6 +100,7 @@ class NetworkClient:
         connection_setup_timeout_ms: int = CONNECTION_SETUP_TIMEOUT_MS,
         recovers: bool = True,
         max_throttle_ms: int = MAX_THROTTLE_MS,
+        max_response: int = RECEIVE_MESSAGE_MAX_BYTES,
         random: Random | None = None,
         security: Security | None = None,
     ) -> None:
@@ -120,6 +122,7 @@ class NetworkClient:
         self._throttles = ThrottleReports(max_throttle_ms)
         self._random = random or Random()
         self._security = security
+        self._max_response = max_response
         # Connection key -> the time (ms) at which the connection's SASL session is renewed.
         self._renewals: dict[int, int] = {}
         self._nodes = NodeStates(Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, self._random))
@@ -260,7 +263,8 @@ class NetworkClient:
         connection.caps = self.caps
         self._connections[connection.key] = connection
         self._lanes[(host, port, lane)] = connection
-        self.actions.append(Open(connection.key, host, port, None if security is None else security.tls))
+        tls = None if security is None else security.tls
+        self.actions.append(Open(connection.key, host, port, tls, self._max_response))
         return connection
 
     def handle(self, event: NetworkEvent, now: int) -> None:

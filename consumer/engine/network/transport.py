@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 # Interval (s) at which the owner of the sockets sends an empty `Data` while a long response arrives.
 COMING_S = 1.0
+# librdkafka's default of receive.message.max.bytes, and the bytes that it adds to fetch.max.bytes.
+RECEIVE_MESSAGE_MAX_BYTES = 100_000_000
+RESPONSE_OVERHEAD_BYTES = 512
 
 
 # Actions: what the owner of the sockets must do.
@@ -25,6 +28,8 @@ COMING_S = 1.0
 
 class Open(msgspec.Struct, frozen=True):
     """Connect a socket to host:port, with TLS if `tls` is given.
+
+    A response of more than `max_response` bytes ends the connection.
 
     The owner then sends `Opened(key)`, or `Broken(key, why)`. With TLS it sends `Reached(key)` before
     `Opened(key)`.
@@ -34,6 +39,7 @@ class Open(msgspec.Struct, frozen=True):
     host: str
     port: int
     tls: Tls | None = None
+    max_response: int = RECEIVE_MESSAGE_MAX_BYTES
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -116,7 +122,11 @@ class Broken(msgspec.Struct, frozen=True):
 
     @classmethod
     def no_frames(cls, key: int, error: FrameError) -> Broken:
-        """Return the event for a peer whose bytes are not Kafka responses."""
+        """Return the event for a peer whose bytes are not Kafka responses, or whose response is too large."""
+        if error.size is not None and error.limit is not None and error.size > error.limit:
+            return cls(
+                key, f"a response has {error.size} bytes, and receive_message_max_bytes allows {error.limit}"
+            )
         if error.size is not None and error.size >> 16 == _ALERT:
             return cls(key, "this port speaks TLS: set security_protocol to SSL, or SASL_SSL", True)
         return cls(key, f"the response cannot be decoded: {error}")

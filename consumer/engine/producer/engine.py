@@ -86,6 +86,7 @@ class ProducerEngine:
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
             recovers=options.recovers,
             max_throttle_ms=options.metadata_max_age_ms,
+            max_response=options.receive_message_max_bytes,
             random=random,
             security=options.security,
         )

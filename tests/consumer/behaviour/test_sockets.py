@@ -39,7 +39,7 @@ from consumer.engine.network.transport import (
     Shut,
     Write,
 )
-from consumer.resolver import sort_addresses
+from consumer.resolver import describe_error, sort_addresses
 from consumer.security.tls import Tls, context
 from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut
@@ -666,7 +666,7 @@ def test_a_loop_reads_all_available_bytes_of_a_large_response_in_one_turn(end: s
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
             sock.setblocking(False)
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(lambda: _Protocol(1, events.append), sock=ours)
+        _, protocol = await loop.create_connection(lambda: _Protocol(1, 1 << 20, events.append), sock=ours)
         protocol.sock = ours
         framed = frame(b"x" * 150_000)
         assert theirs.send(framed if end == "whole" else framed[:-1]) >= len(framed) - 1
@@ -687,6 +687,47 @@ def test_a_loop_reads_all_available_bytes_of_a_large_response_in_one_turn(end: s
         assert events == [Answer(1, b"x" * 150_000)]
     else:
         assert [type(event) for event in events] == [Broken]
+
+
+@pytest.mark.parametrize("shell", ["blocking", "asyncio"])
+def test_a_response_larger_than_the_limit_ends_the_connection(shell: str) -> None:
+    """The limit is librdkafka's receive.message.max.bytes."""
+
+    def script(sock: socket.socket) -> None:
+        sock.sendall(frame(b"first") + struct.pack(">i", 5001))
+        time.sleep(10)
+
+    def perform(owner: Sockets | Streams) -> None:
+        owner.perform(Open(0, "127.0.0.1", int(place.rpartition(":")[2]), None, 5000))
+
+    def enough(events: list[NetworkEvent]) -> bool:
+        return any(isinstance(event, Broken) for event in events)
+
+    with serving(script) as place:
+        if shell == "blocking":
+            events = events_until(perform, enough)
+        else:
+            events = asyncio.run(async_events_until(perform, enough))
+    why = "a response has 5001 bytes, and receive_message_max_bytes allows 5000"
+    assert events[0] == Opened(0)
+    assert events[-1] == Broken(0, why)
+
+
+def test_a_client_reports_a_response_that_is_too_large() -> None:
+    topics = {f"a-topic-with-a-long-name-{number}": 1 for number in range(50)}
+    with running(topics=topics) as server:
+        with (
+            Cluster(server.bootstrap, receive_message_max_bytes=2000) as cluster,
+            pytest.raises(ConnectionFailed, match="receive_message_max_bytes allows 2000"),
+        ):
+            cluster.topics()
+        with Cluster(server.bootstrap) as cluster:
+            assert set(topics) <= set(cluster.topics())
+
+
+def test_missing_memory_is_not_reported_as_a_name_that_cannot_be_resolved() -> None:
+    assert describe_error(MemoryError()) == "no memory for the response"
+    assert describe_error(ValueError("closed")) == "ValueError: closed"
 
 
 def test_a_response_above_100_mib_is_read() -> None:
