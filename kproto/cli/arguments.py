@@ -139,13 +139,17 @@ def api(text: str) -> str:
 
 
 def api_version(text: str) -> tuple[str, int]:
-    """Return the API's name and the response version in API:VERSION."""
+    """Return the API's name and the response version in API:VERSION.
+
+    Any version of ApiVersions is allowed, because brokers reject unknown versions of it with a response
+    (KIP-511).
+    """
     from ..messages.index import message_class
 
     name, version = _name_and_version(text, "Fetch:17")
     api_name = api(name)
     versions = message_class(f"{api_name}Response").__versions__
-    if version not in versions:
+    if version not in versions and api_name != "ApiVersions":
         raise argparse.ArgumentTypeError(f"{api_name} has no version {version}; its versions are {versions}")
     return api_name, version
 

@@ -25,9 +25,9 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError, FrameError, MissingExtra
+from ..errors import ConfigError, FrameError, MissingExtra, UnsupportedVersion
 from ..messages.headers import RequestHeader
-from ..messages.index import API_NAMES, message_class, request_class
+from ..messages.index import API_NAMES, request_class
 from ..wire.frame import MAX_FRAME_SIZE, Frames
 from .dissect import Dissection, dissect
 
@@ -38,7 +38,6 @@ _SEQUENCES = 1 << 32
 _MAX_BUFFERED = 16 << 20
 _SEGMENT_OVERHEAD = 100  # The approximate memory overhead of a buffered segment, in bytes.
 _MAX_UNMATCHED = 1000
-_API_VERSIONS = 18
 _BLOCK = b"\x0a\x0d\x0d\x0a"  # The block type of the first block of a pcapng file.
 # The magic numbers of little-endian files: pcap with microseconds, pcap with nanoseconds, and pcapng.
 _LITTLE = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1", b"\x4d\x3c\x2b\x1a")
@@ -259,15 +258,11 @@ def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | 
     if request is None:
         return None
     api, version = request
-    is_known = version in message_class(f"{api}Response").__versions__
-    dissection = dissect(frame, request, sized=False) if is_known else None
-    if api == API_NAMES[_API_VERSIONS] and dissection is None:
-        # A broker without this version of ApiVersions answers with version 0 (KIP-511).
-        dissection = dissect(frame, (api, 0), sized=False)
-    if dissection is not None:
-        version = dissection.parts[-1].version
-    note = "" if dissection is not None else f"{api} version {version} is unknown"
-    return f"{api}Response v{version} #{correlation_id}", dissection, note
+    try:
+        dissection = dissect(frame, request, sized=False)
+    except UnsupportedVersion:
+        return f"{api}Response v{version} #{correlation_id}", None, f"{api} version {version} is unknown"
+    return f"{api}Response v{dissection.parts[-1].version} #{correlation_id}", dissection, ""
 
 
 def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool, bytes]]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..error_codes import ErrorCode
 from ..errors import DecodeError, MissingExtra, RecordError, UnsupportedVersion
 from ..messages.headers import (
+    API_VERSIONS,
     RequestHeader,
     ResponseHeader,
     body_version,
@@ -199,7 +200,8 @@ def _response(data: bytes, at: int, api: str, version: int) -> Dissection:
         cls = message_class(f"{api}Response")
     except KeyError:
         raise UnsupportedVersion(f"{api}Response", version, "no API has this name") from None
-    check_version(cls, version)
+    if cls.__api_key__ != API_VERSIONS:  # A response that rejects the version has version 0 (KIP-511).
+        check_version(cls, version)
     return _with_body(data, at, ResponseHeader, response_header_version(cls, version), cls, version)
 
 

@@ -23,7 +23,6 @@ from ..wire.message import Message, decode_from, decode_views, encode_pieces, fi
 from ..wire.types import Int16, Int32, String
 from . import index
 
-_API_VERSIONS = 18
 _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
 
@@ -194,7 +193,7 @@ def body_version(
     ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511). In every version the error
     code is the first field.
     """
-    if response.__api_key__ == _API_VERSIONS and frame[offset : offset + 2] == _UNSUPPORTED_VERSION:
+    if response.__api_key__ == API_VERSIONS and frame[offset : offset + 2] == _UNSUPPORTED_VERSION:
         return 0
     return version
 

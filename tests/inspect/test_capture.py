@@ -163,13 +163,18 @@ def test_an_absent_port_is_rejected_with_the_ports_in_use(tmp_path: Path) -> Non
         list(frames(path, 9093))
 
 
-def test_an_unsupported_api_versions_response_is_decoded_as_v0(tmp_path: Path) -> None:
-    request = frame(
-        encode_request(ApiVersionsRequest(client_software_name="k", client_software_version="1"), 4, 7, "")
+@pytest.mark.parametrize("version", [4, 9])
+def test_an_unsupported_api_versions_response_is_decoded_as_v0(tmp_path: Path, version: int) -> None:
+    request = encode_request(
+        ApiVersionsRequest(client_software_name="k", client_software_version="1"), 4, 7, ""
     )
+    request = frame(request[:2] + version.to_bytes(2, "big") + request[4:])
     response = frame(encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7))
     captured = frames_of(tmp_path, request, response)
-    assert [frame.title for frame in captured] == ["ApiVersionsRequest v4 #7", "ApiVersionsResponse v0 #7"]
+    assert [frame.title for frame in captured] == [
+        f"ApiVersionsRequest v{version} #7",
+        "ApiVersionsResponse v0 #7",
+    ]
 
 
 def has_every_frame(captured: list[CapturedFrame]) -> bool:

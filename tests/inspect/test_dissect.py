@@ -7,9 +7,11 @@ import json
 import pytest
 
 from kproto.cli import main
+from kproto.errors import UnsupportedVersion
 from kproto.group.subscription import Subscription
 from kproto.inspect.dissect import dissect, dissect_message, lines, record_lines, split
 from kproto.inspect.hexdump import FORMS
+from kproto.messages.api_versions import ApiVersionsResponse
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -246,6 +248,19 @@ def test_the_command_names_what_is_allowed(capsys: pytest.CaptureFixture[str]) -
     printed = capsys.readouterr().err
     assert "data='zz!' is not allowed; an existing file, or " in printed
     assert all(form.description in printed for form in FORMS.values())
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 9])
+def test_a_response_that_rejects_api_versions_is_decoded_as_v0(
+    version: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """KIP-511. The client may have sent a version that this release does not know either."""
+    response = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
+    assert main(["decode", "--response", f"ApiVersions:{version}", response.hex()]) == 0
+    assert "ApiVersionsResponse v0" in capsys.readouterr().out
+    accepted = encode_response(ApiVersionsResponse(error_code=0, api_keys=[]), 0, 7)
+    with pytest.raises(UnsupportedVersion, match="version 9 is not supported; allowed: 0-4"):
+        dissect(accepted, ("ApiVersions", 9))
 
 
 def test_versions_lists_every_api(capsys: pytest.CaptureFixture[str]) -> None:

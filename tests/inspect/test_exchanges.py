@@ -124,13 +124,15 @@ def test_a_request_without_a_response_is_reported() -> None:
     assert "the connection ended before the response" in line(unanswered)
 
 
-def test_an_old_brokers_api_versions_response_is_decoded() -> None:
+@pytest.mark.parametrize("version", [4, 9])
+def test_an_old_brokers_api_versions_response_is_decoded(version: int) -> None:
     conversation = Conversation("127.0.0.1:5", 1)
-    conversation.add_request(encode_request(ApiVersionsRequest(), 4, 7, "me"), 0)
+    request = encode_request(ApiVersionsRequest(), 4, 7, "me")
+    conversation.add_request(request[:2] + version.to_bytes(2, "big") + request[4:], 0)
     response = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
     exchange = conversation.add_response(response, 1)
     assert exchange is not None
-    assert "ApiVersions v4" in line(exchange)
+    assert f"ApiVersions v{version}" in line(exchange)
     assert "UNSUPPORTED_VERSION" in line(exchange)
 
 
