@@ -46,6 +46,13 @@ def unsubscribe_consumer(consumer: Consumer, server: Server) -> None:
     consumer.unsubscribe()
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("lose_membership", [exceed_max_poll_interval, remove_member, unsubscribe_consumer])
 def test_offsets_of_a_removed_member_are_rejected(
     server: Server, lose_membership: Callable[[Consumer, Server], None]
@@ -64,10 +71,10 @@ def test_offsets_of_a_removed_member_are_rejected(
         metadata = consumer.group_metadata()
         producer.begin()
         lose_membership(consumer, server)
-        deadline = time.monotonic() + 10
-        while consumer._operations.engine.group_status.member_and_generation[1] >= 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: consumer._operations.engine.group_status.member_and_generation[1] < 0)
+        with Cluster(server.bootstrap) as cluster:
+            # The LeaveGroup request may still be on its way.
+            wait_until(lambda: not cluster.group("g").members)
         assert consumer.group_metadata() == metadata
         producer.send_offsets(consumer.group_metadata(), {T0: 1})
         with pytest.raises(BrokerError, match="TxnOffsetCommit: UNKNOWN_MEMBER_ID"):

@@ -36,9 +36,13 @@ from tests.consumer.engine.admin.stage import CONNECTION_LOST, clock, play
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[Server]:
+    """Start a broker with two records in P0 and one in P1."""
     with running(topics={"t": 2}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(3):
+                producer.send("t", b"x", partition=number % 2)
         yield server
 
 
@@ -52,9 +56,6 @@ def member(server: Server, group: str) -> Consumer:
 
 
 def test_a_group_has_members_with_their_partitions_and_a_lag(server: Server) -> None:
-    with Producer(server.bootstrap) as producer:
-        for number in range(3):
-            producer.send("t", b"x", partition=number % 2)
     with Cluster(server.bootstrap) as cluster, member(server, "told"):
         group = cluster.group("told")
         assert group.state == "Stable"
@@ -65,11 +66,10 @@ def test_a_group_has_members_with_their_partitions_and_a_lag(server: Server) -> 
 
 def test_lag_is_the_distance_from_the_commit_to_the_end(server: Server) -> None:
     with Cluster(server.bootstrap) as cluster:
-        ends = cluster.list_offsets({P0: "latest", P1: "latest"})
         cluster.commit_offsets("behind", {P0: 1})
         group = cluster.group("behind")
         assert (group.state, group.members, group.committed) == ("Empty", (), {P0: 1})
-        assert group.lag == {P0: (ends[P0].offset or 0) - 1, P1: ends[P1].offset}
+        assert group.lag == {P0: 1, P1: 1}
 
 
 def test_an_unknown_group_is_dead(server: Server) -> None:

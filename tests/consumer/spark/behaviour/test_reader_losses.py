@@ -92,4 +92,4 @@ def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str)
                 "see kafkaConsumer.poll"
             )
             with pytest.raises(RequestTimedOut, match=message):
-                table(filled, failOnDataLoss=fail, kafkaConsumer_pollTimeoutMs=150)
+                table(filled, failOnDataLoss=fail, kafkaConsumer_pollTimeoutMs=2_000)
