@@ -2,6 +2,7 @@
 
     with docker() as bootstrap: ...       # the image apache/kafka, by testcontainers
     with jars() as bootstrap: ...         # Java and Maven; the jars are fetched once per machine
+    with jars(version="2.8.2") as bootstrap: ...        # any release from 2.1 on, with ZooKeeper before 3.9
     with named("localhost:9092") as bootstrap: ...      # a running broker, with TLS and SASL if needed
 
 Each context manager yields HOST:PORT when the broker responds. It raises `BrokerMissing` with the reason if
@@ -56,22 +57,40 @@ if not sys.stdin.read():
 _PORTS: Final = range(10_240, 32_768)
 _given: set[int] = set()
 
-# The properties of one node that is broker and controller, with the shortest group delays that Kafka allows.
-_COMMON: Final = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+# The first release whose storage tool has the option --standalone. Earlier ones are started with ZooKeeper.
+_WITHOUT_ZOOKEEPER: Final = (3, 9)
+
+# What these releases and their ZooKeeper need on Java 17.
+_FOR_ZOOKEEPER: Final = (
+    *(
+        f"--add-opens=java.base/{package}=ALL-UNNAMED"
+        for package in ("java.lang", "java.nio", "java.util", "sun.nio.ch", "jdk.internal.ref")
+    ),
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "-Dzookeeper.jmx.log4j.disable=true",
+)
+
+# The properties of one node, with the shortest group delays that Kafka allows.
+_BROKER: Final = {
     "inter.broker.listener.name": "PLAINTEXT",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "300",
     "auto.create.topics.enable": "false",
+}
+
+# The same for a node that is broker and controller.
+_COMMON: Final = {
+    **_BROKER,
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
 }
 
 
@@ -138,8 +157,22 @@ def kafka_jars(version: str = KAFKA) -> str:
     if not re.fullmatch(r"\d+(\.\d+){2}[\w.-]*", version):
         raise ConfigError("version", version, f"a version of Kafka, such as {KAFKA}")
     folder_name = os.environ.get("KPROTO_KAFKA_JARS") if version == KAFKA else None
-    artifacts = (f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}", _LOG4J)
-    return maven_jars(f"kafka-{version}", artifacts, Path(folder_name) if folder_name else None)
+    release = _release(version)
+    scala = "2.12" if release < (2, 4) else "2.13"
+    artifacts = [f"org.apache.kafka:kafka_{scala}:{version}"]
+    if release < (2, 4):
+        artifacts.append("org.apache.zookeeper:zookeeper:3.5.9")  # The release's own one needs an older Java.
+    if release >= (3, 5):
+        artifacts.append(f"org.apache.kafka:kafka-tools:{version}")
+    if release >= _WITHOUT_ZOOKEEPER:
+        artifacts.append(_LOG4J)
+    return maven_jars(f"kafka-{version}", tuple(artifacts), Path(folder_name) if folder_name else None)
+
+
+def _release(version: str) -> tuple[int, int]:
+    """Return the release of a version: (2, 8) for "2.8.2"."""
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
 
 
 @contextlib.contextmanager
@@ -177,50 +210,84 @@ def jars(
 ) -> Generator[str]:
     """Start a broker in a separate JVM, with `properties` added to the default ones.
 
-    The start takes about 3 s.
+    The start takes about 3 s, with ZooKeeper 5 s.
 
     `listeners` are additional listeners, name -> port. `format_options` are arguments of kafka-storage's
     format, such as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]"). `java_options` are arguments
     of the JVM, such as ("-Dname=value",).
+
+    Before Kafka 3.9 the broker gets a ZooKeeper of its own, and `format_options` must be empty.
     """
     classpath, command = kafka_jars(version), java()
-    with tempfile.TemporaryDirectory(prefix="kproto-kafka-") as scratch:
+    needs_zookeeper = _release(version) < _WITHOUT_ZOOKEEPER
+    if needs_zookeeper and format_options:
+        raise ConfigError(
+            "format_options", format_options, f"none with Kafka {version}, which uses ZooKeeper"
+        )
+    run = [command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    run += [*(_FOR_ZOOKEEPER if needs_zookeeper else ()), *java_options, "-cp", classpath]
+    with tempfile.TemporaryDirectory(prefix="kproto-kafka-") as scratch, contextlib.ExitStack() as stack:
         port, controller = free_port(), free_port()
         extra_listeners = "".join(
             f",{name}://127.0.0.1:{number}" for name, number in (listeners or {}).items()
         )
-        settings = {
-            **_COMMON,
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{extra_listeners}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}{extra_listeners}",
-            "log.dirs": f"{scratch}/logs",
-            **(properties or {}),
-        }
-        config = Path(scratch, "server.properties")
-        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        run = [command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *java_options]
-        run += ["-cp", classpath]
-        cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]
-        tool = [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster, *format_options]
-        formatted = subprocess.run(tool, capture_output=True, text=True)
-        if formatted.returncode:
-            raise BrokerMissing(f"a real Kafka: {formatted.stdout[-300:]}{formatted.stderr[-300:]}")
-        with open(Path(scratch, "broker.log"), "w+") as log, contextlib.ExitStack() as stack:
-            broker = subprocess.Popen([*run, "kafka.Kafka", str(config)], stdout=log, stderr=log)
+        own = f"PLAINTEXT://127.0.0.1:{port}"
+        settings = {"advertised.listeners": own + extra_listeners, "log.dirs": f"{scratch}/logs"}
+        if needs_zookeeper:
+            zookeeper = {
+                "dataDir": f"{scratch}/zookeeper",
+                "clientPort": f"{controller}",
+                "clientPortAddress": "127.0.0.1",
+                "admin.enableServer": "false",
+            }
+            config = _write_properties(Path(scratch, "zookeeper.properties"), zookeeper)
+            main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+            stack.enter_context(_process([*run, main_class, config], scratch))
+            settings |= _BROKER | {
+                "broker.id": "1",
+                "listeners": own + extra_listeners,
+                "zookeeper.connect": f"127.0.0.1:{controller}",
+                "zookeeper.connection.timeout.ms": "60000",
+            }
+        else:
+            settings |= _COMMON | {
+                "listeners": f"{own},CONTROLLER://127.0.0.1:{controller}{extra_listeners}",
+                "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            }
+        config = _write_properties(Path(scratch, "server.properties"), settings | dict(properties or {}))
+        if not needs_zookeeper:
+            cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", config]
+            tool = [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster, *format_options]
+            formatted = subprocess.run(tool, capture_output=True, text=True)
+            if formatted.returncode:
+                raise BrokerMissing(f"a real Kafka: {formatted.stdout[-300:]}{formatted.stderr[-300:]}")
+        broker, log = stack.enter_context(_process([*run, "kafka.Kafka", config], scratch))
+        if why_silent(f"127.0.0.1:{port}", broker):
+            raise BrokerMissing(f"a real Kafka: it did not start: {log.read_text()[-500:]}")
+        yield f"127.0.0.1:{port}"
+
+
+def _write_properties(path: Path, properties: Mapping[str, str]) -> str:
+    """Write a file of Java properties, and return its path."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return str(path)
+
+
+@contextlib.contextmanager
+def _process(order: Sequence[str], folder: str) -> Generator[tuple[subprocess.Popen[Any], Path]]:
+    """Run a process until the end of the block. Yield the process and the file with its output."""
+    path = Path(folder, f"{order[-2]}.log")
+    with open(path, "w") as log, subprocess.Popen(order, stdout=log, stderr=log) as process:
+        try:
+            with killed_with_this_process(process, folder):
+                yield process, path
+        finally:
+            process.terminate()
             try:
-                stack.enter_context(killed_with_this_process(broker, scratch))
-                if why_silent(f"127.0.0.1:{port}", broker):
-                    log.seek(0)
-                    raise BrokerMissing(f"a real Kafka: it did not start: {log.read()[-500:]}")
-                yield f"127.0.0.1:{port}"
-            finally:
-                broker.terminate()
-                try:
-                    broker.wait(10)
-                except subprocess.TimeoutExpired:
-                    broker.kill()
-                    broker.wait()
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 @contextlib.contextmanager

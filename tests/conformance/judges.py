@@ -45,7 +45,7 @@ def kafka_jars(version: str = KAFKA) -> str:
     with _required():
         if version == KAFKA:
             return brokers.kafka_jars()
-        return brokers.maven_jars(f"kafka-{version}", (f"org.apache.kafka:kafka-storage:{version}",))
+        return brokers.maven_jars(f"kafka-storage-{version}", (f"org.apache.kafka:kafka-storage:{version}",))
 
 
 def jars(name: str, *wanted: str) -> str:
@@ -71,21 +71,25 @@ class RealKafka:
 
 @contextlib.contextmanager
 def real_kafka(
-    properties: dict[str, str] | None = None, java_options: Sequence[str] = ()
+    properties: dict[str, str] | None = None, java_options: Sequence[str] = (), version: str = KAFKA
 ) -> Iterator[RealKafka]:
     """Run a real Kafka: that of `KPROTO_KAFKA`, else one from the jars, else one in Docker.
 
-    `properties` are additional broker settings. With additional settings `KPROTO_KAFKA` is not used.
-    `java_options` apply to a broker from the jars.
+    `properties` are additional broker settings. With additional settings, or another `version`,
+    `KPROTO_KAFKA` is not used. `java_options` apply to a broker from the jars.
     """
     named = os.environ.get("KPROTO_KAFKA")
     with _required(), contextlib.ExitStack() as stack:
-        if named and not properties:
+        if named and not properties and version == KAFKA:
             yield RealKafka(named)
-        elif shutil.which("java") and (shutil.which("mvn") or os.environ.get("KPROTO_KAFKA_JARS")):
-            yield RealKafka(stack.enter_context(brokers.jars(properties, java_options=java_options)))
+        elif shutil.which("java") and (
+            shutil.which("mvn") or (os.environ.get("KPROTO_KAFKA_JARS") and version == KAFKA)
+        ):
+            yield RealKafka(
+                stack.enter_context(brokers.jars(properties, version=version, java_options=java_options))
+            )
         elif shutil.which("docker"):
-            yield RealKafka(stack.enter_context(brokers.docker(properties)))
+            yield RealKafka(stack.enter_context(brokers.docker(properties, version=version)))
         else:
             missing("a real Kafka (KPROTO_KAFKA=host:port, or Java and Maven, or Docker)")
 

@@ -14,7 +14,8 @@ import pytest
 
 from kproto.broker.server import running
 from kproto.errors import ConfigError
-from kproto.testing.brokers import BrokerMissing, docker, kafka_jars, named, why_silent
+from kproto.testing import brokers
+from kproto.testing.brokers import BrokerMissing, docker, jars, kafka_jars, named, why_silent
 from kproto.testing.certificates import certificates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +88,32 @@ def test_a_broker_that_requires_sasl_is_reported() -> None:
 def test_an_invalid_version_is_rejected(version: str) -> None:
     with pytest.raises(ConfigError, match="a version of Kafka, such as 4"):
         kafka_jars(version)
+
+
+@pytest.mark.parametrize(
+    ("version", "artifacts"),
+    [
+        ("2.1.1", ["kafka_2.12", "zookeeper"]),
+        ("2.8.2", ["kafka_2.13"]),
+        ("3.5.2", ["kafka_2.13", "kafka-tools"]),
+        ("4.4.0", ["kafka_2.13", "kafka-tools", "log4j-slf4j-impl"]),
+    ],
+)
+def test_each_release_has_its_own_artifacts(
+    version: str, artifacts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scala 2.13, kafka-tools, and a ZooKeeper that runs on Java 17 do not exist for every release."""
+    monkeypatch.setattr(brokers, "maven_jars", lambda name, wanted, folder: f"{name} {' '.join(wanted)}")
+    folder, *wanted = kafka_jars(version).split()
+    assert folder == f"kafka-{version}"
+    assert [artifact.split(":")[1] for artifact in wanted] == artifacts
+
+
+def test_a_broker_with_zookeeper_rejects_format_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers, "kafka_jars", lambda version: "jars/*")
+    monkeypatch.setattr(brokers, "java", lambda: "java")
+    with pytest.raises(ConfigError, match=r"none with Kafka 2\.8\.2, which uses ZooKeeper"):
+        jars(version="2.8.2", format_options=["--add-scram", "x"]).__enter__()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Consumers of brokers that lack the versions with topic ids, or those with special timestamps.
 
-`highest` imitates such a broker. tests/conformance/test_old_kafka.py asks the releases themselves.
+`highest` imitates such a broker. tests/conformance/test_old_kafkas.py asks the releases themselves.
 """
 
 from __future__ import annotations
