@@ -12,8 +12,9 @@ Rules:
   Java accepts these batches. Within a batch, offsets may repeat or decrease, as brokers accept that from
   producers without compression.
 * If a fetch has many records, they are decoded as columns, and each poll converts the rows that it returns to
-  objects. This is twice as fast as decoding records one by one. Fetches with few or with invalid records are
-  decoded batch by batch. Both ways return the same records.
+  objects. This is twice as fast as decoding records one by one. Fetches with few or with invalid records, and
+  those that are decoded before numpy and pyarrow are imported, are decoded batch by batch. Both ways return
+  the same records.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ import struct
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kproto.errors import IllegalState, KprotoError, MissingExtra, RecordError
+from kproto.errors import IllegalState, KprotoError, RecordError
 from kproto.group.subscription import TopicPartition
 from kproto.records import AbortedTransactions, Batch, Record, batches
 from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
 from kproto.records.reader import has_many_records
 
+from ...column_module import columns_if_loaded, load_columns
 from ...errors import without_traceback
 from ...records import ConsumerRecord
 
@@ -54,16 +56,6 @@ MAX_JOINT_BYTES = 4 << 20
 
 # Reads five fields of a batch header: base offset, size, leader epoch, magic, last offset delta.
 _HEAD = struct.Struct(">qiib6xi").unpack_from
-
-
-@cache
-def _columns() -> Any:
-    """Return the module `kproto.records.columns`, or None if its packages are not installed."""
-    try:
-        from kproto.records import columns
-    except MissingExtra:
-        return None
-    return columns
 
 
 class CompletedFetch:
@@ -159,7 +151,7 @@ class CompletedFetch:
         self._transactions = AbortedTransactions(self._aborted)
         if len(self._siblings) > 1 and self._decode_together(lent=True):
             return
-        module = _columns() if has_many_records(self.data) else None
+        module = columns_if_loaded() if has_many_records(self.data) else None
         if module is not None:
             try:
                 self._lent = True
@@ -189,7 +181,7 @@ class CompletedFetch:
 
     def _read(self, data: Data, *, lent: bool = False, max_bytes: int | None = None) -> Columns:
         """Decode the records of `data` at the position and after it as columns."""
-        columns: Columns = _columns().columns(
+        columns: Columns = load_columns().columns(
             data,
             check_crc=self._check_crcs,
             aborted=self._aborted,
@@ -216,7 +208,8 @@ class CompletedFetch:
             ):
                 siblings.append(sibling)
                 size += len(sibling.data)
-        module = _columns() if len(siblings) > 1 and self in siblings else None
+        load = columns_if_loaded if lent else load_columns
+        module = load() if len(siblings) > 1 and self in siblings else None
         if module is None or not has_many_records(*(sibling.data for sibling in siblings)):
             return False
         parts = [module.FetchedPart(sibling.data, sibling._aborted, sibling.position) for sibling in siblings]
@@ -335,7 +328,7 @@ class CompletedFetch:
                 columns, self._columns = self._columns.slice(self._row, len(self._columns)), None
         except IllegalState:
             data, end, _ = self._valid_part(first=True)
-            columns = self._read(data, max_bytes=_columns().MOST)
+            columns = self._read(data, max_bytes=load_columns().MOST)
         except RecordError as error:
             data, end, why = self._valid_part()
             if end <= self.position:

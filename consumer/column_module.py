@@ -1,0 +1,52 @@
+"""Imports the decoder of columns without a pause of the caller.
+
+The decoder needs numpy and pyarrow, whose import takes 150 to 250 ms of CPU. A poll must not wait for it, and
+in an event loop no other task would run meanwhile. Therefore the first fetch with many records starts the
+import in a thread of its own, and records are decoded one by one until the import is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from functools import cache
+from typing import Any, Final
+
+from kproto.errors import MissingExtra
+
+_NAME: Final = "kproto.records.columns"
+# The import takes 0.3 s, and longer on a loaded machine.
+_FORK_TIMEOUT_S: Final = 10
+
+
+@cache
+def load_columns() -> Any:
+    """Return the module `kproto.records.columns`, or None if its packages are not installed."""
+    try:
+        from kproto.records import columns
+    except MissingExtra:
+        return None
+    return columns
+
+
+def columns_if_loaded() -> Any:
+    """Return the module `kproto.records.columns` if it is imported; otherwise start its import."""
+    module = sys.modules.get(_NAME)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        return module
+    _start_import()
+    return None
+
+
+@cache
+def _start_import() -> None:
+    # The thread is no daemon: the end of the process must not interrupt the import of a C library.
+    thread = threading.Thread(target=load_columns, name="kproto import")
+    # An interpreter that is shutting down starts no thread.
+    with contextlib.suppress(RuntimeError):
+        thread.start()
+        if hasattr(os, "register_at_fork"):
+            # The lock of a module that is being imported would stay locked in the child.
+            os.register_at_fork(before=lambda: thread.join(_FORK_TIMEOUT_S))
