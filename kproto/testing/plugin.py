@@ -26,7 +26,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack, closing
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -79,6 +79,30 @@ def pytest_configure(config: pytest.Config) -> None:
         _security(config)
     except KprotoError as error:
         raise pytest.UsageError(f"{CONFIG}: {error}") from None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Warm up if a module with Hypothesis tests uses kproto, so that no first use exceeds their deadline."""
+    if session.config.getoption("collectonly", False):
+        return
+    names: dict[str, Any] = {}
+    for item in session.items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            names |= vars(item.module) if isinstance(item, pytest.Function) else {}
+    used = [value for value in names.values() if _is_of_kproto(value)]
+    if used:
+        from ..wire.message import Message
+        from .warm_up import warm_up
+
+        warm_up(value for value in used if isinstance(value, type) and issubclass(value, Message))
+
+
+def _is_of_kproto(value: object) -> bool:
+    """Return whether a name of a module is a module, class or function of kproto."""
+    name = (
+        getattr(value, "__name__", "") if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    )
+    return str(name).partition(".")[0] in ("kproto", "consumer")
 
 
 def _security(config: pytest.Config) -> SecurityConfig:

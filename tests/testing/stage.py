@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from importlib.metadata import entry_points
+
+import pytest
 
 
 class MemberProcess:
@@ -30,3 +33,13 @@ class MemberProcess:
             if text.startswith(start):
                 return text
         raise AssertionError(f"the output ended without a line that starts with {start!r}: {self.lines}")
+
+
+def plugin_options() -> list[str]:
+    """Return options that load the plugin if the package is not installed and has no entry point."""
+    return [] if entry_points(group="pytest11", name="kproto") else ["-p", "kproto.testing.plugin"]
+
+
+def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """Run the tests of `pytester` with the plugin, in another process."""
+    return pytester.runpytest_subprocess(*plugin_options(), *arguments)

@@ -8,6 +8,7 @@ import pytest
 
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.secured import secured
+from tests.testing.stage import plugin_options, run_pytest
 
 ROOT = str(Path(__file__).resolve().parents[2])
 pytest_plugins = ["pytester"]
@@ -162,22 +163,10 @@ def test_the_async_kafka_is_awaited(async_kafka):
 """
 
 
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess(*_plugin(pytester), *arguments)
-
-
-def _plugin(pytester: pytest.Pytester) -> list[str]:
-    """Return options that load the plugin if the package is not installed and has no entry point."""
-    from importlib.metadata import entry_points
-
-    entry_points_found = entry_points(group="pytest11", name="kproto")
-    return [] if entry_points_found else ["-p", "kproto.testing.plugin"]
-
-
 def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
-    run(pytester, "-q").assert_outcomes(passed=18)
+    run_pytest(pytester, "-q").assert_outcomes(passed=18)
 
 
 def test_the_error_for_an_unknown_broker_lists_the_brokers(
@@ -185,7 +174,7 @@ def test_the_error_for_an_unknown_broker_lists_the_brokers(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
-    result = run(pytester, "--kafka=redpanda")
+    result = run_pytest(pytester, "--kafka=redpanda")
     result.stderr.fnmatch_lines(["*--kafka=redpanda: allowed are embedded, docker, jars or HOST:PORT"])
 
 
@@ -193,7 +182,7 @@ def test_a_missing_broker_is_an_error(pytester: pytest.Pytester, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", ROOT)
     monkeypatch.setattr("kproto.testing.brokers.why_silent", lambda *_: "this address does not answer")
     pytester.makepyfile("def test(kafka): pass")
-    result = pytester.runpytest_inprocess(*_plugin(pytester), "--kafka=127.0.0.1:1")
+    result = pytester.runpytest_inprocess(*plugin_options(), "--kafka=127.0.0.1:1")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*this address does not answer*"])
 
@@ -239,7 +228,7 @@ def test_a_command_config_logs_in_to_a_given_broker(
     pytester.makepyfile(SECURED)
     file = properties(Path(certificate_files.ca).parent, password)
     with secured("SASL_SSL", certificate_files, users={"alice": "s3cr3t"}) as broker:
-        result = run(pytester, f"--kafka={broker.bootstrap}", f"--kafka-command-config={file}", "-l")
+        result = run_pytest(pytester, f"--kafka={broker.bootstrap}", f"--kafka-command-config={file}", "-l")
     if password == "s3cr3t":
         result.assert_outcomes(passed=2)
     else:
@@ -261,7 +250,7 @@ def test_invalid_broker_options_are_reported(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile("def test(): pass")
-    run(pytester, *options).stderr.fnmatch_lines([message])
+    run_pytest(pytester, *options).stderr.fnmatch_lines([message])
 
 
 FAILS = """
@@ -277,10 +266,10 @@ def test_an_error_is_shown_at_the_calling_line(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(FAILS)
-    output = run(pytester).stdout.str()
+    output = run_pytest(pytester).stdout.str()
     assert "TOPIC_ALREADY_EXISTS" in output
     assert "plans" not in output
-    assert "plans" in run(pytester, "--full-trace").stdout.str()
+    assert "plans" in run_pytest(pytester, "--full-trace").stdout.str()
 
 
 WAITS = """
@@ -294,6 +283,6 @@ def test_a_failed_wait_is_shown_at_the_waiting_line(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(WAITS)
-    output = run(pytester).stdout.str()
+    output = run_pytest(pytester).stdout.str()
     assert "the rain" in output
     assert "validation.py" not in output

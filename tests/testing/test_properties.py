@@ -25,6 +25,7 @@ from kproto.testing.properties import (
     an_assignor_is_a_function,
 )
 from kproto.testing.strategies import record_batches
+from kproto.wire import Int32, Message
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NAMES = st.sampled_from("tuv")
@@ -164,6 +165,16 @@ def test_a_decoder_without_the_property_is_found(
 ) -> None:
     with pytest.raises(InvariantBroken, match=why):
         a_decoder_takes_any_bytes(decode, data)
+
+
+def test_the_compilation_of_a_codec_is_not_counted() -> None:
+    """Tracing makes the compilation 30 times slower, so that a first example exceeds its deadline."""
+
+    class Unused(Message, versions="0"):
+        number: Int32
+
+    an_assignor_is_a_function(lambda: Unused.decode(b"\0\0\0\7", 0), most_lines=100)
+    assert set(Unused.__decoders__) == {0}
 
 
 def test_a_coroutine_function_is_rejected() -> None:
