@@ -52,6 +52,7 @@ MAY_USE_IO = (
     "http.py",
     "broker/server.py",
     "broker/shell.py",
+    "broker/acceptor.py",
     "broker/socket_connection.py",
     "testing/",
     "cli/",

@@ -51,6 +51,7 @@ from ..validation import (
     has_attributes,
     secret,
 )
+from .acceptor import Acceptor, close_acceptors, listening_socket
 from .apis.table import APIS, REFUSABLE, served_versions
 from .broker import Broker
 from .call import Node
@@ -69,7 +70,7 @@ from .security.listeners import Listener, allowed_addresses
 from .security.tls import ServerTls
 from .security.users import Users
 from .settings import SSL_CLIENT_AUTH, Settings
-from .shell import Clock, Observer, Shell, stop_listening
+from .shell import Clock, Observer, Shell
 from .socket_connection import SocketConnection
 from .topic_configs import check_topic_config, check_topic_configs
 
@@ -85,9 +86,6 @@ MAX_THROTTLE_SECONDS: Final = 2_000_000
 # The seconds that a call from another thread waits for the broker's event loop. The work itself takes
 # milliseconds.
 CALL_TIMEOUT: Final = 30.0
-# The listen backlog of a socket. A client whose connection does not fit into it retries after a second.
-# Kafka's default of socket.listen.backlog.size is 50, but Kafka accepts connections in a separate thread.
-BACKLOG: Final = 1024
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 
@@ -153,7 +151,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         # The name of a listener -> its advertised host and port.
         self._advertised: dict[str, tuple[str, int]] = {}
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
         self._observers: list[Observer] = []
 
     @property
@@ -208,7 +206,7 @@ class Server:
     def __repr__(self) -> str:
         if self._broker is None:
             return "<Server: not started>"
-        return f"<Server at {self.bootstrap}{'' if self._servers else ', stopped'}>"
+        return f"<Server at {self.bootstrap}{'' if self._acceptors else ', stopped'}>"
 
     @property
     def broker(self) -> Broker:
@@ -225,14 +223,12 @@ class Server:
 
         Raises OSError if an address is in use, and ConfigError if a topic cannot be created.
         """
-        if self._servers:
+        if self._acceptors:
             raise IllegalState("the broker is already running; stop it first")
-        async with contextlib.AsyncExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             listening: list[socket.socket] = []
             for listener, port in zip(self._listeners, self._ports, strict=True):
-                sock = socket.create_server(
-                    (listener.host, port), family=_family(listener.host), backlog=BACKLOG
-                )
+                sock = listening_socket(listener.host, port)
                 stack.callback(sock.close)
                 listening.append(sock)
             self._ports = [sock.getsockname()[1] for sock in listening]
@@ -250,15 +246,10 @@ class Server:
                 self._reload_groups(self._broker)
             loop = self._loop = asyncio.get_running_loop()
             shell = Shell(self._broker, loop, self._clock, self._observers)
-            stack.push_async_callback(shell.close)
-            servers: list[asyncio.Server] = []
-            stack.push_async_callback(stop_listening, servers)
-            for listener, sock in zip(self._listeners, listening, strict=True):
-                servers.append(await self._serve(loop, shell, listener, sock))
-            for server in servers:
-                await server.start_serving()
             stack.pop_all()
-        self._servers, self._shell = servers, shell
+        acceptors = zip(self._listeners, listening, strict=True)
+        self._acceptors = [self._accept(shell, listener, sock) for listener, sock in acceptors]
+        self._shell = shell
         shell.set_timer()
 
     def _reload_groups(self, broker: Broker) -> None:
@@ -268,30 +259,21 @@ class Server:
             if broker.cluster.group_coordinator_of(group_id) == node:
                 step(broker, MoveCoordinator(group_id, node), self._clock.now())
 
-    async def _serve(
-        self, loop: asyncio.AbstractEventLoop, shell: Shell, listener: Listener, sock: socket.socket
-    ) -> asyncio.Server:
+    def _accept(self, shell: Shell, listener: Listener, sock: socket.socket) -> Acceptor:
         tls = self._tls if listener.tls else None
-        return await loop.create_server(
-            lambda: SocketConnection(shell, listener.protocol, None if tls is None else ServerTls(tls)),
-            sock=sock,
-            backlog=BACKLOG,
-            # Serving starts only after `create_server` has returned: a server that it started before being
-            # cancelled could not be closed.
-            start_serving=False,
+        return Acceptor(
+            sock, lambda: SocketConnection(shell, listener.protocol, None if tls is None else ServerTls(tls))
         )
 
     async def stop(self) -> None:
         """Stop listening, abort every connection, and wait until all are closed."""
-        if not self._servers or self._shell is None:
+        if not self._acceptors or self._shell is None:
             return
-        servers, shell, self._servers, self._shell = self._servers, self._shell, [], None
+        acceptors, shell, self._acceptors, self._shell = self._acceptors, self._shell, [], None
         try:
-            await stop_listening(servers)
+            await close_acceptors(acceptors)
         finally:
             await shell.close()
-        for server in servers:
-            await server.wait_closed()
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -581,7 +563,3 @@ def _cluster_id(value: uuid.UUID) -> str:
     import base64
 
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from .broker import (
@@ -30,9 +29,6 @@ Observer = Callable[[Any, tuple[Any, ...], int], object]
 log: Final = logging.getLogger("kproto.broker")
 
 _CONNS: Final = itertools.count(1)
-# asyncio creates the transport of an accepted socket after this number of event loop iterations, and calls
-# `connection_made` after the same number again.
-_TURNS_TO_ACCEPT: Final = 2
 # The interval of the check for idle connections, as a fraction of connections.max.idle.ms.
 _IDLE_CHECK_FRACTION: Final = 0.1
 
@@ -53,29 +49,6 @@ class Clock:
     def wall_clock(self) -> int:
         """Return the time of day in ms, which may jump if the system's clock is set."""
         return time.time_ns() // 1_000_000
-
-
-async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
-    """Close listeners.
-
-    This function returns after `connection_made` has been called for every accepted connection.
-    `Server.close` alone leaves accepted sockets open without a protocol: asyncio creates their transports
-    some iterations of the event loop later, or never.
-    """
-    try:
-        for server in servers:
-            # On Windows `remove_reader` is not implemented, but accepted sockets have a transport
-            # immediately.
-            with contextlib.suppress(NotImplementedError):
-                for sock in server.sockets:
-                    server.get_loop().remove_reader(sock)
-        for _ in range(_TURNS_TO_ACCEPT):
-            await asyncio.sleep(0)
-    finally:
-        for server in servers:
-            server.close()
-    for _ in range(_TURNS_TO_ACCEPT):
-        await asyncio.sleep(0)
 
 
 class Shell:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from random import Random
 from types import TracebackType
 
-from ..broker.shell import stop_listening
+from ..broker.acceptor import Acceptor, listening_socket, stream_protocols
 from ..errors import ConfigError, IllegalState
 from ..validation import NUMBER, WHOLE_NUMBER, checked
 from .broker_address import parse_broker_address
@@ -156,8 +156,8 @@ class Proxy:
         try:
             self._flows = asyncio.Event()
             self._flows.set()
-            server = loop.run_until_complete(asyncio.start_server(self._accept, self.host, self.port))
-            self.port = int(server.sockets[0].getsockname()[1])
+            acceptor = loop.run_until_complete(self._serve())
+            self.port = acceptor.port
         except BaseException as error:
             loop.close()
             failed.append(error)
@@ -165,10 +165,13 @@ class Proxy:
             return
         started.set()
         loop.run_forever()
-        loop.run_until_complete(stop_listening([server]))
+        loop.run_until_complete(acceptor.close())
         self._cut_all()
         loop.run_until_complete(self._ended())
         loop.close()
+
+    async def _serve(self) -> Acceptor:
+        return Acceptor(listening_socket(self.host, self.port), stream_protocols(self._accept))
 
     async def _ended(self) -> None:
         """Wait until all connections that were cut have ended."""

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from consumer.security.tls import sentence
 
-from ..broker.shell import stop_listening
+from ..broker.acceptor import Acceptor, close_acceptors, listening_socket, stream_protocols
 from ..errors import ConnectionFailed, IllegalState
 from ..inspect.exchanges import Address, Conversation, Exchange, addresses_in, replace_addresses
 from .broker_address import parse_broker_address
@@ -64,7 +64,7 @@ class WatchProxy:
         self._on_disconnected = on_disconnected
         self._frames = frames
         self._tls = tls
-        self._servers: dict[Address, asyncio.Server] = {}
+        self._acceptors: dict[Address, Acceptor] = {}
         self._ports: dict[Address, int] = {}
         self._wanted: dict[Address, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,9 +105,9 @@ class WatchProxy:
 
     async def _end(self) -> None:
         # Repeat until no listener is left, because one may be created at the same time.
-        while self._servers or self._tasks or self._wanted:
-            servers, self._servers = self._servers, {}
-            await stop_listening([*servers.values()])
+        while self._acceptors or self._tasks or self._wanted:
+            acceptors, self._acceptors = self._acceptors, {}
+            await close_acceptors(acceptors.values())
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, *self._wanted.values(), return_exceptions=True)
@@ -128,10 +128,9 @@ class WatchProxy:
                 writer.close()
                 self._tasks.discard(task)
 
-        server = await asyncio.start_server(client, self._listen[0], port, limit=1 << 20, start_serving=False)
-        self._servers[broker] = server
-        await server.start_serving()  # If this await is cancelled, `_end` closes the server.
-        self._ports[broker] = server.sockets[0].getsockname()[1]
+        sock = listening_socket(self._listen[0], port)
+        acceptor = self._acceptors[broker] = Acceptor(sock, stream_protocols(client))
+        self._ports[broker] = acceptor.port
 
     async def _client(
         self, broker: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -1,0 +1,121 @@
+"""Accepts the connections of listening sockets, as the Acceptor of Kafka's SocketServer does.
+
+`asyncio.Server` is not used, because of what it does without free file descriptors (CPython 3.11): it logs
+`backlog` tracebacks, and schedules as many further attempts, so both multiply.
+
+* While no connection can be accepted, the reason is logged once per second, and accepted connections are
+  served.
+* `close` returns after `connection_made` was called for every accepted connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+# The listen backlog of a socket. A client whose connection does not fit into it retries after a second.
+# Kafka's default of socket.listen.backlog.size is 50, but Kafka accepts connections in a separate thread.
+BACKLOG: Final = 1024
+# The bytes that a stream buffers before it pauses the connection, half as many as its `StreamReader` holds.
+STREAM_LIMIT: Final = 1 << 20
+# The interval in seconds between attempts while no connection can be accepted.
+RETRY_S: Final = 1.0
+# The number of connections to accept before other tasks run.
+_ACCEPTS_PER_TURN: Final = 64
+
+log: Final = logging.getLogger("kproto.broker")
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Port 0 means any free port. Raises OSError if the address is in use."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    sock.setblocking(False)
+    return sock
+
+
+def stream_protocols(
+    on_connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> Callable[[], asyncio.StreamReaderProtocol]:
+    """Return a factory of protocols that call `on_connected` as `asyncio.start_server` does."""
+
+    def make() -> asyncio.StreamReaderProtocol:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=STREAM_LIMIT, loop=loop)
+        return asyncio.StreamReaderProtocol(reader, on_connected, loop=loop)
+
+    return make
+
+
+class Acceptor:
+    """Accepts the connections of `sock`, which it closes, and creates a protocol for each.
+
+    Create it in the event loop that serves the connections.
+    """
+
+    def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._sock = sock
+        self._make_protocol = make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._is_closing = False
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._accepting = self._loop.create_task(self._accept())
+
+    @property
+    def port(self) -> int:
+        """The port of the socket."""
+        port: int = self._sock.getsockname()[1]
+        return port
+
+    async def _accept(self) -> None:
+        accepted = 0
+        while not self._is_closing:
+            try:
+                # No variable of this loop keeps the connection after its end.
+                self._on_accepted((await self._loop.sock_accept(self._sock))[0])
+            except ConnectionAbortedError:  # The client closed the connection before it was accepted.
+                continue
+            except OSError as error:
+                address = "{}:{}".format(*self._sock.getsockname()[:2])
+                log.warning("%s cannot accept connections, retrying: %s", address, error.strerror or error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            accepted += 1
+            if accepted % _ACCEPTS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    def _on_accepted(self, sock: socket.socket) -> None:
+        task = self._loop.create_task(self._connect(sock))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, sock: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make_protocol, sock)
+        except OSError as error:
+            log.warning("an accepted connection was closed: %s", error.strerror or error)
+            sock.close()
+
+    async def close(self) -> None:
+        """Close the listening socket. The accepted connections stay open."""
+        self._is_closing = True
+        # On Windows `remove_reader` is not implemented.
+        with contextlib.suppress(NotImplementedError):
+            self._loop.remove_reader(self._sock)
+        try:
+            await asyncio.sleep(
+                0
+            )  # `_accept` receives a connection that the event loop has accepted already.
+        finally:
+            self._accepting.cancel()
+            self._sock.close()
+            await asyncio.wait([self._accepting, *self._connecting])
+
+
+async def close_acceptors(acceptors: Iterable[Acceptor]) -> None:
+    """Close acceptors at the same time."""
+    await asyncio.gather(*(acceptor.close() for acceptor in acceptors))
