@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kproto.errors import brief_list
 from kproto.group.subscription import TopicPartition
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class GroupChange(msgspec.Struct, frozen=True):
 
 
 def _listed(partitions: tuple[TopicPartition, ...]) -> str:
-    return ", ".join(map(str, partitions)) or "nothing"
+    return brief_list([str(partition) for partition in partitions]) or "nothing"
 
 
 class GroupMetadata(msgspec.Struct, frozen=True):

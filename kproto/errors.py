@@ -31,7 +31,7 @@ Codecs and state machines return a broker's error code as data and do not raise 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .lazy_imports import lazy_attributes
@@ -52,6 +52,12 @@ def brief(value: object) -> str:
         return _cut(repr(value))
     except Exception:  # Integers of more than 4300 digits and objects without their attributes have no repr.
         return f"(a value of type {type(value).__name__} that has no text)"
+
+
+def brief_list(labels: Sequence[str], most: int = 10, separator: str = ", ") -> str:
+    """Join at most `most` labels, followed by the number of the others. For lists from other programs."""
+    shown = separator.join(labels[:most])
+    return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
 
 
 def without_long_words(text: str) -> str:

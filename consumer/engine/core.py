@@ -8,7 +8,7 @@ from random import Random
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
-from kproto.errors import KprotoError
+from kproto.errors import KprotoError, brief_list
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
@@ -24,9 +24,6 @@ from .positions.partition_states import SubscriptionState
 from .timeouts import Backoff
 
 Then = Callable[[Call], None]
-
-# Maximum number of partitions that an error message names. Further partitions are only counted.
-MAX_PARTITION_NAMES = 10
 
 
 class CommonOptions(Protocol):
@@ -129,17 +126,17 @@ class ClientCore(Generic[Options]):
         """Queue one error for each error code. It names all partitions with this code, as in Java."""
         for code in dict.fromkeys(codes.values()):
             names = [str(partition) for partition in sorted(codes) if codes[partition] == code]
-            more = f" and {len(names) - MAX_PARTITION_NAMES} more" if len(names) > MAX_PARTITION_NAMES else ""
-            self.queue_error(broker_error(code, request, ", ".join(names[:MAX_PARTITION_NAMES]) + more))
+            self.queue_error(broker_error(code, request, brief_list(names)))
 
     def report_failure(
-        self, request: str, why: str, partition: TopicPartition | None = None, *, repeated: bool
+        self, request: str, why: str, subject: TopicPartition | str | None = None, *, repeated: bool
     ) -> None:
         """Report a failed request that will be retried.
 
-        `repeated` says whether the previous attempt failed as well.
+        `subject` is the partition or the topic that the request is about, if there is only one. `repeated`
+        says whether the previous attempt failed as well.
         """
-        self.failure_reports.add_failure(request, why, self.now, partition, repeated=repeated)
+        self.failure_reports.add_failure(request, why, self.now, subject, repeated=repeated)
 
     def pop_error(self) -> KprotoError | None:
         """Remove and return the oldest error that poll has not raised yet."""

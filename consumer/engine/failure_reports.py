@@ -6,17 +6,18 @@ Rules:
 
 * Every request that is retried indefinitely reports each failed attempt here. `repeated` says whether the
   previous attempt failed too. A kind of request that does not fail again counts as recovered.
-* A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions, with request, reason
-  and duration. While the failure lasts, the report is repeated after growing intervals.
+* A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions and topics, with
+  request, reason and duration. While the failure lasts, the report is repeated after growing intervals.
 * No timer is needed, because each retry that fails calls `add_failure` again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from kproto.errors import brief, brief_list
 from kproto.group.subscription import TopicPartition
 
 from .timeouts import FAILURE_REPORT_DELAY_MS, ReportIntervals
@@ -25,11 +26,11 @@ from .timeouts import FAILURE_REPORT_DELAY_MS, ReportIntervals
 class _Failure(msgspec.Struct, eq=False):
     """A request that keeps failing for one reason.
 
-    `since` maps each partition, or None for a request without one, to the times of its first and last
-    failure.
+    `since` maps each partition or topic, or None for a request about neither, to the times of its first and
+    last failure.
     """
 
-    since: dict[TopicPartition | None, tuple[int, int]]
+    since: dict[TopicPartition | str | None, tuple[int, int]]
     last: int
     intervals: ReportIntervals
 
@@ -47,7 +48,13 @@ class FailureReports:
         self._failures: dict[tuple[str, str], _Failure] = {}
 
     def add_failure(
-        self, request: str, why: str, now: int, partition: TopicPartition | None = None, *, repeated: bool
+        self,
+        request: str,
+        why: str,
+        now: int,
+        subject: TopicPartition | str | None = None,
+        *,
+        repeated: bool,
     ) -> None:
         """Record a failed attempt of `request` that will be retried."""
         failure = self._failures.get((request, why))
@@ -58,28 +65,30 @@ class FailureReports:
         if not repeated:
             for (name, _), failure in self._failures.items():
                 if name == request:
-                    # An attempt for the partition has succeeded since its last failure.
-                    failure.since.pop(partition, None)
-        since, last = failure.since.get(partition, (now, now))
+                    # An attempt for the subject has succeeded since its last failure.
+                    failure.since.pop(subject, None)
+        since, last = failure.since.get(subject, (now, now))
         if not repeated or now - last > self._pause_ms:
             since = now
-        failure.since[partition] = since, now
+        failure.since[subject] = since, now
         if now - since >= FAILURE_REPORT_DELAY_MS and failure.intervals.is_due(now):
             self._report(request, why, failure, now)
 
     def _report(self, request: str, why: str, failure: _Failure, now: int) -> None:
-        """Report the partitions for which `request` keeps failing for this reason."""
+        """Report the partitions and topics for which `request` keeps failing for this reason."""
         failure.since = {
-            partition: at for partition, at in failure.since.items() if now - at[1] <= self._pause_ms
+            subject: at for subject, at in failure.since.items() if now - at[1] <= self._pause_ms
         }
         late = {
-            partition: since
-            for partition, (since, _) in failure.since.items()
+            subject: since
+            for subject, (since, _) in failure.since.items()
             if now - since >= FAILURE_REPORT_DELAY_MS
         }
         seconds = (now - min(late.values())) // 1000
-        partitions = sorted(partition for partition in late if partition is not None)
-        self._send_report(partitions, f"{request} has failed for {seconds} s: {why}; retrying")
+        partitions = sorted(subject for subject in late if isinstance(subject, TopicPartition))
+        topics = sorted(subject for subject in late if isinstance(subject, str))
+        about = f"{describe_topics(topics)}: " if topics else ""
+        self._send_report(partitions, f"{request} has failed for {seconds} s: {about}{why}; retrying")
 
     def _forget(self, now: int) -> None:
         self._failures = {
@@ -87,3 +96,8 @@ class FailureReports:
             for key, key_failure in self._failures.items()
             if now - key_failure.last <= self._pause_ms
         }
+
+
+def describe_topics(names: Sequence[str]) -> str:
+    """Return "topic 'a'", or "topics 'a', 'b' and 12 more"."""
+    return f"topic{'s' if len(names) > 1 else ''} {brief_list([brief(name) for name in names])}"

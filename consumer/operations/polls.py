@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from kproto.errors import IllegalState
+from kproto.errors import IllegalState, brief_list
 from kproto.group.protocol import POLL_TIMEOUT
 from kproto.group.subscription import TopicPartition
 
@@ -99,7 +99,7 @@ class ConsumerDriver:
             change.kind,
             group,
             change.generation,
-            " ".join(map(str, change.partitions)),
+            brief_list([str(partition) for partition in change.partitions], separator=" "),
             " ".join(facts),
         )
 

@@ -29,6 +29,7 @@ from kproto.errors import (
     Retriable,
     UnknownTopic,
     UnsupportedVersion,
+    brief_list,
 )
 from kproto.group.subscription import TopicPartition
 
@@ -74,8 +75,8 @@ def report_losses(losses: Collection[str], options: Options) -> None:
     """Raise DataLoss if there are losses, or log them if failOnDataLoss=false."""
     if losses and options.fail_on_data_loss:
         raise DataLoss(tuple(losses))
-    for loss in losses:
-        log.warning("failOnDataLoss=false: %s", loss)
+    if losses:
+        log.warning("failOnDataLoss=false: %s", brief_list(list(losses), separator="; "))
 
 
 class OffsetReader:

@@ -73,6 +73,17 @@ def test_lines_name_the_group_and_the_member(caplog: pytest.LogCaptureFixture) -
     assert line.startswith(f"kproto assigned group=g member={member} generation=1 t-0")
 
 
+def test_a_line_names_ten_partitions_and_the_number_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kproto.consumer")
+    with running({"t": 25}) as server, Consumer(server.bootstrap, **GROUP) as consumer:
+        consumer.subscribe("t")
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        assert len(consumer.assignment()) == 25
+    [line] = lines(caplog, logging.INFO, "assigned")
+    assert " ".join(f"t-{number}" for number in range(10)) + " and 15 more" in line
+
+
 def test_an_expired_poll_interval_names_the_option(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -23,6 +23,7 @@ from uuid import UUID
 
 import msgspec
 
+from kproto.errors import brief_list
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 
@@ -91,9 +92,8 @@ class ClusterView:
     def __repr__(self) -> str:
         """Return one line: "<ClusterView 'abc': brokers 1, 2; controller 1; topics flights (3), t (1)>"."""
         topics = [f"{name} ({len(topic.partitions)})" for name, topic in sorted(self.topics.items())]
-        shown = ", ".join(topics[:10]) + (f" and {len(topics) - 10} more" if len(topics) > 10 else "")
         brokers = ", ".join(map(str, sorted(self.brokers))) or "none"
-        about = f"brokers {brokers}; controller {self.controller}; topics {shown or 'none'}"
+        about = f"brokers {brokers}; controller {self.controller}; topics {brief_list(topics) or 'none'}"
         return f"<ClusterView {self.cluster_id!r}: {about}>"
 
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:

@@ -12,6 +12,7 @@ from kproto.messages.metadata import MetadataResponse
 from ...errors import broker_error
 from ..core import ClientCore
 from ..error_actions import METADATA, ErrorAction, action_for
+from ..failure_reports import describe_topics
 from ..network.call import Call, Outcome
 from ..requests import metadata_request
 from ..timeouts import BOOTSTRAP_REPORT_DELAY_MS, MISSING_TOPIC_BACKOFF_MAX_MS, ReportIntervals
@@ -292,7 +293,8 @@ class MetadataUpdater:
         for topic_name in sorted(missing):
             core.report_failure(
                 "Metadata",
-                f"topic {topic_name!r}: missing from the response",
+                "missing from the response",
+                topic_name,
                 repeated=topic_name in self._inconsistent,
             )
             self._inconsistent.add(topic_name)
@@ -303,6 +305,7 @@ class MetadataUpdater:
                     topic_name, core.backoff.after(self._unhelpful_by_topic.get(topic_name, 0))
                 )
         shared = shared_ids(response)
+        names_by_code: dict[int, list[str]] = {}  # Error code -> the topics that have it for the first time.
         for topic in response.topics:
             name = topic.name
             if name is None or name not in self.topics:
@@ -312,9 +315,7 @@ class MetadataUpdater:
                 self.topic_errors.pop(name, None)
                 problem = inconsistency(topic) or (SHARED_ID if topic.topic_id in shared else "")
                 if problem:
-                    core.report_failure(
-                        "Metadata", f"topic {name!r}: {problem}", repeated=name in self._inconsistent
-                    )
+                    core.report_failure("Metadata", problem, name, repeated=name in self._inconsistent)
                     self._inconsistent.add(name)
                 else:
                     self._inconsistent.discard(name)
@@ -331,12 +332,16 @@ class MetadataUpdater:
             self.topic_errors[name] = (code, count)
             backoff_ms = core.options.retry_backoff_ms << min(count - 1, 16)
             self._request_again(name, core.backoff.spread(min(MISSING_TOPIC_BACKOFF_MAX_MS, backoff_ms)))
-            action = action_for(METADATA, code)
-            if action is not ErrorAction.RAISE and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                core.report_failure("Metadata", f"topic {name!r}: {describe(code)}", repeated=count > 1)
-            if count > 1:
-                continue
+            if (
+                action_for(METADATA, code) is not ErrorAction.RAISE
+                and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ):
+                core.report_failure("Metadata", describe(code), name, repeated=count > 1)
+            if count == 1:
+                names_by_code.setdefault(code, []).append(name)
+        for code, names in names_by_code.items():
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                core.report("missing", reason=f"topic {name!r} does not exist (yet)")
-            elif action is ErrorAction.RAISE:
-                core.queue_error(broker_error(code, "Metadata", f"topic {name!r}"))
+                verb = "does" if len(names) == 1 else "do"
+                core.report("missing", reason=f"{describe_topics(names)} {verb} not exist (yet)")
+            elif action_for(METADATA, code) is ErrorAction.RAISE:
+                core.queue_error(broker_error(code, "Metadata", describe_topics(names)))

@@ -134,6 +134,37 @@ def test_failures_of_many_partitions_are_one_report() -> None:
     assert [partitions for partitions, _ in reports] == [partitions_of_t]
 
 
+def test_failures_of_many_topics_are_one_report_that_names_the_first_ones() -> None:
+    reports: list[tuple[list[TopicPartition], str]] = []
+    failures = FailureReports(lambda partitions, why: reports.append((list(partitions), why)), 2_000)
+    for now in range(0, FAILURE_REPORT_DELAY_MS + 2_000, 1_000):
+        for index in range(100, 1000):
+            failures.add_failure("Metadata", "X (1)", now, f"t{index}", repeated=now > 0)
+    first = ", ".join(f"'t{index}'" for index in range(100, 110))
+    assert reports == [([], f"Metadata has failed for 5 s: topics {first} and 890 more: X (1); retrying")]
+
+
+def test_many_missing_topics_are_one_report_with_their_number() -> None:
+    world = World({})
+    a = world.consumer(**GROUP)
+    a.subscribe(*[f"t{index}" for index in range(100, 600)])
+    world.run(60_000)
+    [change] = a.changes_of("missing")
+    first = ", ".join(f"'t{index}'" for index in range(100, 110))
+    assert change.reason == f"topics {first} and 490 more do not exist (yet)"
+
+
+def test_many_topics_without_permission_raise_one_error() -> None:
+    world = World({f"t{index}": 1 for index in range(100, 150)})
+    fail_requests(world, MetadataRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    a = world.consumer(**GROUP)
+    a.subscribe(*[f"t{index}" for index in range(100, 150)])
+    world.run(60_000)
+    [error] = a.errors
+    assert "topics 't100', 't101'" in str(error)
+    assert "and 40 more" in str(error)
+
+
 def test_failures_far_apart_are_not_one_lasting_failure() -> None:
     reports: list[str] = []
     failures = FailureReports(lambda partitions, why: reports.append(why), 2_000)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ....error_codes import ErrorCode
+from ....errors import brief_list
 from ....machine import NEVER, RequestReceived
 from ....messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ....messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -24,7 +25,7 @@ from ....messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ....wire.message import Message
 from ...protocol import RebalanceCompleted
 from ...settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from .rebalance import cancel_sync, complete_join_if_all_joined, prepare_rebalance, shorten, with_reason
+from .rebalance import cancel_sync, complete_join_if_all_joined, prepare_rebalance, with_reason
 from .responses import send_error, send_join_error
 from .state import (
     ClassicGroup,
@@ -150,7 +151,9 @@ def remove_unsynced_members(context: GroupContext, group: ClassicGroup, _: str) 
     unsynced = [group.members[member_id] for member_id in group.unsynced]
     for member in unsynced:
         _remove_member(context, group, member, f"no SyncGroup from {member.label}")
-    prepare_rebalance(context, group, f"no SyncGroup from {shorten([member.label for member in unsynced])}")
+    prepare_rebalance(
+        context, group, f"no SyncGroup from {brief_list([member.label for member in unsynced], 3)}"
+    )
 
 
 # Heartbeat.
@@ -276,4 +279,4 @@ def _rebalance_without_removed(context: GroupContext, group: ClassicGroup, reaso
         group.rebalance_reasons += reasons
         complete_join_if_all_joined(context, group)
     else:
-        prepare_rebalance(context, group, shorten(reasons))
+        prepare_rebalance(context, group, brief_list(reasons, 3))

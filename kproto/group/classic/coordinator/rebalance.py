@@ -16,8 +16,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ....error_codes import ErrorCode
 from ....machine import NEVER, RequestReceived
 from ....messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -181,9 +179,3 @@ def cancel_sync(context: GroupContext, member: ClassicGroupMember, code: ErrorCo
 def with_reason(event: str, reason: str | None) -> str:
     """Return the coordinator's reason, followed by the client's own reason if it sent one (R39, KIP-800)."""
     return f"{event}: {reason}" if reason else event
-
-
-def shorten(labels: Sequence[str]) -> str:
-    """Join at most three labels with commas, followed by the number of the labels that were left out."""
-    shown = ", ".join(labels[:3])
-    return shown if len(labels) <= 3 else f"{shown} and {len(labels) - 3} more"
