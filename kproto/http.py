@@ -147,6 +147,7 @@ def _pool(url: str, context: ssl.SSLContext | None) -> Any:
     from urllib.request import getproxies, proxy_bypass
 
     import urllib3
+    from urllib3.util import parse_url
 
     scheme, host, _ = _origin(url)
     settings: dict[str, Any] = {"timeout": urllib3.Timeout(connect=TIMEOUT_S, read=TIMEOUT_S)}
@@ -158,8 +159,7 @@ def _pool(url: str, context: ssl.SSLContext | None) -> Any:
     if not proxy or proxy_bypass(host):
         return urllib3.PoolManager(**settings)
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    user = urllib3.util.parse_url(proxy).auth
-    if user:
+    if user := parse_url(proxy).auth:
         settings["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=user)
     return urllib3.ProxyManager(proxy, **settings)
 

@@ -263,7 +263,8 @@ class Group(RuleBasedStateMachine):
     def _check_own_invariants(self) -> None:
         """Call the `@invariant()` methods, which Hypothesis calls after each step, but not at the end."""
         declared: Any = self.invariants  # In older versions of Hypothesis (6.100) a class method.
-        for own in declared() if callable(declared) else declared:
+        every: Any = declared() if callable(declared) else declared
+        for own in every:
             if all(holds(self) for holds in own.preconditions):
                 own.function(self)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, cast
 
 from .avro_schema import ABSENT, AvroNode
@@ -31,7 +32,7 @@ def encode(node: AvroNode, default: Any) -> bytes:
         case "enum" if default in node.symbols:
             return _number(node.symbols.index(default))
         case "array" if isinstance(default, list):
-            items: list[Any] = default
+            items = cast("Sequence[Any]", default)
             return _block([encode(node.inner[0], item) for item in items])
         case "map" if isinstance(default, dict):
             entries = cast("dict[str, Any]", default).items()

@@ -49,7 +49,7 @@ class Wire:
     open: bool = True  # Whether the client considers the connection open.
     known: bool = True  # Whether the broker considers the connection open.
     # Errors in the next response that fence the client, with the member id and generation of the request.
-    fencings: list[tuple[int, tuple[str, int]]] = field(default_factory=list)
+    fencings: list[tuple[int, tuple[str, int]]] = field(default_factory=list[tuple[int, tuple[str, int]]])
 
 
 class ClientWorld(Protocol):

@@ -1,7 +1,8 @@
 """One wrong response does not stop a consumer or a producer for longer than `metadata_max_age_ms`.
 
 One response of a broker has one wrong value, of any field, and all others are right. The consumer then reads
-every record, and the producer writes records, after the age of metadata at the latest.
+every record that is written after this response, and the producer writes records, after the age of metadata
+at the latest. Earlier records may be skipped: a client cannot notice that an offset of a partition is wrong.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def check_reads_on(lie: Lie, brokers: int = 2, **options: Any) -> None:
     )
     unread: dict[str, int] = {}
     for number in range(20):
-        unread[f"{number}"] = world.now
+        if world.lie:
+            unread[f"{number}"] = world.now
         world.write("t", number % 2, f"{number}")
         world.run(2_000)
         for value in a.values():
