@@ -249,7 +249,7 @@ def stories() -> str:
 
     parts = [
         "# Stories",
-        "S0-1 to S3-25 are stories about Kafka's clients. `kproto scenario S1-20` plays one in virtual time, "
+        "S0-1 to S4-8 are scenarios of Kafka's clients. `kproto scenario S1-20` plays one in virtual time, "
         "and prints its events and the reason for its result.",
     ]
     rows = [f"| `{story.id}` | {_cell(story.title)} |" for story in scenarios()]

@@ -29,6 +29,12 @@ OPTIONS: dict[str, str] = {
     "polls": "--polls",
     "poll_timeout_ms": "--poll-timeout",
     "members": "--members",
+    "partitions": "--partitions",
+    "session_timeout_ms": "--session-timeout",
+    "heartbeat_ms": "--heartbeat",
+    "assignor": "--assignor",
+    "commit": "--commit",
+    "static": "--static",
     "seed": "--seed",
 }
 # Names that run a set of stories -> the parameters that the set accepts.
@@ -84,6 +90,22 @@ def add(commands: Subparsers) -> None:
         "--poll-timeout", type=positive_duration, metavar="TIME", help="the timeout of each poll"
     )
     scenario.add_argument("--members", type=positive, metavar="N", help="the number of members")
+    scenario.add_argument("--partitions", type=positive, metavar="N", help="the number of partitions")
+    scenario.add_argument(
+        "--session-timeout", type=positive_duration, metavar="TIME", help="session.timeout.ms of the members"
+    )
+    scenario.add_argument(
+        "--heartbeat", type=positive_duration, metavar="TIME", help="heartbeat.interval.ms of the members"
+    )
+    scenario.add_argument("--assignor", metavar="NAME", help="the assignor: range, roundrobin, sticky, ...")
+    scenario.add_argument(
+        "--commit", choices=("before", "after"), help="whether a batch is committed before it is processed"
+    )
+    scenario.add_argument(
+        "--static",
+        action=argparse.BooleanOptionalAction,
+        help="whether the members are static, with an instance id each",
+    )
     scenario.add_argument(
         "--seed", type=whole_number, default=7, metavar="N", help="random seed (default: 7)"
     )

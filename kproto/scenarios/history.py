@@ -17,7 +17,7 @@ from ..inspect.timeline import GroupEvent, Kind
 from ..messages.join_group import JoinGroupRequest
 from ..messages.sync_group import SyncGroupRequest
 from ..models.index import model_name
-from ..testing.world import Consumer, ModelClient, Observation
+from ..testing.world import Consumer, ModelClient, Observation, World
 from ..testing.world.trace import exchanges as traced
 from .scenario import Act, Moment, ScenarioRun
 
@@ -116,7 +116,7 @@ def events(act: Act) -> list[GroupEvent]:
         if isinstance(request.request, JoinGroupRequest)
     ]
     started: set[str] = set()
-    events += _coordinator_events(act)
+    events += coordinator_events(act.stage, act.started)
     for observation in _observations(act):
         kind = _KINDS.get(observation.kind)
         if kind is None or (kind == "started" and observation.source in started):
@@ -136,17 +136,18 @@ def events(act: Act) -> list[GroupEvent]:
     return [*events, GroupEvent(act.stage.now - act.started, "ended")] if events else []
 
 
-def _coordinator_events(act: Act) -> Iterator[GroupEvent]:
+def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
     """Yield the generations and removals that the coordinator reported, and the faults.
 
-    A fault is `silent` if no byte of the client reaches a broker during the fault.
+    The times count from `started` (ms). A fault is `silent` if no byte of the client reaches a broker
+    during the fault.
     """
-    names, closing = act.stage.member_names, set[str]()
+    names, closing = world.member_names, set[str]()
     stopped: dict[str, str] = {}  # Why a client sends nothing.
     grown: list[str] = []
-    for observation in act.stage.observations:
-        at = observation.at - act.started
-        source = observation.source if observation.source in act.stage.clients else ""
+    for observation in world.observations:
+        at = observation.at - started
+        source = observation.source if observation.source in world.clients else ""
         match observation.kind:
             case "closing" | "unsubscribed":
                 closing.add(observation.source)
@@ -214,7 +215,7 @@ def picked(act: Act) -> Diagram | None:
     groups = {
         observation.source for observation in act.stage.observations if observation.kind == "generation"
     }
-    for event in _coordinator_events(act):
+    for event in coordinator_events(act.stage, act.started):
         if event.kind == "generation" and len(groups) == 1:
             builder.add_cause(min(groups), event.generation, event.reason)
         elif event.kind in ("removed", "silent", "fault", "resumed"):

@@ -36,6 +36,8 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "S1": ("new_partitions", "new_partitions_lost", "new_partitions_sarama", "new_partitions_programs"),
     "S2": ("java_reliability", "java_poll", "java_rebalances", "java_join_complete", "java_assigned"),
     "S3": ("sarama_walk", "sarama_machinery", "sarama_new_session"),
+    # Scenarios without a document, about the rebalance itself.
+    "S4": ("rebalances",),
 }
 
 
@@ -49,6 +51,9 @@ LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "polls": (1, 1_000),
     "poll_timeout_ms": (1, 60_000),
     "members": (1, 200),
+    "partitions": (1, 1_000),
+    "session_timeout_ms": (1_000, 3_600_000),
+    "heartbeat_ms": (10, 3_600_000),
 }
 
 
@@ -69,6 +74,12 @@ class Parameters:
     polls: int | None = None
     poll_timeout_ms: int | None = None
     members: int | None = None
+    partitions: int | None = None
+    session_timeout_ms: int | None = None
+    heartbeat_ms: int | None = None
+    assignor: str | None = None
+    commit: str | None = None  # "before" or "after" the records are processed
+    static: bool | None = None  # whether the members have instance ids
     seed: int = 7
 
     def __post_init__(self) -> None:

@@ -1,11 +1,11 @@
-"""Documents 000, 001 and 003 are complete: each entry has a scenario, and each scenario has a mutant."""
+"""Documents 000, 001, 003 and S4 are complete: each entry has a scenario, and each scenario has a mutant."""
 
 from __future__ import annotations
 
 import pytest
 
 from kproto.scenarios import scenarios
-from tests.scenarios.mutants import document_0, document_1, document_3
+from tests.scenarios.mutants import document_0, document_1, document_3, rebalances
 from tests.scenarios.mutants.mutant import Table
 
 # The entries of each document.
@@ -17,6 +17,7 @@ ENTRIES = {
         *(f"S3-19{letter}" for letter in "abcdefghijklm"),
         *(f"S3-{number}" for number in range(20, 26)),
     ],
+    "S4": [f"S4-{number}" for number in range(1, 9)],
 }
 
 
@@ -29,7 +30,12 @@ def test_the_scenarios_are_exactly_the_entries_of_the_document(document: str) ->
 
 @pytest.mark.parametrize(
     ("document", "table"),
-    [("S0", document_0.MUTANTS), ("S1", document_1.MUTANTS), ("S3", document_3.MUTANTS)],
+    [
+        ("S0", document_0.MUTANTS),
+        ("S1", document_1.MUTANTS),
+        ("S3", document_3.MUTANTS),
+        ("S4", rebalances.MUTANTS),
+    ],
 )
 def test_every_scenario_has_a_mutant(document: str, table: Table) -> None:
     assert sorted(table) == sorted(ENTRIES[document])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kproto.scenarios import find
-from tests.scenarios.mutants import document_0, document_1, document_2, document_3
+from tests.scenarios.mutants import document_0, document_1, document_2, document_3, rebalances
 from tests.scenarios.mutants.mutant import Mutant
 
 pytestmark = pytest.mark.thorough
 
-MUTANTS = {**document_0.MUTANTS, **document_1.MUTANTS, **document_2.MUTANTS, **document_3.MUTANTS}
+TABLES = (document_0, document_1, document_2, document_3, rebalances)
+MUTANTS = {scenario_id: mutant for table in TABLES for scenario_id, mutant in table.MUTANTS.items()}
 
 
 @pytest.mark.parametrize(

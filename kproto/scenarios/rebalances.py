@@ -1,0 +1,401 @@
+"""Scenarios about the rebalance itself: static members, zombies, timeouts, heartbeats and assignors.
+
+They belong to no document of an author. `says` is what Kafka's documentation or a KIP says.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..error_codes import ErrorCode
+from ..errors import ConfigError
+from ..group.assignors import ASSIGNORS
+from ..inspect.timeline import standstills
+from ..testing.world import World
+from . import history
+from .scenario import ScenarioRun, join, lost_and_doubled, offsets, produce, scenario
+
+SESSION_MS, HEARTBEAT_MS, FETCH_WAIT_MS = 6_000, 1_000, 100
+# The parameters of all scenarios of this module.
+GROUP: Final = ("client", "session_timeout_ms", "heartbeat_ms", "assignor", "members", "partitions")
+# The delay in ms of a network round trip and of the requests of a join, beyond the timeouts.
+_SLACK_MS = 500
+# The assignors of clients that do not have all four of Java. sarama-cluster ignores configured assignors.
+_ASSIGNORS: Final = {
+    "kafka-go": ("range", "roundrobin"),
+    "librdkafka": ("range", "roundrobin", "cooperative-sticky"),
+    "sarama-cluster": ("range",),
+}
+# Clients without static membership.
+_NOT_STATIC: Final = ("kafka-go", "sarama-cluster")
+
+
+def _session_ms(run: ScenarioRun) -> int:
+    return run.parameters.session_timeout_ms or SESSION_MS
+
+
+def _heartbeat_ms(run: ScenarioRun) -> int:
+    """Return the heartbeat interval: by default 1 s, but at most a third of the session timeout.
+
+    Raises ConfigError if the interval is not lower than the session timeout, as Java does.
+    """
+    session = _session_ms(run)
+    interval = run.parameters.heartbeat_ms or min(HEARTBEAT_MS, session // 3)
+    if interval >= session:
+        raise ConfigError("heartbeat_ms", interval, f"less than the session timeout of {session} ms")
+    return interval
+
+
+def _assignors(run: ScenarioRun, *names: str) -> tuple[str, ...]:
+    """Return the assignors to compare: those of `names` that the client has, or the one of the parameters."""
+    if run.parameters.assignor:
+        return (run.parameters.assignor,)
+    return tuple(name for name in names if name in _ASSIGNORS.get(run.parameters.client or "java", names))
+
+
+def _fencing_codes(world: World, member: str) -> list[str]:
+    """Return the names of the error codes in responses that excluded the member from the group."""
+    return [ErrorCode(o.detail).name for o in world.observations if (o.source, o.kind) == (member, "fenced")]
+
+
+def _raised(world: World, member: str) -> list[str]:
+    """Return the names of the errors that polls of the member raised."""
+    details = [o.detail for o in world.observations if (o.source, o.kind) == (member, "raised")]
+    return [type(d).__name__ if isinstance(d, BaseException) else str(d[0]) for d in details]
+
+
+def _member(run: ScenarioRun, world: World, name: str, *, instance: str = "", **config: Any) -> Any:
+    """Start a member with the parameters of the run.
+
+    Raises ConfigError if the client does not have the assignor of the parameters.
+    """
+    parameters = run.parameters
+    allowed = _ASSIGNORS.get(parameters.client or "java", tuple(ASSIGNORS))
+    if parameters.assignor and parameters.assignor not in allowed:
+        raise ConfigError("assignor", parameters.assignor, f"allowed: {', '.join(allowed)}")
+    options: dict[str, Any] = {
+        "reset": "earliest",
+        "session_ms": _session_ms(run),
+        "heartbeat_ms": _heartbeat_ms(run),
+        "max_poll_ms": 60_000,
+        "auto_commit": True,
+        "auto_commit_ms": 1_000,
+        "fetch_wait_ms": FETCH_WAIT_MS,
+        **config,
+    }
+    if parameters.assignor:
+        options["assignors"] = (parameters.assignor,)
+    if instance:
+        options["instance"] = instance
+    return join(world, name, parameters.client or "java", **options)
+
+
+def _world(run: ScenarioRun, partitions: int = 4) -> World:
+    return run.world({"t": run.parameters.partitions or partitions})
+
+
+def _group(run: ScenarioRun, world: World, members: int = 2, **config: Any) -> list[Any]:
+    """Start the group's members, and run the world until each partition has an owner."""
+    count = run.parameters.members or members
+    group = [
+        _member(run, world, f"m{number}", instance=f"i{number}" if run.parameters.static else "", **config)
+        for number in range(1, count + 1)
+    ]
+    _settle(run, world, group)
+    return group
+
+
+def _settle(run: ScenarioRun, world: World, group: list[Any]) -> bool:
+    """Run until each partition has one owner and as many members as possible own one; at most two minutes."""
+    partitions = world.partitions()
+
+    def is_settled() -> bool:
+        owned = [tp for member in group if member.alive for tp in member.owned]
+        owners = sum(bool(member.owned) for member in group if member.alive)
+        living = sum(member.alive for member in group)
+        return sorted(owned) == sorted(partitions) and owners == min(living, len(partitions))
+
+    settled = world.run(120_000, until=is_settled)
+    world.run(2 * _heartbeat_ms(run))
+    return settled
+
+
+def _generations(world: World, since: int = 0) -> list[str]:
+    """Return the coordinator's reasons of the generations that began at `since` (ms) or later."""
+    return [
+        f"generation {event.generation}: {event.reason}"
+        for event in history.coordinator_events(world)
+        if event.kind == "generation" and event.at >= since
+    ]
+
+
+def _longest_standstill(run: ScenarioRun, since: int) -> int:
+    act = run.acts[-1]
+    after = [still for still in standstills(history.events(act)) if still.end > since - act.started]
+    return max((still.ms for still in after), default=0)
+
+
+@scenario(
+    "S4-1",
+    "Static member: a restart within the session timeout causes no rebalance",
+    says="KIP-345: a static member that returns with its instance id gets its partitions without a "
+    "rebalance. It does not send LeaveGroup.",
+    given="a group of static members",
+    when="one is killed, and its next process starts a third of the session timeout later",
+    then="the next process has the same partitions in the same generation; no member read them meanwhile. "
+    "With --no-static it is a new member: its partitions stand still for a session timeout, and the group "
+    "rebalances",
+    takes=(*GROUP, "static"),
+)
+def static_member(run: ScenarioRun) -> None:
+    world = _world(run)
+    has_instance = run.parameters.static is not False
+    is_static = has_instance and run.parameters.client not in _NOT_STATIC
+    count = run.parameters.members or 2
+    group = [
+        _member(run, world, f"m{number}", instance=f"i{number}" if has_instance else "")
+        for number in range(1, count + 1)
+    ]
+    _settle(run, world, group)
+    owned, before = set(group[0].owned), world.now
+    world.kill("m1")
+    world.run(_session_ms(run) // 3)
+    restarted = _member(run, world, "m1-2", client_id="m1", instance="i1" if has_instance else "")
+    _settle(run, world, [*group[1:], restarted])
+    generations = _generations(world, before)
+    run.result("rebalances after the kill", generations or "none")
+    run.result("longest standstill", f"{_longest_standstill(run, before)} ms")
+    if is_static:
+        run.claim("no rebalance", not generations)
+        run.claim("the next process has the same partitions", restarted.owned == owned)
+    else:
+        run.claim("the group rebalances", bool(generations))
+    if has_instance and not is_static:
+        run.why(f"{run.parameters.client} has no static members: the next process is a new member")
+    else:
+        run.why("the coordinator keeps the assignment of an instance id until the session timeout")
+
+
+@scenario(
+    "S4-2",
+    "Zombie: a member that stood still for longer than its session is removed, and does not know it",
+    says="A member that sends no heartbeat for session.timeout.ms is removed, and its partitions are "
+    "reassigned. Its later requests are answered UNKNOWN_MEMBER_ID.",
+    given="a group that reads and commits automatically",
+    when="one member stands still for two session timeouts, as in a long pause of a virtual machine",
+    then="another member takes over its partitions and reads from the last commit; the zombie is told at its "
+    "next request, its commit is rejected, and no committed offset moves back",
+    takes=(*GROUP, "static"),
+)
+def zombie(run: ScenarioRun) -> None:
+    world = _world(run)
+    group = _group(run, world)
+    partitions = sorted(tp.partition for tp in world.partitions())
+    produce(world, "t", partitions, 20, 3_300)
+    session = _session_ms(run)
+    before = world.now
+    group[0].freeze(2 * session)
+    produce(world, "t", partitions, 20, 3 * session)
+    _settle(run, world, group)
+    world.run(10 * FETCH_WAIT_MS)
+    codes = _fencing_codes(world, "m1")
+    expired = any((o.source, o.kind) == ("m1", "lost") for o in world.observations)
+    lost, doubled = lost_and_doubled(world, group, world.partitions())
+    run.result("rebalances", _generations(world, before))
+    run.result("the zombie is told", codes[:1] or "nothing")
+    run.result("longest standstill", f"{_longest_standstill(run, before)} ms")
+    run.result("records never read, read twice", [lost, doubled])
+    stored = [o.detail for o in world.observations if o.kind == "stored"]
+    backwards = [
+        tp
+        for tp in world.partitions()
+        if (values := [detail[tp] for detail in stored if tp in detail]) != sorted(values)
+    ]
+    if codes or not expired:
+        run.claim("the zombie's requests are rejected", codes[:1] == ["UNKNOWN_MEMBER_ID"])
+    else:
+        run.claim("the zombie knows by its own clock that its session ended", expired)
+    run.claim("no committed offset moves back", not backwards)
+    run.claim("every record is read", lost == 0)
+
+
+@scenario(
+    "S4-3",
+    "Fenced: two processes with one instance id, and the older one is fenced",
+    says="KIP-345: if a second process joins with an instance id that is in use, the coordinator replaces "
+    "the first, whose requests are answered FENCED_INSTANCE_ID.",
+    given="a static member that reads",
+    when="a second process starts with the same instance id, for example from a copied configuration",
+    then="the second process gets the partitions; the first one is fenced at its next request, and its "
+    "application sees a fatal error",
+    takes=("client", "session_timeout_ms", "heartbeat_ms", "assignor", "partitions"),
+)
+def fenced(run: ScenarioRun) -> None:
+    world = _world(run)
+    first = _member(run, world, "m1", instance="i1")
+    _settle(run, world, [first])
+    second = _member(run, world, "copy", instance="i1")
+    world.run(10 * _heartbeat_ms(run), until=lambda: bool(_raised(world, "m1")))
+    codes, errors = _fencing_codes(world, "m1"), _raised(world, "m1")
+    if errors:
+        world.kill("m1")
+        run.moment("its process ends, because it does not catch the error", "m1")
+    world.run(10 * _heartbeat_ms(run))
+    run.result("the first process is answered", codes[:1] or "nothing")
+    run.result("its application sees", errors[:1] or "no error")
+    run.result("owners", {"m1": len(first.owned), "copy": len(second.owned)})
+    if run.as_written:
+        run.claim("the first process is fenced", codes[:1] == ["FENCED_INSTANCE_ID"])
+        run.claim("its application sees the error", errors[:1] == ["FencedInstanceIdException"])
+        run.claim("the second process has all partitions", second.owned == set(world.partitions()))
+    run.why(
+        "the coordinator gives the instance id, and its partitions, to the last process that joins with it"
+    )
+
+
+@scenario(
+    "S4-4",
+    "Session expiry: the partitions of a killed member stand still for a session timeout",
+    says="session.timeout.ms: without a heartbeat for this time, the broker removes the member and starts a "
+    "rebalance.",
+    given="a group that reads",
+    when="a member is killed without LeaveGroup",
+    then="no member reads its partitions until the session timeout has passed since its last heartbeat; the "
+    "others get them after their next heartbeat",
+    takes=(*GROUP, "static"),
+)
+def session_expiry(run: ScenarioRun) -> None:
+    world = _world(run)
+    group = _group(run, world, 3)
+    session = _session_ms(run)
+    heartbeat = _heartbeat_ms(run)
+    before = world.now
+    world.kill("m1")
+    settled = _settle(run, world, group[1:])
+    longest = _longest_standstill(run, before)
+    run.result("rebalances", _generations(world, before))
+    run.result("session timeout, heartbeat interval", [f"{session} ms", f"{heartbeat} ms"])
+    run.result("longest standstill", f"{longest} ms")
+    if len(group) > 1:
+        run.claim("the others get the partitions", settled)
+        run.claim(
+            "after a session timeout and at most two heartbeats",
+            session - heartbeat - _SLACK_MS <= longest <= session + 2 * heartbeat + _SLACK_MS,
+        )
+
+
+@scenario(
+    "S4-5",
+    "Heartbeat: how fast a group learns that it rebalances",
+    says="heartbeat.interval.ms: members learn from the response to a heartbeat that a rebalance has begun, "
+    "and join again.",
+    given="a group whose members have nothing to do but heartbeats and fetches",
+    when="one more member joins",
+    then="the new member waits until the others have sent their next heartbeat, and not longer",
+    takes=GROUP,
+)
+def heartbeat(run: ScenarioRun) -> None:
+    world = _world(run)
+    group = _group(run, world)
+    interval = _heartbeat_ms(run)
+    before = world.now
+    late = _member(run, world, "late")
+    world.run(
+        60_000, until=lambda: any(o.source == "late" and o.kind == "assigned" for o in world.observations)
+    )
+    waited = world.now - before
+    _settle(run, world, [*group, late])
+    run.result("heartbeat interval", f"{interval} ms")
+    run.result("the new member waited", f"{waited} ms")
+    run.result("rebalances", _generations(world, before))
+    run.claim("at most two heartbeat intervals", waited <= 2 * interval + _SLACK_MS)
+
+
+@scenario(
+    "S4-6",
+    "Cooperative and eager: what stands still when a member joins",
+    says="KIP-429: with cooperative rebalancing, members keep reading the partitions that do not move. With "
+    "the eager protocol they revoke all partitions before they join.",
+    given="a group that reads, once with range (eager) and once with cooperative-sticky",
+    when="one more member joins",
+    then="eager: every partition is revoked; cooperative: only those that move, in a second rebalance",
+    takes=("client", "session_timeout_ms", "heartbeat_ms", "assignor", "members", "partitions"),
+)
+def cooperative(run: ScenarioRun) -> None:
+    revoked: dict[str, int] = {}
+    for assignor in _assignors(run, "range", "cooperative-sticky"):
+        world = _world(run, 6)
+        group = _group(run, world, assignors=(assignor,))
+        before = len(world.observations)
+        late = _member(run, world, "late", assignors=(assignor,))
+        _settle(run, world, [*group, late])
+        later = world.observations[before:]
+        moved = {tp for o in later if o.kind in ("revoked", "lost") for tp in o.partitions}
+        rebalances = sum(o.kind == "generation" for o in later)
+        revoked[assignor] = len(moved)
+        run.result(assignor, f"{len(moved)} of {len(world.partitions())} revoked, {rebalances} rebalances")
+    if run.as_written:
+        run.claim("eager: all are revoked", revoked["range"] == 6)
+        run.claim("cooperative: only those that move", revoked["cooperative-sticky"] == 2)
+
+
+@scenario(
+    "S4-7",
+    "Sticky: how many partitions move when a member leaves",
+    says="The sticky assignor keeps as many assignments as it can. range and roundrobin compute each "
+    "assignment from the sorted members alone.",
+    given="a group of three, with range, sticky and cooperative-sticky",
+    when="the first member leaves",
+    then="sticky: only the partitions of the member that left move; range: others move too",
+    takes=("client", "session_timeout_ms", "heartbeat_ms", "assignor", "members", "partitions"),
+)
+def sticky(run: ScenarioRun) -> None:
+    moved: dict[str, int] = {}
+    for assignor in _assignors(run, "range", "sticky", "cooperative-sticky"):
+        world = _world(run, 9)
+        group = _group(run, world, 3, assignors=(assignor,))
+        before = {member.name: set(member.owned) for member in group[1:]}
+        group[0].close()
+        _settle(run, world, group[1:])
+        moved[assignor] = sum(len(before[member.name] - member.owned) for member in group[1:])
+        run.result(assignor, f"{moved[assignor]} partitions of the members that stayed moved")
+    if run.as_written:
+        run.claim("sticky: the others keep theirs", moved["sticky"] == moved["cooperative-sticky"] == 0)
+        run.claim("range: partitions of others move", moved["range"] > 0)
+
+
+@scenario(
+    "S4-8",
+    "Commit before or after processing: what a kill loses, and what is processed twice",
+    says="A commit after processing is at least once: records may be processed twice. A commit before "
+    "processing is at most once: records may be lost.",
+    given="a member that processes a batch of ten records, one after the other, and a second member",
+    when="the member is killed after five records",
+    then="committed before: five records are never processed; after: five are processed twice",
+    takes=("client", "commit", "session_timeout_ms", "heartbeat_ms"),
+)
+def commit_order(run: ScenarioRun) -> None:
+    for order in (run.parameters.commit,) if run.parameters.commit else ("before", "after"):
+        world = run.world({"t": 1})
+        [partition] = world.partitions()
+        first = _member(run, world, "m1", auto_commit=False)
+        _settle(run, world, [first])
+        world.write("t", 0, *map(str, range(10)))
+        world.run(5_000, until=lambda member=first: len(member.records) == 10)
+        if order == "before":
+            first.commit({partition: 10})
+            world.run(1_000)
+        processed = offsets(first, partition)[:5]
+        world.kill("m1")
+        second = _member(run, world, "m2", auto_commit=False)
+        _settle(run, world, [second])
+        world.run(2_000)
+        again = offsets(second, partition)
+        lost = 10 - len({*processed, *again})
+        twice = len(processed) + len(again) - len({*processed, *again})
+        run.result(f"committed {order} processing", f"{lost} records lost, {twice} processed twice")
+        if order == "before":
+            run.claim("before: at most once", twice == 0)
+        else:
+            run.claim("after: at least once", lost == 0)
+        run.claim(f"{order}: five records are affected", lost + twice == 5)

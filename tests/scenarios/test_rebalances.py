@@ -1,0 +1,81 @@
+"""The scenarios of the rebalance itself follow their parameters and the chosen client."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.cli import main
+from kproto.scenarios import find
+from kproto.scenarios.scenario import Parameters, clients, scenarios
+
+ALL = [scenario for scenario in scenarios() if scenario.id.startswith("S4-")]
+
+
+@pytest.mark.parametrize(
+    ("client", "scenario_id"), [(client, scenario.id) for scenario in ALL for client in clients()]
+)
+def test_the_claims_hold_for_every_client(client: str, scenario_id: str) -> None:
+    run = find(scenario_id).run(Parameters(client=client))
+    assert [claim.text for claim in run.claims if not claim.holds] == []
+    assert run.results
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        Parameters(session_timeout_ms=1_000),
+        Parameters(session_timeout_ms=30_000, heartbeat_ms=3_000),
+        Parameters(heartbeat_ms=5_900),
+    ],
+)
+@pytest.mark.parametrize("scenario_id", [scenario.id for scenario in ALL])
+def test_the_claims_hold_for_other_timeouts(scenario_id: str, parameters: Parameters) -> None:
+    run = find(scenario_id).run(parameters)
+    assert [claim.text for claim in run.claims if not claim.holds] == []
+
+
+def test_partitions_of_a_killed_member_stand_still_for_a_session_timeout() -> None:
+    texts = [
+        str(find("S4-4").run(Parameters(session_timeout_ms=ms)).results["longest standstill"])
+        for ms in (3_000, 20_000)
+    ]
+    short, long = (int(text.removesuffix(" ms")) for text in texts)
+    assert (short // 1_000, long // 1_000) in {(2, 19), (3, 20), (2, 20), (3, 19)}
+
+
+def test_without_an_instance_id_a_restart_causes_a_rebalance() -> None:
+    static, dynamic = (
+        find("S4-1").run(Parameters(static=static)).results["rebalances after the kill"]
+        for static in (True, False)
+    )
+    assert static == "none"
+    assert "sent nothing for 6000 ms (killed)" in str(dynamic)
+
+
+def test_a_commit_before_processing_loses_and_one_after_it_doubles() -> None:
+    before, after = (find("S4-8").run(Parameters(commit=order)).results for order in ("before", "after"))
+    assert before == {"committed before processing": "5 records lost, 0 processed twice"}
+    assert after == {"committed after processing": "0 records lost, 5 processed twice"}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            "S4-4 --heartbeat 7s",
+            "--heartbeat=7000 is not allowed; less than the session timeout of 6000 ms",
+        ),
+        (
+            "S4-6 --client kafka-go --assignor sticky",
+            "--assignor='sticky' is not allowed; allowed: range, roundrobin",
+        ),
+        ("S4-6 --client librdkafka --assignor sticky", "allowed: range, roundrobin, cooperative-sticky"),
+        ("S4-8 --static", "S4-8 takes --client, --commit, --session-timeout, --heartbeat"),
+        ("S4-4 --session-timeout 10ms", "1,000 to 3,600,000 milliseconds"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_rejected(
+    words: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scenario", *words.split()]) == 2
+    assert why in capsys.readouterr().err
