@@ -1,7 +1,8 @@
 """MkDocs hooks that generate pages from the source; the generated pages are not committed.
 
-The API comes from docstrings, the command line from argparse, the protocol from the messages, and the stories
-from the scenarios. `generated()` returns all these pages, also for the tests.
+The API comes from docstrings, the command line from argparse, the protocol from the messages, the stories
+from the scenarios, and the versions of Kafka from a record of what each release lists. `generated()` returns
+all these pages, also for the tests.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import json
 import re
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 DOCS = Path(__file__).resolve().parent
 
@@ -76,6 +78,7 @@ def generated() -> Iterator[tuple[str, str]]:
     yield "reference/errors.md", errors()
     yield "reference/cli.md", commands()
     yield "reference/state-machines.md", state_machines()
+    yield "reference/kafka-versions.md", kafka_versions()
     yield "rules/stories.md", stories()
     yield "rules/tests.md", rule_index()
     yield from protocol()
@@ -312,6 +315,161 @@ def state_machines() -> str:
             "```\n",
         ]
     return "\n".join(parts)
+
+
+class Feature(NamedTuple):
+    """Something that kproto does if a broker lists this version of an API, and what happens without it."""
+
+    name: str
+    api: str
+    version: int
+    without: str
+
+
+FEATURES = (
+    Feature(
+        "static members",
+        "JoinGroup",
+        5,
+        "`UnsupportedVersion` names `group_instance_id`.",
+    ),
+    Feature(
+        "detection of truncated logs (KIP-320)",
+        "OffsetForLeaderEpoch",
+        3,
+        "Positions are not validated. After an unclean leader election, records may be skipped or repeated.",
+    ),
+    Feature(
+        "reads from the nearest replica (`client_rack`)",
+        "Fetch",
+        11,
+        "The option has no effect: the consumer reads from the leader.",
+    ),
+    Feature(
+        "fencing of replaced group members by `send_offsets` (KIP-447)",
+        "TxnOffsetCommit",
+        3,
+        "`commit` raises `UnsupportedVersion` if `send_offsets` got `group_metadata()`. The group's name is "
+        "accepted ([exactly once](../how-to/exactly-once.md)).",
+    ),
+    Feature(
+        "committed offsets that wait for pending transactions",
+        "OffsetFetch",
+        7,
+        "`committed()` may return the previous offset while a transaction is being completed.",
+    ),
+    Feature(
+        "a new epoch for a transactional producer (KIP-360)",
+        "InitProducerId",
+        3,
+        "`abort()` waits until every batch that was sent has a response. A batch without a result ends the "
+        "producer.",
+    ),
+    Feature(
+        "states of listed groups",
+        "ListGroups",
+        4,
+        "`ListedGroup.state` is None.",
+    ),
+    Feature(
+        "topic ids (KIP-516)",
+        "Metadata",
+        10,
+        "A re-created topic is recognized only if the client has seen that the topic was missing.",
+    ),
+    Feature(
+        "`max_timestamp`",
+        "ListOffsets",
+        7,
+        "`UnsupportedVersion`",
+    ),
+    Feature(
+        "Fetch with topic ids",
+        "Fetch",
+        13,
+        "A fetch does not recognize a re-created topic; the next metadata does (`metadata_max_age_ms`).",
+    ),
+    Feature(
+        "reasons to join and to leave (KIP-800)",
+        "JoinGroup",
+        8,
+        "The broker's log does not contain the reasons.",
+    ),
+    Feature(
+        "`earliest_local`",
+        "ListOffsets",
+        8,
+        "`UnsupportedVersion`",
+    ),
+    Feature(
+        "`latest_tiered`",
+        "ListOffsets",
+        9,
+        "`UnsupportedVersion`",
+    ),
+    Feature(
+        "a new epoch for each transaction (KIP-890)",
+        "EndTxn",
+        5,
+        "The producer keeps its epoch, and adds each partition to the transaction with AddPartitionsToTxn.",
+    ),
+    Feature(
+        "Produce with topic ids",
+        "Produce",
+        13,
+        "Records for a deleted topic may be written to a re-created topic of this name.",
+    ),
+    Feature(
+        "OffsetCommit with topic ids",
+        "OffsetCommit",
+        10,
+        "Before each commit, the client asks the coordinator for the topic ids: one more round trip.",
+    ),
+)
+"""The features that depend on the broker's release, in the order in which Kafka added them."""
+
+
+def kafka_versions() -> str:
+    """Return the page that lists the tested releases of Kafka, and what each of them lacks.
+
+    tests/conformance/test_old_kafkas.py compares the recorded versions with those of the releases.
+    """
+    from kproto.broker.apis.table import APIS, served_versions
+    from kproto.messages.index import API_NAMES
+
+    recorded = json.loads((DOCS / "kafka-versions.json").read_text())
+    titles = [version.rpartition(".")[0] for version in recorded]
+    keys = {name: str(key) for key, name in API_NAMES.items()}
+    features = [_row("feature", "API and version", *titles, "without it"), "|---" * (len(titles) + 3) + "|"]
+    for name, api, version, without in FEATURES:
+        known = (listed.get(keys[api], (0, -1))[1] >= version for listed in recorded.values())
+        features.append(_row(name, f"{api} {version}", *("yes" if k else "-" for k in known), without))
+    versions = [_row("API", "kproto", *titles), "|---" * (len(titles) + 2) + "|"]
+    for key, own in served_versions().items():
+        pairs = (listed.get(str(key)) for listed in recorded.values())
+        listed_by = ("{} to {}".format(*pair) if pair else "-" for pair in pairs)
+        link = f"[{APIS[key].name}](../protocol/{APIS[key].name}.md)"
+        versions.append(_row(link, f"{own.min_version} to {own.max_version}", *listed_by))
+    parts = [
+        "# Versions of Kafka",
+        "The clients and the Spark source support brokers of Kafka 2.1 and later, as Java's clients do since "
+        f"Kafka 4.0 (KIP-896). The judges run them on real brokers of Kafka {', '.join(recorded)}, and most "
+        "judges use Kafka 4.3. For each request, a client uses the highest version that both sides know.",
+        '`running(highest={"OffsetCommit": 8, ...})` limits the embedded broker to the versions of an older '
+        "release. The same tests run on it. APIs that the release does not have are still served.",
+        "## What older releases lack",
+        "If a request needs a version that the broker does not have, the call raises `UnsupportedVersion`.",
+        "\n".join(features),
+        "## Versions of each API",
+        "The second column has the versions of the embedded broker. The other columns have those in the "
+        "response of each release to ApiVersions.",
+        "\n".join(versions),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def rule_index() -> str:

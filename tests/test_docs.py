@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from consumer.spark.session import SETTINGS
+from kproto.messages.index import API_NAMES, request_class
 from tests.documents import DOCS, PAGES, Block, blocks, run_console, run_python, with_kproto
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -171,6 +172,21 @@ def test_the_protocol_has_a_page_for_every_message() -> None:
     from kproto.messages.index import API_NAMES
 
     assert {f"protocol/{api}.md" for api in API_NAMES.values()} <= set(generated())
+
+
+def test_the_page_of_kafka_versions_has_every_release_and_feature() -> None:
+    page = generated()["reference/kafka-versions.md"]
+    for release in ("2.1", "2.8", "3.5", "4.0", "4.4"):
+        assert f" | {release} |" in page
+    keys = {name: key for key, name in API_NAMES.items()}
+    for feature in hooks().FEATURES:
+        assert feature.version in request_class(keys[feature.api]).__versions__, feature.name
+        [row] = [line for line in page.splitlines() if line.startswith(f"| {feature.name} |")]
+        # A release that has a feature is followed by releases that have it.
+        marks = row.split(" | ")[2:7]
+        assert marks == sorted(marks), feature.name
+        assert marks[-1] == "yes", feature.name
+        assert marks[0] == "-", feature.name
 
 
 def test_the_page_on_spark_explains_each_setting_of_its_session() -> None:
