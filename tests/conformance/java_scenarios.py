@@ -142,10 +142,11 @@ def a_static_member_closes_without_leaving(stage: Stage) -> None:
 
 def a_member_closes_without_leaving(stage: Stage) -> None:
     """A member closes without leaving. The next member waits until the session expires."""
-    a = stage.start_subscribed("A")
+    a = stage.start_subscribed("A", auto_commit=False)
     a.send("close stay")
     a.until("closed")
-    b = stage.start_subscribed("B")
+    b = stage.start_subscribed("B", auto_commit=False)
+    stage.wait_for_request("B", "ListOffsets")
     b.close()
 
 
