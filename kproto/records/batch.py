@@ -53,6 +53,8 @@ DELETE_HORIZON = 0x40
 
 INT64_MAX = (1 << 63) - 1
 
+SMALLEST_RECORD = 7  # The bytes of the smallest record: its length, and six more.
+
 
 class Batch:
     """One batch of a records field. The header fields are attributes; the records are decoded on demand.
@@ -211,28 +213,36 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
         at, stop = 0, len(data)
     elif not isinstance(data, bytes):
         data, before, at, stop = bytes(memoryview(data)[at:stop]), at, 0, stop - at
-    if batch.count > (stop - at) // 7:  # The smallest record has 7 bytes: its length, and six more.
+    if batch.count > (stop - at) // SMALLEST_RECORD:
         raise RecordError(
             "RecordBatch", 2, "count", batch.start + 57, f"{batch.count} records in {stop - at} bytes"
         )
-    append_time = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
-    try:
-        records, at = parse_records(
-            data, at, batch.count, batch.base_offset, batch.base_timestamp, append_time
-        )
-    except MalformedRecord as error:
-        raise RecordError(
-            "RecordBatch", 2, f"records.{error.field}", before + error.at, _where(error.detail, batch)
-        ) from None
-    except IndexError:
-        raise RecordError("RecordBatch", 2, "records", before + stop, _where("", batch)) from None
+    records, at = parse_records_at(batch, data, at, batch.count, before, stop)
     if at != stop:
         more, less = f"take {at - stop} bytes more than there are", f"leave {stop - at} bytes behind them"
         detail = f"{batch.count} records {more if at > stop else less}"
-        raise RecordError("RecordBatch", 2, "count", before + min(at, stop), _where(detail, batch))
+        raise RecordError("RecordBatch", 2, "count", before + min(at, stop), place_in_batch(detail, batch))
     return records
 
 
-def _where(detail: str, batch: Batch) -> str:
+def parse_records_at(
+    batch: Batch, data: bytes, at: int, count: int, before: int, stop: int
+) -> tuple[list[Record], int]:
+    """Parse `count` records from `at` on; return them and their end.
+
+    `before` is the position of `data` in the records field, and `stop` the end of the records in `data`.
+    """
+    append_time = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
+    try:
+        return parse_records(data, at, count, batch.base_offset, batch.base_timestamp, append_time)
+    except MalformedRecord as error:
+        raise RecordError(
+            "RecordBatch", 2, f"records.{error.field}", before + error.at, place_in_batch(error.detail, batch)
+        ) from None
+    except IndexError:
+        raise RecordError("RecordBatch", 2, "records", before + stop, place_in_batch("", batch)) from None
+
+
+def place_in_batch(detail: str, batch: Batch) -> str:
     detail = detail or "the bytes end too early"
     return f"{detail} (in the decompressed records)" if batch.codec else detail

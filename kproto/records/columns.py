@@ -285,7 +285,7 @@ def _read_rows(
 ) -> Columns:
     """Decode row by row. This is for few records, and for records that numpy cannot decode."""
     records_read: list[Record] = []
-    kinds: list[int] = []
+    kinds: list[str] = []
     counts: list[int] = []
     for part in parts:
         before = len(records_read)
@@ -294,18 +294,28 @@ def _read_rows(
             if part.from_offset is not None and batch.base_offset < part.from_offset:
                 records = [record for record in records if record.offset >= part.from_offset]
             records_read += records
-            kinds += [TIMESTAMP_TYPES[batch.timestamp_type]] * len(records)
+            kinds += [batch.timestamp_type] * len(records)
         counts.append(len(records_read) - before)
+    return columns_of_records(records_read, kinds, counts)
+
+
+def columns_of_records(
+    records: Sequence[Record], timestamp_types: Sequence[str], counts: list[int] | None = None
+) -> Columns:
+    """Convert records to columns. `timestamp_types` has the name of the timestamp type of each record.
+
+    `counts` has the number of records of each part; None for one part.
+    """
     return Columns(
-        np.array([record.offset for record in records_read], np.int64),
-        np.array([record.timestamp for record in records_read], np.int64),
-        np.array(kinds, np.int8),
-        from_bytes([record.key for record in records_read]),
-        from_bytes([record.value for record in records_read]),
-        counts,
+        np.array([record.offset for record in records], np.int64),
+        np.array([record.timestamp for record in records], np.int64),
+        np.array([TIMESTAMP_TYPES[name] for name in timestamp_types], np.int8),
+        from_bytes([record.key for record in records]),
+        from_bytes([record.value for record in records]),
+        [len(records)] if counts is None else counts,
         None,
         0,
-        [record.headers for record in records_read],
+        [record.headers for record in records],
     )
 
 

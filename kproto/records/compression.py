@@ -19,7 +19,7 @@ See Kafka's `Compression`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ..errors import ConfigError
@@ -124,6 +124,34 @@ def decompress(
             size = min(max(size * 4, ALWAYS_ALLOWED), limit)
         else:
             return bytes(view[:written])
+
+
+def decompress_blocks(
+    codec: int,
+    data: bytes | bytearray | memoryview,
+    max_decompressed: int | None = None,
+    begins: Begins | None = None,
+) -> Iterator[bytes]:
+    """Decompress in blocks, each when it is requested. Arguments and errors are those of `decompress`.
+
+    Blocks of gzip, and of zstd if zstandard is installed, have at most 1 MiB. The output of the other codecs
+    is one block. lz4 and snappy decompress to 255 times their size at most.
+    """
+    blocks = gzip.blocks(data) if codec == 1 else zstd.blocks(data) if codec == 4 else None
+    if blocks is None:
+        yield decompress(codec, data, max_decompressed, begins=begins)
+        return
+    limit = allowance(len(data), max_decompressed)
+    most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
+    total, start = 0, b""
+    for block in blocks:
+        start = start or block[:LOOK]
+        total += len(block)
+        if total > limit:
+            if limit == most or begins is None or not begins(memoryview(start)):
+                raise _too_large(limit)
+            limit = most
+        yield block
 
 
 def decompress_into(

@@ -16,15 +16,27 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ..errors import RecordError
-from .batch import CODEC_BITS, HEADER_SIZE, INT64_MAX, OVERHEAD, Batch, Data, check_data, read_batch
+from .batch import (
+    CODEC_BITS,
+    HEADER_SIZE,
+    INT64_MAX,
+    OVERHEAD,
+    SMALLEST_RECORD,
+    Batch,
+    Data,
+    check_data,
+    read_batch,
+)
 from .compression import CODECS
 from .legacy import read_message
+from .record_stream import record_lists
 
 # The number of records from which columns are faster than reading rows: 600 to 1800, depending on the
 # records.
 WORTH_COLUMNS = 1000
 
 _int32 = struct.Struct(">i").unpack_from
+_size_and_count = struct.Struct(">8xi4xb40xi").unpack_from
 _span = struct.Struct(">qi4xb4xhi30xi").unpack_from
 _SMALLEST = 14  # The smallest value of the size field, an empty message of magic 0.
 
@@ -110,6 +122,21 @@ def has_many_records(*fields: Data) -> bool:
     return count >= WORTH_COLUMNS
 
 
+def counts_too_many_records(data: Data, most: int) -> bool:
+    """Return whether the batches count more than `most` records and have less than seven bytes for each.
+
+    Seven bytes are the smallest record without compression. Only the headers of batches of magic 2 are read.
+    """
+    total, at, end = 0, 0, len(data)
+    while end - at >= HEADER_SIZE:
+        size, magic, count = _size_and_count(data, at)
+        if magic != 2 or size < HEADER_SIZE - OVERHEAD:
+            break
+        total += max(count, 0)
+        at += OVERHEAD + size
+    return total > most and total * SMALLEST_RECORD > end
+
+
 class AbortedTransactions:
     """Tracks which batches belong to aborted transactions, in the order of the log.
 
@@ -152,7 +179,7 @@ def is_abort_marker(batch: Batch) -> bool:
     The result is False if compaction removed the marker's record. Raises `RecordError` for an invalid key, as
     in Java.
     """
-    records = batch.records()
+    records = next(record_lists(batch, 1), None)
     if not records:
         return False
     key = records[0].key

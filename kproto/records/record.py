@@ -155,6 +155,36 @@ def parse_records(
     return records, at
 
 
+def complete_records(data: bytes | bytearray, at: int, most: int) -> tuple[int, int]:
+    """Return how many complete records begin at `at`, at most `most`, and the end of the last one.
+
+    Only the length of each record is read. A malformed length counts as a record that ends with the data, so
+    that parsing this record raises the error.
+    """
+    end = len(data)
+    for number in range(most):
+        start = at
+        try:
+            size = data[at]
+            if size < 128:
+                at += 1
+            elif (high := data[at + 1]) < 128:
+                size += (high << 7) - 128
+                at += 2
+            else:
+                size, at = _varint(data, at, "length")
+        except MalformedRecord:
+            return number + 1, end
+        except IndexError:
+            return number, start
+        if size & 1:
+            return number + 1, end
+        at += size >> 1
+        if at > end:
+            return number, start
+    return most, at
+
+
 def begins_records(start: memoryview) -> bool:
     """Return whether bytes start like records: with a sequence of possible lengths."""
     data, at = bytes(start), 0
@@ -241,7 +271,7 @@ _JAVA = "kproto.java"
 codecs.register_error(_JAVA, _replacement)
 
 
-def _varint(data: bytes, at: int, field: str) -> tuple[int, int]:
+def _varint(data: bytes | bytearray, at: int, field: str) -> tuple[int, int]:
     """Read an unsigned varint of at most 5 bytes, cut to 32 bits as in Java; return it and its end."""
     value = shift = 0
     for stop in range(at, at + 5):

@@ -7,6 +7,7 @@ import pytest
 from kproto.errors import RecordError
 from kproto.records import Record, batches
 from kproto.records.builder import add_header, lay_out
+from kproto.records.compression import codec_number, compress
 from kproto.records.record import zigzag
 
 NOW = 1_700_000_000_000
@@ -17,16 +18,21 @@ SAMPLE = bytes.fromhex(
 TWO = [Record(40, NOW, b"k", b"v", (("h", None),)), Record(41, NOW + 1, None, b"w")]
 
 
-def raw(records: bytes, count: int) -> bytes:
-    """Build a batch with these bytes as its records."""
+# A record of seven bytes without key and value, whose offset delta is 0.
+SMALLEST = b"\x0c\0\0\0\x01\x01\0"
+
+
+def raw(records: bytes, count: int, codec: str = "none", timestamp: int = NOW) -> bytes:
+    """Build a batch with these bytes as its records; `codec` compresses them."""
+    number = codec_number(codec)
     return add_header(
-        lay_out([records], None, 0),
+        lay_out([compress(number, records)], None, 0),
         base_offset=0,
         last_delta=max(count - 1, 0),
         leader_epoch=-1,
-        attributes=0,
-        base_timestamp=NOW,
-        max_timestamp=NOW,
+        attributes=number,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
@@ -37,6 +43,11 @@ def raw(records: bytes, count: int) -> bytes:
 def record(*parts: bytes) -> bytes:
     body = b"".join(parts)
     return zigzag(len(body)) + body
+
+
+def smallest_records(count: int) -> bytes:
+    """Encode records without key and value, with consecutive offsets."""
+    return b"".join(record(b"\0\0", zigzag(number), b"\x01\x01\0") for number in range(count))
 
 
 def refused(data: bytes, **options: bool) -> RecordError:

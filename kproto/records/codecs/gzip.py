@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -20,14 +21,26 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """Decompress all members of a gzip file. Trailing bytes are ignored, as in Java.
+    """Decompress all members of a gzip file; raise Full if they have more than `limit` bytes."""
+    parts: list[bytes] = []
+    remaining = limit
+    for part in blocks(data):
+        parts.append(part)
+        remaining -= len(part)
+        if remaining < 0:
+            raise Full(parts[0])
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+    """Decompress all members of a gzip file in blocks of at most 1 MiB.
+
+    Trailing bytes are ignored, as in Java.
 
     A decompressor copies the input that it has not used, at each step and at the end of a member. So the
     input is passed in pieces. Only the first piece is large, because one megabyte may hold 50,000 empty
     members. See Java's GZIPInputStream.
     """
-    parts: list[bytes] = []
-    remaining = limit
     view = memoryview(data)
     package = _inflating()
     unpacker = package.decompressobj(31)
@@ -40,14 +53,11 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         except package.error as error:
             raise CodecError(str(error)) from None
         if part:
-            parts.append(part)
-            remaining -= len(part)
-            if remaining < 0:
-                raise Full(parts[0])
+            yield part
         if unpacker.eof:
             passed -= len(unpacker.unused_data)
             if len(view) - passed < _LEAST or bytes(view[passed : passed + 3]) != b"\x1f\x8b\x08":
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+                return
             unpacker = package.decompressobj(31)
             ahead, piece = _AHEAD, b""
         else:

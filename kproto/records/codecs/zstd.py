@@ -5,12 +5,14 @@ zstandard's contexts are reused, which is up to 1.6 times as fast as a new conte
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from . import cramjam, into
+from . import CodecError, cramjam, into
 
+_BLOCK = 128 << 10  # The largest block of a zstd frame.
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -61,6 +63,21 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
             finally:
                 _contexts.append(context)
     return into(cramjam("zstd").decompress_into, data, out)
+
+
+def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes] | None:
+    """Decompress all frames in blocks of at most 128 KiB. None if zstandard is not installed."""
+    package = _zstandard()
+    return None if package is None else _blocks(package, data)
+
+
+def _blocks(package: Any, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+    try:
+        with package.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            while block := reader.read(_BLOCK):
+                yield block
+    except package.ZstdError as error:
+        raise CodecError(str(error)) from None
 
 
 @cache

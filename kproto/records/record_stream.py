@@ -1,0 +1,69 @@
+"""Decode the records of a batch in parts, while they are decompressed.
+
+A batch of a few kilobytes may have millions of records. `Batch.records` decodes all of them, and needs about
+fifty times the memory of the decompressed bytes. `record_lists` needs the memory of one part.
+
+See the iterators of Kafka's `DefaultRecordBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import RecordError
+from .batch import HEADER_SIZE, Batch, parse_records_at, place_in_batch
+from .codecs import CodecError
+from .compression import decompress_blocks
+from .record import Record, begins_records, complete_records
+
+
+def record_lists(batch: Batch, size: int, max_decompressed: int | None = None) -> Iterator[list[Record]]:
+    """Decode the records of a batch in lists of at most `size`, each when it is requested.
+
+    The lists before a malformed record are returned before its error is raised. `max_decompressed` and the
+    errors are those of `Batch.records`. Message sets of magic 0 and 1 were decoded when the batch was read.
+    """
+    if batch.magic < 2:
+        records = batch.records(max_decompressed)
+        return iter([records[at : at + size] for at in range(0, len(records), size)])
+    return _record_lists(batch, size, max_decompressed)
+
+
+def _record_lists(batch: Batch, size: int, max_decompressed: int | None) -> Iterator[list[Record]]:
+    blocks = _blocks(batch, max_decompressed)
+    # The bytes that are not decoded yet begin at `at` of `data`, which begins at `before` of the records.
+    data, at, remaining = bytearray(), 0, batch.count
+    before = 0 if batch.codec else batch.start + HEADER_SIZE
+    while remaining:
+        count, stop = complete_records(data, at, min(size, remaining))
+        if not count:
+            block = next(blocks, None)
+            if block is None:
+                detail = place_in_batch("", batch)
+                raise RecordError("RecordBatch", 2, "records", before + len(data), detail)
+            del data[:at]
+            before, at = before + at, 0
+            data += block
+            continue
+        part = bytes(memoryview(data)[at:stop])
+        records, end = parse_records_at(batch, part, 0, count, before + at, len(part))
+        if end != len(part):
+            raise RecordError("RecordBatch", 2, "records", before + stop, place_in_batch("", batch))
+        at, remaining = stop, remaining - count
+        yield records
+    if at != len(data) or next(blocks, None) is not None:
+        detail = place_in_batch(f"{batch.count} records leave bytes behind them", batch)
+        raise RecordError("RecordBatch", 2, "count", before + at, detail)
+
+
+def _blocks(batch: Batch, max_decompressed: int | None) -> Iterator[bytes]:
+    """Decompress the records of a batch block by block."""
+    start = batch.start + HEADER_SIZE
+    compressed = memoryview(batch.buffer)[start : batch.end]
+    if not compressed:
+        return
+    try:
+        yield from decompress_blocks(batch.codec, compressed, max_decompressed, begins_records)
+    except CodecError as error:
+        detail = f"{batch.compression}: {error}"
+        raise RecordError("RecordBatch", 2, "records", start, detail) from None

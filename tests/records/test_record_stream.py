@@ -1,0 +1,117 @@
+"""Records of one batch that are decoded in parts while they are decompressed."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from kproto.errors import RecordError
+from kproto.records import Batch, Record, batches, encode_batch
+from kproto.records.compression import CODECS
+from kproto.records.legacy import encode_messages
+from kproto.records.record_stream import record_lists
+from tests.records.raw_batches import NOW, SMALLEST, raw, record, refused, smallest_records
+
+MB = 1 << 20
+ROWS = [
+    Record(number, NOW + number, b"k%d" % number, b"v" * (number * 997 % 3001), (("h", b"%d" % number),))
+    for number in range(1500)
+]
+
+
+def only(data: bytes) -> Batch:
+    (batch,) = batches(data)
+    return batch
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [1, 100, 10_000])
+def test_the_lists_have_the_records_of_the_batch(codec: str, size: int) -> None:
+    batch = only(encode_batch(ROWS, compression=codec))
+    lists = list(record_lists(batch, size))
+    assert [record for records in lists for record in records] == batch.records() == ROWS
+    assert {len(records) <= size for records in lists} == {True}
+
+
+def test_append_time_is_the_timestamp_of_each_record() -> None:
+    data = encode_batch(ROWS[:9], timestamp_type="LogAppendTime", max_timestamp=NOW, compression="gzip")
+    assert [record.timestamp for records in record_lists(only(data), 4) for record in records] == [NOW] * 9
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_message_sets_are_returned_in_lists(compression: str) -> None:
+    messages = encode_messages(
+        [Record(number, NOW, None, b"v") for number in range(5)], 1, compression=compression
+    )
+    lists = [records for batch in batches(messages) for records in record_lists(batch, 2)]
+    assert [record.offset for records in lists for record in records] == list(range(5))
+    assert max(map(len, lists)) == (2 if compression == "gzip" else 1)
+
+
+def test_a_batch_without_records_has_no_list() -> None:
+    assert list(record_lists(only(encode_batch([], base_offset=3, last_offset=5)), 10)) == []
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (SMALLEST * 4 + b"\x02\0\0", 5),
+        (SMALLEST * 4 + record(b"\0\0\0\x03\x01\0"), 5),
+        (SMALLEST * 4 + b"\x0b" + bytes(9), 5),
+        (SMALLEST * 4 + b"\xff" * 9, 5),
+        (SMALLEST * 4, 5),
+        (SMALLEST * 4 + SMALLEST[:3], 5),
+        (SMALLEST * 4 + b"\x0c", 4),
+    ],
+    ids=["fields", "key", "negative length", "long varint", "too few", "truncated", "bytes behind"],
+)
+def test_the_lists_before_a_malformed_record_are_returned(codec: str, content: bytes, count: int) -> None:
+    data = raw(content, count, codec)
+    lists = record_lists(only(data), 2)
+    assert [len(next(lists)), len(next(lists))] == [2, 2]
+    with pytest.raises(RecordError) as caught:
+        next(lists)
+    assert caught.value.field.startswith(("records", "count"))
+    refused(data)
+
+
+def test_an_error_names_the_place_among_the_records() -> None:
+    data = raw(SMALLEST * 4 + record(b"\0\0\0\x03\x01\0"), 5)
+    with pytest.raises(RecordError) as caught:
+        list(record_lists(only(data), 3))
+    expected = refused(data)
+    assert (caught.value.field, caught.value.offset) == (expected.field, expected.offset)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_bytes_that_are_not_compressed_raise_record_error(codec: str) -> None:
+    data = bytearray(raw(smallest_records(3), 3))
+    data[22] = CODECS.index(codec)
+    with pytest.raises(RecordError, match=codec):
+        list(record_lists(next(batches(bytes(data), check_crc=False)), 2))
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_the_decompressed_size_is_limited(codec: str) -> None:
+    batch = only(encode_batch([Record(0, NOW, None, bytes(2 * MB))], compression=codec))
+    with pytest.raises(RecordError, match="grows beyond"):
+        list(record_lists(batch, 10, MB))
+    assert len(next(record_lists(batch, 10, 3 * MB))) == 1
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_the_memory_does_not_depend_on_the_number_of_records(codec: str) -> None:
+    if codec == "zstd":
+        pytest.importorskip("zstandard")
+    batch = only(raw(SMALLEST * 3_000_000, 3_000_000, codec))
+    assert batch.size < 50_000
+    tracemalloc.start()
+    try:
+        lists = record_lists(batch, 500)
+        assert len(next(lists)) == 500
+        assert len(next(lists)) == 500
+        assert tracemalloc.get_traced_memory()[1] < 8 * MB
+    finally:
+        tracemalloc.stop()
