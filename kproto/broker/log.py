@@ -19,7 +19,11 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from ..records import Batch, batches
+from ..records.record_stream import record_lists
 from .segments import UNLIMITED, Limits, Segment
+
+# The number of records that a search by timestamp decodes together.
+_PART_RECORDS: Final = 1000
 
 
 class TimestampOffset(NamedTuple):
@@ -308,9 +312,10 @@ class Log:
 def _first_record(stored: bytes, timestamp: int, start: int) -> TimestampOffset | None:
     """Return the first record of a batch at or after `start` that is not older than `timestamp`."""
     for batch in batches(stored, check_crc=False):
-        for record in batch.records():
-            if record.timestamp >= timestamp and record.offset >= start:
-                return TimestampOffset(record.offset, record.timestamp, batch.partition_leader_epoch)
+        for records in record_lists(batch, _PART_RECORDS):
+            for record in records:
+                if record.timestamp >= timestamp and record.offset >= start:
+                    return TimestampOffset(record.offset, record.timestamp, batch.partition_leader_epoch)
     return None
 
 

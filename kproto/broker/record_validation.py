@@ -1,21 +1,47 @@
-"""Checks of the records in a produced batch: their keys and timestamps (Kafka's LogValidator).
+"""Checks of the records in a produced batch: offsets, keys and timestamps (Kafka's LogValidator).
 
-Both checks decode the records. `records_outside` does so only if the batch header or a limit that a user has
-set requires it.
+* Records are decoded only if they are compressed, if the topic is compacted, or if the batch header or a
+  limit that a user has set requires their timestamps.
+* A compressed batch of a few kilobytes may have millions of records. So the records are decoded in parts, up
+  to the first wrong offset, and an error names at most `MAX_RECORD_ERRORS` records. Unlike in Kafka, the
+  number of compressed records is limited, and so is their size: 16 MiB, or 16 times the size of the batch.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+from ..error_codes import ErrorCode
 from ..errors import MissingExtra
 from ..messages.produce import BatchIndexAndErrorMessage
 from ..records import Batch
+from ..records.batch import SMALLEST_RECORD
+from ..records.compression import allowance
+from ..records.record_stream import record_lists
 from .settings import Settings
 from .topics import Topic
 
+# The most records of a compressed batch that has less than seven bytes, the size of the smallest record, for
+# each. Decoding them takes 0.1 s. Kafka has no such limit. Producers split a batch that is too large.
+MAX_COMPRESSED_RECORDS: Final = 50_000
+
+# The most records that one error names.
+MAX_RECORD_ERRORS: Final = 100
+
 # The timestamp of a record without a timestamp, which no limit applies to.
 _NO_TIMESTAMP: Final = -1
+
+# The number of records that are decoded together.
+_PART_RECORDS: Final = 1000
+
+
+class RecordsFault(NamedTuple):
+    """The error of a batch with invalid records."""
+
+    error: ErrorCode
+    message: str
+    record_errors: Sequence[BatchIndexAndErrorMessage] = ()
 
 
 def timestamp_limits(topic: Topic, settings: Settings, now: int) -> tuple[int, int]:
@@ -24,45 +50,54 @@ def timestamp_limits(topic: Topic, settings: Settings, now: int) -> tuple[int, i
     return now - before, now + int(topic.config("message.timestamp.after.max.ms", settings))
 
 
-def records_outside(batch: Batch, earliest: int, latest: int) -> list[BatchIndexAndErrorMessage]:
-    """Return the records of a batch whose timestamps are outside of the limits.
+def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted: bool) -> RecordsFault | None:
+    """Return the error for invalid records of a batch, or None.
 
-    If the package for the batch's compression is missing, only the latest timestamp in the header is checked.
+    The offsets of compressed records must be consecutive, timestamps must be within `limits`, and records of
+    compacted topics need keys. An invalid timestamp is reported first, but that of a record without a key is
+    not checked. If the package for the compression is missing, only the latest timestamp in the header is
+    checked. Raises RecordError for malformed records.
     """
-    if batch.max_timestamp <= latest and earliest <= 0:
-        return []
+    checks_times = limits is not None and (batch.max_timestamp > limits[1] or limits[0] > 0)
+    if not (batch.codec or is_compacted or checks_times):
+        return None
+    keyless: dict[int, str] = {}
+    outside: dict[int, str] = {}
+    count = 0
+    most = max(MAX_COMPRESSED_RECORDS, batch.size // SMALLEST_RECORD)
     try:
-        timestamps = [record.timestamp for record in batch.records()]
+        for records in record_lists(batch, _PART_RECORDS, allowance(batch.size)):
+            for index, record in enumerate(records, count):
+                if batch.codec and record.offset - batch.base_offset != index:
+                    delta = record.offset - batch.base_offset
+                    message = f"compressed record {index} has the offset delta {delta} instead of {index}"
+                    return RecordsFault(ErrorCode.INVALID_RECORD, message)
+                if is_compacted and record.key is None:
+                    keyless[index] = "it has no key"
+                elif limits is not None and _is_outside(record.timestamp, *limits):
+                    outside[index] = f"the record timestamp {record.timestamp} ms is out of range"
+            count += len(records)
+            if max(len(keyless), len(outside)) >= MAX_RECORD_ERRORS:
+                break
+            if batch.codec and batch.count > most:
+                message = f"{batch.size} compressed bytes may have {most} records, not {batch.count}"
+                return RecordsFault(ErrorCode.MESSAGE_TOO_LARGE, message)
     except MissingExtra:
-        timestamps = [batch.max_timestamp]
+        if limits is not None and _is_outside(batch.max_timestamp, *limits):
+            outside[0] = f"the record timestamp {batch.max_timestamp} ms is out of range"
+    if outside and limits is not None:
+        message = f"{next(iter(outside.values()))}; allowed: {limits[0]} to {limits[1]} ms"
+        return RecordsFault(ErrorCode.INVALID_TIMESTAMP, message, _record_errors(outside))
+    if keyless:
+        message = f"records without a key, in a compacted topic: {len(keyless)} of the first {count}"
+        return RecordsFault(ErrorCode.INVALID_RECORD, message, _record_errors(keyless))
+    return None
+
+
+def _record_errors(messages: dict[int, str]) -> list[BatchIndexAndErrorMessage]:
     return [
-        BatchIndexAndErrorMessage(
-            batch_index=index,
-            batch_index_error_message=f"the record timestamp {timestamp} ms is out of range",
-        )
-        for index, timestamp in enumerate(timestamps)
-        if _is_outside(timestamp, earliest, latest)
-    ]
-
-
-def records_without_key(batch: Batch, limits: tuple[int, int] | None) -> list[BatchIndexAndErrorMessage]:
-    """Return the records of a batch that have no key.
-
-    The list is empty if the package for the batch's compression is missing. It is also empty if a record with
-    a key has a timestamp outside of `limits`, which Kafka reports first.
-    """
-    try:
-        records = batch.records()
-    except MissingExtra:
-        return []
-    if limits is not None and any(
-        record.key is not None and _is_outside(record.timestamp, *limits) for record in records
-    ):
-        return []
-    return [
-        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="it has no key")
-        for index, record in enumerate(records)
-        if record.key is None
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+        for index, message in [*messages.items()][:MAX_RECORD_ERRORS]
     ]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.broker.log import EpochEnd, Log, TimestampOffset
 from kproto.records import assign_offsets, batches, rows
 from tests.broker.stage import batch_of
+from tests.records.raw_batches import NOW, SMALLEST, raw, smallest_records
 
 
 def log_of(*sizes: int, timestamps: list[list[int]] | None = None) -> Log:
@@ -101,6 +104,17 @@ def test_a_search_by_timestamp_equals_a_linear_scan(
         if time >= wanted and offset >= log.start_offset
     ]
     assert log.first_at(wanted) == (expected[0] if expected else None)
+
+
+def test_a_search_by_timestamp_decodes_only_the_records_before_the_result() -> None:
+    log = Log()
+    log.append(raw(smallest_records(1) + SMALLEST * 1_999_999, 2_000_000, "gzip"), 2_000_000, NOW)
+    tracemalloc.start()
+    try:
+        assert log.first_at(NOW) == TimestampOffset(0, NOW, -1)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_latest_timestamp_is_found_at_its_first_record() -> None:

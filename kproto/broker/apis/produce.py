@@ -10,8 +10,8 @@ Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
   the client adds the partition to the transaction before it produces. From v12 on, the Produce request adds
   the partition (KIP-890). Errors of the transaction coordinator are replaced by errors that the version of
   the request knows.
-* The bytes that the CRC covers are stored as they are. Records are decoded only in a compacted topic, in
-  which each record must have a key (LogValidator.validateKey).
+* The bytes that the CRC covers are stored as they are. Records are decoded only to check them
+  (`record_validation`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ...wire.message import Message
 from ..broker import Broker
 from ..call import Call, CloseWithoutResponse, Result
 from ..producer_state import StoredBatch, last_sequence
-from ..record_validation import records_outside, records_without_key, timestamp_limits
+from ..record_validation import records_fault, timestamp_limits
 from ..security.acls import Operation, Resource
 from ..topics import Partition, Topic
 from .api import Api
@@ -314,22 +314,18 @@ def _append(
         return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, message)
     try:
         parsed = list(batches(records, check_crc=False))
-        fault = _header_fault(parsed, len(records), int(topic.config("max.message.bytes", settings)), version)
-        if fault is not None:
-            return _refuse_partition(data.index, *fault)
+        max_size = int(topic.config("max.message.bytes", settings))
+        if (header_fault := _header_fault(parsed, len(records), max_size, version)) is not None:
+            return _refuse_partition(data.index, *header_fault)
         batch = parsed[0]
         if (invalid := _batch_fault(batch)) is not None:
             return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, invalid, start)
         stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
         limits = timestamp_limits(topic, settings, now) if append_time is None else None
-        if "compact" in topic.config("cleanup.policy", settings):
-            keyless = records_without_key(batch, limits)
-            if keyless:
-                message = f"records without a key, in a compacted topic: {len(keyless)}"
-                return _refuse_partition(data.index, ErrorCode.INVALID_RECORD, message, start, keyless)
-        if limits is not None and (outside := records_outside(batch, *limits)):
-            message = f"{outside[0].batch_index_error_message}; allowed: {limits[0]} to {limits[1]} ms"
-            return _refuse_partition(data.index, ErrorCode.INVALID_TIMESTAMP, message, start, outside)
+        is_compacted = "compact" in topic.config("cleanup.policy", settings)
+        fault = records_fault(batch, limits, is_compacted=is_compacted)
+        if fault is not None:
+            return _refuse_partition(data.index, fault.error, fault.message, start, fault.record_errors)
     except RecordError as error:
         corrupt = error.field in ("crc", "size")
         code = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.INVALID_RECORD
@@ -388,6 +384,8 @@ def _batch_fault(batch: Batch) -> str | None:
         return f"a client's batch begins at offset 0, not {batch.base_offset}"
     if batch.count < 1:
         return "the batch has no records"
+    if batch.last_offset != batch.count - 1:
+        return f"the last offset of {batch.count} records is {batch.count - 1}, not {batch.last_offset}"
     if batch.is_control:
         return "clients may not write control batches"
     if batch.producer_id >= 0 and batch.base_sequence < 0:

@@ -12,8 +12,10 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.records import batches, encode_batch, rows
+from kproto.records.crc32c import crc32c
 from kproto.records.record import Record
 from tests.broker.stage import Client, Stage, batch_of
+from tests.records.raw_batches import SMALLEST, raw, smallest_records
 
 
 @pytest.fixture
@@ -57,6 +59,61 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
     assert [error.batch_index for error in response.record_errors] == [1, 3]
     assert stored_records(stage) == []
     assert stage.client().produce(encode_batch([records[0]]), version=9).error_code == 0
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
+def test_compressed_records_without_consecutive_offsets_are_refused(policy: str, codec: str) -> None:
+    """The batch claims 2 million records, of which only two are decoded to find the fault."""
+    stage = Stage()
+    stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))
+    bomb = raw(SMALLEST * 2_000_000, 2_000_000, codec, 1000)
+    response = stage.client().produce(bomb, version=9)
+    assert (response.error_code, response.record_errors) == (ErrorCode.INVALID_RECORD, [])
+    assert stored_records(stage) == []
+    response = stage.client().produce(raw(smallest_records(2) + SMALLEST, 3, codec, 1000), version=9)
+    assert response.error_code == ErrorCode.INVALID_RECORD
+    assert "record 2 has the offset delta 0" in (response.error_message or "") or policy == "compact"
+
+
+def test_a_small_compressed_batch_has_a_maximum_number_of_records(client: Client) -> None:
+    allowed, too_many = (raw(smallest_records(n), n, "gzip", 1000) for n in (50_000, 52_000))
+    assert client.produce(allowed).error_code == 0
+    response = client.produce(too_many, version=9)
+    assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert response.error_message == f"{len(too_many)} compressed bytes may have 50000 records, not 52000"
+
+
+def test_a_compressed_batch_has_a_maximum_decompressed_size(client: Client) -> None:
+    fits, too_large = (
+        encode_batch([Record(0, 0, b"k", bytes(size << 20))], compression="gzip") for size in (15, 17)
+    )
+    assert client.produce(fits).error_code == 0
+    response = client.produce(too_large, version=9)
+    assert response.error_code == ErrorCode.INVALID_RECORD
+    assert "grows beyond" in (response.error_message or "")
+
+
+def test_an_error_names_at_most_100_records_without_keys() -> None:
+    stage = Stage()
+    stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": "compact"}))
+    response = stage.client().produce(raw(smallest_records(5000), 5000, timestamp=1000), version=9)
+    assert [error.batch_index for error in response.record_errors] == list(range(100))
+
+
+def test_compressed_records_with_a_late_timestamp_are_refused(client: Client) -> None:
+    """The maximum timestamp in the header is that of the records only if the producer is honest."""
+    batch = bytearray(encode_batch([Record(0, 1 << 50, None, b"v")], compression="gzip"))
+    batch[35:43] = bytes(8)
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    assert client.produce(bytes(batch)).error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_the_last_offset_must_be_that_of_the_last_record(client: Client) -> None:
+    batch = encode_batch([Record(0, 1000, None, b"v")], last_offset=1_000_000)
+    response = client.produce(batch, version=9)
+    assert response.error_code == ErrorCode.INVALID_RECORD
+    assert response.error_message == "the last offset of 1 records is 0, not 1000000"
 
 
 def produce_without_response(client: Client, batch: bytes, topic: str = "t") -> None:
