@@ -11,6 +11,8 @@ Rules:
   contains the last int64 offset. Records of such batches would be returned twice, or move the position back.
   Java accepts these batches. Within a batch, offsets may repeat or decrease, as brokers accept that from
   producers without compression.
+* A batch of a few kilobytes may have millions of records. A fetch with such batches is decoded in parts of
+  `PART_RECORDS` records, each when a poll needs it. The records before a malformed one are then returned.
 * If a fetch has many records, they are decoded as columns, and each poll converts the rows that it returns to
   objects. This is twice as fast as decoding records one by one. Fetches with few or with invalid records, and
   those that are decoded before numpy and pyarrow are imported, are decoded batch by batch. Both ways return
@@ -29,7 +31,8 @@ from kproto.errors import IllegalState, KprotoError, RecordError
 from kproto.group.subscription import TopicPartition
 from kproto.records import AbortedTransactions, Batch, Record, batches
 from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
-from kproto.records.reader import has_many_records
+from kproto.records.reader import counts_too_many_records, has_many_records
+from kproto.records.record_stream import record_lists
 
 from ...column_module import columns_if_loaded, load_columns
 from ...errors import without_traceback
@@ -45,6 +48,13 @@ MIN_VIEW_SHARE = 8
 # Maximum number of decompressed bytes of a fetch that is decoded as a whole. A larger fetch is decoded batch
 # by batch.
 MAX_DECODED_BYTES = 256 << 20
+
+# Maximum number of records of a fetch that is decoded as a whole, if it has less than seven bytes for each
+# record. A larger fetch is decoded in parts. Decoding a million records as columns takes 120 MB.
+MAX_DECODED_RECORDS = 500_000
+
+# Number of records in a part.
+PART_RECORDS = 10_000
 
 # Minimum number of rows that are converted to records together, even if a poll requests fewer. Converting one
 # row takes as long as converting fifty.
@@ -78,11 +88,14 @@ class CompletedFetch:
         "_error",
         "_lent",
         "_max_decompressed",
+        "_parts",
         "_row",
         "_rows",
         "_siblings",
+        "_start",
         "_transactions",
         "data",
+        "decodes_in_parts",
         "end",
         "fetched",
         "leader_epoch",
@@ -115,6 +128,8 @@ class CompletedFetch:
         # `aborted` is None in read_uncommitted, where the records of every transaction are returned.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
+        # Whether the fetch has so many records that they are decoded in parts.
+        self.decodes_in_parts = counts_too_many_records(self.data, MAX_DECODED_RECORDS)
         self._columns: Columns | None = None
         # Records that were converted before a poll requested them, and the row of the first one.
         self._ahead: list[ConsumerRecord] = []
@@ -122,6 +137,9 @@ class CompletedFetch:
         self._batches: Iterator[Batch] | None = None
         self._transactions = AbortedTransactions(())
         self._batch: Batch | None = None
+        # The parts of `_batch` that are not decoded yet, and the position when its first part was decoded.
+        self._parts: Iterator[list[Record]] = iter(())
+        self._start = position
         self._rows: list[ConsumerRecord] = []
         self._row = 0
         self._error: RecordError | None = None
@@ -148,10 +166,12 @@ class CompletedFetch:
     def _start_decoding(self) -> None:
         """Choose between columns and batches. Data with an invalid batch is decoded batch by batch."""
         self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
+        self._parts = iter(())
         self._transactions = AbortedTransactions(self._aborted)
         if len(self._siblings) > 1 and self._decode_together(lent=True):
             return
-        module = columns_if_loaded() if has_many_records(self.data) else None
+        decodes_columns = has_many_records(self.data) and not self.decodes_in_parts
+        module = columns_if_loaded() if decodes_columns else None
         if module is not None:
             try:
                 self._lent = True
@@ -166,14 +186,13 @@ class CompletedFetch:
             self.data, check_crc=self._check_crcs, max_decompressed=self._max_decompressed
         )
 
-    def _records(self, batch: Batch) -> list[Record]:
-        """Return the records of a batch. Raises RecordError if one has an offset outside of the batch."""
-        records, first, last = batch.records(self._max_decompressed), batch.base_offset, batch.last_offset
-        for record in records:
-            if not first <= record.offset <= last:
-                detail = f"a record at offset {record.offset}, and the batch goes from {first} to {last}"
-                raise RecordError("RecordBatch", batch.magic, "records.offsetDelta", batch.start, detail)
-        return records
+    def _first_part_of(self, batch: Batch) -> list[Record]:
+        """Return the records of a batch, or the first part of them."""
+        if not self.decodes_in_parts:
+            return _checked(batch, batch.records(self._max_decompressed))
+        parts = record_lists(batch, PART_RECORDS, self._max_decompressed)
+        self._parts = (_checked(batch, records) for records in parts)
+        return next(self._parts, list[Record]())
 
     def _within(self, columns: Columns) -> bool:
         """Return whether all records have offsets below the end of the last batch."""
@@ -258,24 +277,30 @@ class CompletedFetch:
                 take = min(remaining, limit - len(records))
                 records += self._rows[self._row : self._row + take]
                 self._row += take
+                self.position = records[-1].offset + 1
                 if take < remaining:
-                    self.position = records[-1].offset + 1
                     break
-            if self._batch is not None:
-                self.position = max(self.position, self._batch.last_offset + 1)
-                self._batch = None
             self._rows, self._row = [], 0
             try:
                 if self._error is not None:
                     raise without_traceback(self._error)
-                batch = self._next()
-                if batch is None:
-                    self.position = max(self.position, self.end)
-                    break
-                kind, start = batch.timestamp_type, self.position
+                decoded = next(self._parts, None)
+                if decoded is None:
+                    if self._batch is not None:
+                        self.position = max(self.position, self._batch.last_offset + 1)
+                        self._batch = None
+                    batch = self._next()
+                    if batch is None:
+                        self.position = max(self.position, self.end)
+                        break
+                    self._start = self.position
+                    decoded = self._first_part_of(batch)
+                    self._batch = batch
+                assert self._batch is not None
+                kind, start = self._batch.timestamp_type, self._start
                 self._rows = [
                     ConsumerRecord(topic, partition, r.offset, r.timestamp, kind, r.key, r.value, r.headers)
-                    for r in self._records(batch)
+                    for r in decoded
                     if r.offset >= start
                 ]
             except RecordError as error:
@@ -283,7 +308,6 @@ class CompletedFetch:
                 if records:
                     return records
                 raise
-            self._batch = batch
         return records
 
     def _next(self) -> Batch | None:
@@ -305,15 +329,18 @@ class CompletedFetch:
         if columns is not None and self._lent:
             columns.release()
         self._batch, self._rows, self._ahead = None, [], []
+        self._parts = iter(())
 
     def columns(self) -> Columns | None:
         """Return the remaining records as columns, or None if no record is left for the application.
 
-        The call consumes the whole fetch, or only its next batch if decoding all records needs more than
-        `MAX_DECODED_BYTES`.
+        The call consumes the whole fetch. If decoding all records needs more than `MAX_DECODED_BYTES`, it
+        consumes the next batch, and with `decodes_in_parts` at most `PART_RECORDS` records.
         """
         if self._end_error is not None and self.position >= self.end:
             raise self._end_error
+        if self.decodes_in_parts:
+            return self._columns_of_part()
         data, end = self.data, self.end
         self._ahead = []
         if self._columns is not None and self._lent:
@@ -340,6 +367,19 @@ class CompletedFetch:
             self._detach()
         return columns if len(columns) else None
 
+    def _columns_of_part(self) -> Columns | None:
+        """Return at most `PART_RECORDS` next records as columns."""
+        if self._batches is None:
+            self._start_decoding()
+        rows = self._from_batches("", 0, PART_RECORDS)
+        if self.exhausted:
+            self._detach()
+        records = [Record(row.offset, row.timestamp, row.key, row.value, row.headers) for row in rows]
+        columns: Columns | None = None
+        if records:
+            columns = load_columns().columns_of_records(records, [row.timestamp_type for row in rows])
+        return columns
+
     def _detach(self) -> None:
         """Remove this fetch from the list of its response's fetches, so that its memory can be freed."""
         if self in self._siblings:
@@ -358,13 +398,23 @@ class CompletedFetch:
             ):
                 if not first:
                     transactions.skips(batch)
-                    self._records(batch)
+                    _checked(batch, batch.records(self._max_decompressed))
                 stop, end = batch.end, batch.last_offset + 1
                 if first and end > self.position:
                     break
         except RecordError as error:
             why = error
         return self.data[:stop], end, why
+
+
+def _checked(batch: Batch, records: list[Record]) -> list[Record]:
+    """Return records of a batch. Raises RecordError if one has an offset outside of the batch."""
+    first, last = batch.base_offset, batch.last_offset
+    for record in records:
+        if not first <= record.offset <= last:
+            detail = f"a record at offset {record.offset}, and the batch goes from {first} to {last}"
+            raise RecordError("RecordBatch", batch.magic, "records.offsetDelta", batch.start, detail)
+    return records
 
 
 def _rows_to_records(

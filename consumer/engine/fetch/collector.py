@@ -120,6 +120,7 @@ class FetchCollector:
         """Return the buffered records, one column batch per fetch, up to `MAX_DECODED_BYTES`.
 
         The limit is needed because decompressed records may be a hundred times larger than the fetched bytes.
+        The call ends after one part of a fetch that is decoded in parts.
         """
         batches: list[ColumnBatch] = []
         room = MAX_DECODED_BYTES
@@ -136,6 +137,8 @@ class FetchCollector:
                 if columns is not None:
                     room -= columns.nbytes
                     batches.append(ColumnBatch(topic, partition, columns))
+                if fetch.decodes_in_parts:
+                    room = 0  # Millions of records may remain, which later calls return.
                 state.on_records_taken(fetch)
             if state.error is not None or not state.fetches:
                 self._ready.pop(state.partition, None)

@@ -4,6 +4,7 @@ application is.
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from consumer.engine.fetch.buffers import CompletedFetch
 from consumer.engine.fetch.collector import MAX_OPEN_FETCHES, FetchCollector
 from consumer.engine.positions.partition_states import SubscriptionState
+from kproto.errors import RecordError
 from kproto.records import Record, encode_batch
 from tests.consumer.stage import Consumer, World, tp
+from tests.records.raw_batches import SMALLEST, raw, smallest_records
 
 PARTITIONS, SIZE, EACH, BATCH = 40, 1_000, 30, 3
 ANSWER, PIECE = 100_000, 10_000
@@ -165,3 +168,103 @@ def test_columns_decoded_at_once_are_bounded_whatever_the_compression_ratio_is(
             deliveries.visit(state)
     most = room // (EACH * SIZE) + 1
     assert took == [[EACH] * most] * (PARTITIONS // most) + [[EACH] * (PARTITIONS % most)]
+
+
+def in_parts(monkeypatch: pytest.MonkeyPatch, *sizes: int, codec: str = "gzip") -> CompletedFetch:
+    """Return a fetch with a batch of each size, which is decoded in parts of at most 10 records."""
+    monkeypatch.setattr("consumer.engine.fetch.buffers.MAX_DECODED_RECORDS", 30)
+    monkeypatch.setattr("consumer.engine.fetch.buffers.PART_RECORDS", 10)
+    data, base = b"", 0
+    for size in sizes:
+        records = [Record(base + n, 1000, b"", b"", (("h", b""),) * (n == 7)) for n in range(size)]
+        data += encode_batch(records, compression=codec)
+        base += size
+    fetch = CompletedFetch(data, 0, None, True)
+    assert fetch.decodes_in_parts
+    return fetch
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10, 20, 25, 1000])
+def test_records_that_are_decoded_in_parts_are_returned_once_and_in_order(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    fetch, offsets = in_parts(monkeypatch, 45, 20, 33), list[int]()
+    while not fetch.exhausted:
+        records = fetch.rows("t", 0, limit)
+        offsets += [record.offset for record in records]
+        assert len(records) <= limit
+        assert fetch.position == len(offsets)
+        if len(offsets) in (20, 24, 50):
+            fetch.discard_decoded()
+    assert offsets == list(range(98))
+
+
+@pytest.mark.parametrize("returned", [0, 4, 10, 45, 50])
+def test_columns_that_are_decoded_in_parts_continue_after_rows(
+    monkeypatch: pytest.MonkeyPatch, returned: int
+) -> None:
+    fetch = in_parts(monkeypatch, 45, 20, 33)
+    offsets = [record.offset for record in fetch.rows("t", 0, returned)]
+    headers = list[object]()
+    while not fetch.exhausted:
+        columns = fetch.columns()
+        if columns is not None:
+            assert len(columns) <= 10
+            offsets += columns.offset.tolist()
+            headers += columns.headers
+            assert fetch.position == len(offsets)
+    assert offsets == list(range(98))
+    assert [n for n, header in enumerate(headers, returned) if header] == [
+        n for n in (7, 52, 72) if n >= returned
+    ]
+
+
+@pytest.mark.parametrize("as_columns", [False, True])
+def test_the_parts_before_an_invalid_record_are_returned_and_then_its_error_each_time(
+    monkeypatch: pytest.MonkeyPatch, as_columns: bool
+) -> None:
+    monkeypatch.setattr("consumer.engine.fetch.buffers.MAX_DECODED_RECORDS", 30)
+    monkeypatch.setattr("consumer.engine.fetch.buffers.PART_RECORDS", 10)
+    fetch = CompletedFetch(raw(smallest_records(64)[:-1], 64, "gzip"), 0, None, True)
+    offsets = list[int]()
+    for _ in range(7):
+        if as_columns:
+            columns = fetch.columns()
+            assert columns is not None
+            offsets += columns.offset.tolist()
+        else:
+            offsets += [record.offset for record in fetch.rows("t", 0, 10)]
+    assert offsets == list(range(63))
+    assert fetch.position == 63
+    for _ in range(2):
+        with pytest.raises(RecordError):
+            fetch.columns() if as_columns else fetch.rows("t", 0, 10)
+
+
+def test_columns_of_a_fetch_that_is_decoded_in_parts_end_after_one_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deliveries, positions = FetchCollector(), SubscriptionState()
+    state = positions.add(tp("t", 0), announced=True)
+    state.set_position(0)
+    state.fetches.append(in_parts(monkeypatch, 45))
+    took = list[list[int]]()
+    while state.fetches:
+        deliveries.visit(state)
+        took.append([len(batch.columns) for batch in deliveries.columns()])
+    assert took == [[10], [10], [10], [10], [5]]
+
+
+@pytest.mark.parametrize("as_columns", [False, True])
+def test_a_fetch_that_claims_millions_of_records_is_read_in_little_memory(as_columns: bool) -> None:
+    data = raw(SMALLEST * 3_000_000, 3_000_000, "gzip")
+    assert len(data) < 50_000
+    tracemalloc.start()
+    try:
+        fetch = CompletedFetch(data, 0, None, True)
+        for _ in range(2):
+            columns = fetch.columns() if as_columns else None
+            assert len(columns if columns is not None else fetch.rows("t", 0, 500)) >= 500
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
