@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kproto.broker.machine import CreateTopic, TruncateLog
@@ -225,7 +227,8 @@ def test_a_timestamp_far_in_the_future_is_refused(stage: Stage, client: Client) 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_timestamp_outside_of_the_limits_is_refused(of: str, compression: str) -> None:
     limits = {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "50"}
-    stage = Stage(**({f"log.{name}": value for name, value in limits.items()} if of == "broker" else {}))
+    options: dict[str, Any] = {f"log.{name}": value for name, value in limits.items()}
+    stage = Stage(**options) if of == "broker" else Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), limits if of == "topic" else {}))
     client, now = stage.client(), stage.now
     values = [b"a", b"b", b"c"]
