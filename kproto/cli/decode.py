@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..inspect.capture_file import GZIP, MAGIC_NUMBERS
 from ..inspect.hexdump import FORMS, ParsedText, is_text, parse
 from .arguments import Subparsers, api_version, message_version, port
 from .lines import answer
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from ..inspect.dissect import Dissection
     from ..inspect.exchanges import Conversation, Exchange
 
-# Magic numbers at the start of pcap and pcapng files.
-_CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
 _RAW = "raw"
 _LAST = 253_402_300_799  # The last second of the year 9999, at which later times in a capture are cut off.
 
@@ -72,8 +71,8 @@ def add(commands: Subparsers) -> None:
         "--pcap",
         type=Path,
         metavar="FILE",
-        help="decode a capture (pcap or pcapng): all requests, and the responses whose request is in "
-        "it; needs kproto[pcap]",
+        help="decode a capture (pcap or pcapng, also with gzip): all requests, and the responses whose "
+        "request is in it; needs kproto[pcap]",
     )
     decode.add_argument(
         "--port",
@@ -297,7 +296,7 @@ def _bytes(text: str, form: str | None) -> ParsedText:
 def _content(name: str, data: bytes, form: str | None) -> ParsedText:
     if form == _RAW:
         return ParsedText(data, _RAW)
-    if data[:4].hex() in _CAPTURES:
+    if data[:4] in MAGIC_NUMBERS or data.startswith(GZIP):
         raise ConfigError("data", "a capture", "use --pcap FILE for a capture")
     try:
         text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")

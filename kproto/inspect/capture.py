@@ -18,17 +18,18 @@ from __future__ import annotations
 import importlib
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError, FrameError, MissingExtra, UnsupportedVersion
+from ..errors import ConfigError, FrameError, MissingExtra, UnsupportedVersion, brief_list
 from ..messages.headers import RequestHeader
 from ..messages.index import API_NAMES, request_class
 from ..wire.frame import MAX_FRAME_SIZE, Frames
+from .capture_file import Capture, Packet, open_capture
 from .dissect import Dissection, dissect
 
 # Sequence numbers wrap at this value. A number is later than another if it is less than half of this value
@@ -38,9 +39,10 @@ _SEQUENCES = 1 << 32
 _MAX_BUFFERED = 16 << 20
 _SEGMENT_OVERHEAD = 100  # The approximate memory overhead of a buffered segment, in bytes.
 _MAX_UNMATCHED = 1000
-_BLOCK = b"\x0a\x0d\x0d\x0a"  # The block type of the first block of a pcapng file.
-# The magic numbers of little-endian files: pcap with microseconds, pcap with nanoseconds, and pcapng.
-_LITTLE = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1", b"\x4d\x3c\x2b\x1a")
+# Values of libpcap's LINKTYPE_*. Loopback interfaces, and packets without a link header, have several.
+_LOOPBACK_LINKS = (0, 108)
+_RAW_LINKS = (12, 14, 101, 228, 229)
+_LINKS = (*_LOOPBACK_LINKS, 1, 113, 276, *_RAW_LINKS)
 
 TimedFrame = tuple[float, bytes]
 
@@ -213,9 +215,15 @@ def frames(path: Path, port: int = 9092) -> Iterator[CapturedFrame]:
     Raises MissingExtra without dpkt, and ConfigError if the file is not a capture or has no traffic on
     `port`.
     """
+    with open_capture(path) as capture:
+        yield from _frames(capture, path, port)
+
+
+def _frames(capture: Capture, path: Path, port: int) -> Iterator[CapturedFrame]:
     connections: dict[tuple[_Address, _Address], _Connection] = {}
     ports: Counter[int] = Counter()
-    for at, source, target, sequence, start, data in _segments(path):
+    unsupported: Counter[int] = Counter()
+    for at, source, target, sequence, start, data in _segments(capture, unsupported):
         ports.update((source.port, target.port))
         if port not in (source.port, target.port):
             continue
@@ -230,6 +238,9 @@ def frames(path: Path, port: int = 9092) -> Iterator[CapturedFrame]:
         direction = connection.to_broker if is_request else connection.to_client
         name = f"{client} {'->' if is_request else '<-'} {broker}"
         yield from connection.read(is_request, direction.add_segment(at, sequence, data, start), name)
+    if not connections and unsupported:
+        known = ", ".join(map(str, sorted(_LINKS)))
+        raise ConfigError("pcap", str(path), f"{_describe_links(unsupported)}. Supported: {known}")
     if not connections:
         busiest = ", ".join(f"{number} ({count} segments)" for number, count in ports.most_common(5))
         raise ConfigError(
@@ -237,8 +248,10 @@ def frames(path: Path, port: int = 9092) -> Iterator[CapturedFrame]:
         )
     for (client, broker), connection in connections.items():
         yield from connection.end(client, broker)
-    if _is_cut(path):
-        last_at = max(connection.last for connection in connections.values())
+    last_at = max(connection.last for connection in connections.values())
+    if unsupported:
+        yield CapturedFrame(last_at, str(path), "not read", None, _describe_links(unsupported))
+    if capture.is_cut:
         yield CapturedFrame(last_at, str(path), "not read", None, "the file ends in the middle of a packet")
 
 
@@ -265,8 +278,13 @@ def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | 
     return f"{api}Response v{dissection.parts[-1].version} #{correlation_id}", dissection, ""
 
 
-def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool, bytes]]:
-    """Yield every TCP segment: time, source, target, sequence number, whether it is a SYN, and its bytes."""
+def _segments(
+    packets: Iterable[Packet], unsupported: Counter[int]
+) -> Iterator[tuple[float, _Address, _Address, int, bool, bytes]]:
+    """Yield every TCP segment: time, source, target, sequence number, whether it is a SYN, and its bytes.
+
+    `unsupported` counts the packets of link types that are not supported.
+    """
     try:
         dpkt: Any = importlib.import_module("dpkt")  # Untyped, because dpkt has no type hints.
     except ImportError:
@@ -278,75 +296,36 @@ def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool
     def loopback(data: bytes) -> Any:
         return ip(data[4:])  # The address family in the first four bytes differs between operating systems.
 
-    # The values of libpcap's LINKTYPE_*. LINKTYPE_RAW has several values.
     links: dict[int, Callable[[bytes], Any]] = {
-        0: loopback,
-        108: loopback,
+        **dict.fromkeys(_LOOPBACK_LINKS, loopback),
         1: lambda data: dpkt.ethernet.Ethernet(data).data,
         113: lambda data: dpkt.sll.SLL(data).data,
         276: lambda data: dpkt.sll2.SLL2(data).data,
-        **dict.fromkeys((12, 14, 101, 228, 229), ip),
+        **dict.fromkeys(_RAW_LINKS, ip),
     }
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise ConfigError("pcap", str(path), error.strerror or str(error)) from None
-    with file:
+    for at, link, data in packets:
+        if link not in links:
+            unsupported[link] += 1
+            continue
         try:
-            reader = dpkt.pcap.UniversalReader(file)
-        except (ValueError, OSError, struct.error, dpkt.dpkt.Error) as error:
-            raise ConfigError("pcap", str(path), f"the file is neither pcap nor pcapng: {error}") from None
-        link = links.get(reader.datalink())
-        if link is None:
-            known = ", ".join(map(str, sorted(links)))
-            raise ConfigError(
-                "pcap", str(path), f"the link type {reader.datalink()} is not supported. Supported: {known}"
-            )
-        for at, packet in _packets(reader, dpkt.dpkt.Error):
-            try:
-                ip_packet = link(packet)
-                tcp = ip_packet.data
-                if not isinstance(tcp, dpkt.tcp.TCP):
-                    continue
-            except (dpkt.dpkt.Error, AttributeError, IndexError, struct.error):
-                continue  # The packet is not IP, or is truncated.
-            host = _host6 if isinstance(ip_packet, dpkt.ip6.IP6) else _host4
-            start = bool(tcp.flags & dpkt.tcp.TH_SYN)
-            source, target = (
-                _Address(host(ip_packet.src), tcp.sport),
-                _Address(host(ip_packet.dst), tcp.dport),
-            )
-            yield float(at), source, target, tcp.seq, start, bytes(tcp.data)
+            ip_packet = links[link](data)
+            tcp = ip_packet.data
+            if not isinstance(tcp, dpkt.tcp.TCP):
+                continue
+        except (dpkt.dpkt.Error, AttributeError, IndexError, struct.error):
+            continue  # The packet is not IP, or is truncated.
+        host = _host6 if isinstance(ip_packet, dpkt.ip6.IP6) else _host4
+        start = bool(tcp.flags & dpkt.tcp.TH_SYN)
+        source, target = (
+            _Address(host(ip_packet.src), tcp.sport),
+            _Address(host(ip_packet.dst), tcp.dport),
+        )
+        yield at, source, target, tcp.seq, start, bytes(tcp.data)
 
 
-def _packets(reader: Any, broken: type[Exception]) -> Iterator[tuple[float, bytes]]:
-    """Yield the packets of a capture, up to the point where the file is truncated."""
-    packets = iter(reader)
-    while True:
-        try:
-            yield next(packets)
-        except (StopIteration, ValueError, struct.error, broken):
-            return
-
-
-def _is_cut(path: Path) -> bool:
-    """Return whether a capture file is truncated within a packet of pcap or a block of pcapng."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(0)
-        head = file.read(24)
-        is_pcapng = head[:4] == _BLOCK
-        magic = head[8:12] if is_pcapng else head[:4]
-        byte_order = "<" if magic in _LITTLE else ">"
-        offset = 0 if is_pcapng else len(head)
-        while offset < size:
-            file.seek(offset)
-            block_header = file.read(16)
-            if len(block_header) < (12 if is_pcapng else 16):
-                return True
-            length: int = struct.unpack_from(f"{byte_order}I", block_header, 4 if is_pcapng else 8)[0]
-            offset += max(length, 12) if is_pcapng else 16 + length
-    return offset > size
+def _describe_links(unsupported: Counter[int]) -> str:
+    counts = brief_list([f"{link} ({count} packets)" for link, count in unsupported.most_common()], 5)
+    return f"the link type {counts} is not supported"
 
 
 def _host4(address: bytes) -> str:

@@ -122,13 +122,17 @@ def test_tls_is_reported(tmp_path: Path) -> None:
     assert captured.note == "505 bytes are encrypted (TLS)"
 
 
-def convert_to_pcapng(pcap: bytes) -> bytes:
-    """Convert a pcap file to pcapng with the same packets."""
+def block(kind: int, body: bytes) -> bytes:
+    """Build a block of a pcapng file."""
+    body += bytes(-len(body) % 4)
+    return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
 
-    def block(kind: int, body: bytes) -> bytes:
-        body += bytes(-len(body) % 4)
-        return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
 
+PCAPNG_HEADER = 28 + 20  # The bytes of `convert_to_pcapng` before its first packet.
+
+
+def convert_to_pcapng(pcap: bytes, number: int = 0) -> bytes:
+    """Convert a pcap file to pcapng with the same packets, on the interface `number`."""
     out = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(
         1, struct.pack("<HHI", 1, 0, 0)
     )
@@ -136,7 +140,7 @@ def convert_to_pcapng(pcap: bytes) -> bytes:
     while at < len(pcap):
         size = struct.unpack_from("<I", pcap, at + 8)[0]
         raw = pcap[at + 16 : at + 16 + size]
-        out += block(6, struct.pack("<IIIII", 0, 0, 0, size, size) + raw)
+        out += block(6, struct.pack("<IIIII", number, 0, 0, size, size) + raw)
         at += 16 + size
     return out
 
@@ -202,6 +206,24 @@ def test_duplicate_and_reordered_segments_are_put_in_order(tmp_path: Path) -> No
     assert has_every_frame(
         list(frames(write_capture(tmp_path / "c", [*request_segments, *response_segments])))
     )
+
+
+def test_a_connection_may_be_captured_on_several_interfaces(tmp_path: Path) -> None:
+    """Each direction is on an interface of its own, as on a router, and one interface is of another kind."""
+    requests, responses = encode_heartbeats()
+    path = tmp_path / "c"
+    to_broker = write_capture(path, segments_of(True, requests, 50)).read_bytes()
+    to_client = segments_of(False, responses, 50)
+    to_client_file = write_capture(path, to_client, syn=False, link="loopback of BSD").read_bytes()
+    usb = block(1, struct.pack("<HHI", 220, 0, 0)) + block(6, struct.pack("<IIIII", 2, 0, 0, 8, 8) + bytes(8))
+    content = convert_to_pcapng(to_broker)
+    content += block(1, struct.pack("<HHI", 0, 0, 0)) + usb
+    path.write_bytes(content + convert_to_pcapng(to_client_file, number=1)[PCAPNG_HEADER:])
+    captured = list(frames(path))
+    assert count_messages(captured, "Request") == count_messages(captured, "Response") == HEARTBEATS
+    assert [frame.note for frame in captured if frame.note] == [
+        "the link type 220 (1 packets) is not supported"
+    ]
 
 
 def test_responses_without_requests_are_counted(tmp_path: Path) -> None:
