@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import UnsupportedVersion
+from kproto.errors import DecodeError, UnsupportedVersion
 from kproto.group.subscription import Assignment, TopicPartition
-from kproto.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
+from kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kproto.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kproto.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kproto.messages.share_group_describe import ShareGroupDescribeRequest
+from kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
 from kproto.wire.message import Message
 
 from ..error_actions import GROUPS
@@ -41,22 +41,30 @@ class ListedGroup(msgspec.Struct, frozen=True):
     """A group, as its coordinator returned it in ListGroups.
 
     `state` has the values of `Group.state`; it is None from brokers before 2.6. `protocol_type` is "consumer"
-    for consumers, "connect" for Kafka Connect, and "" for a group that only has committed offsets.
+    for consumers, "connect" for Kafka Connect, and "" for a group that only has committed offsets. `type` is
+    "classic", "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071); it is None from brokers before
+    3.8.
     """
 
     name: str
     state: str | None
     protocol_type: str
+    type: str | None = None
 
 
 class GroupMember(msgspec.Struct, frozen=True):
-    """One member of a group: its client, and the partitions assigned to it."""
+    """One member of a group: its client, and the partitions assigned to it.
+
+    If the assignment cannot be decoded, `partitions` is empty and `assignment_error` says why. `partitions`
+    is also empty for members of Streams groups, which are assigned tasks.
+    """
 
     member_id: str
     client_id: str
     host: str
     group_instance_id: str | None
     partitions: tuple[TopicPartition, ...]
+    assignment_error: str | None = None
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -65,7 +73,8 @@ class Group(msgspec.Struct, frozen=True):
     `state` is Kafka's word: Empty, PreparingRebalance, CompletingRebalance, Stable, or Dead for a group that
     does not exist. A committed offset is that of the *next* record to read. `lag` is the number of records
     that the group has not committed, for every partition of the topics that have a commit or are assigned. If
-    a partition has no commit, all of its records count.
+    a partition has no commit, all of its records count. `type` is the value of `ListedGroup.type`, or None if
+    the group does not exist. A share group has no committed offsets and no lag.
     """
 
     name: str
@@ -73,6 +82,7 @@ class Group(msgspec.Struct, frozen=True):
     members: tuple[GroupMember, ...] = ()
     committed: Mapping[TopicPartition, int] = {}
     lag: Mapping[TopicPartition, int] = {}
+    type: str | None = None
 
     @property
     def total_lag(self) -> int | None:
@@ -88,7 +98,18 @@ class Group(msgspec.Struct, frozen=True):
         return {partition: member.member_id for member in self.members for partition in member.partitions}
 
 
-Described = tuple[str, tuple[GroupMember, ...]]
+class _Description(msgspec.Struct, frozen=True):
+    state: str
+    type: str | None
+    members: tuple[GroupMember, ...] = ()
+
+
+# The request that describes the groups of each type that DescribeGroups does not describe (KIP-1043).
+_DESCRIBE_REQUESTS: Final[Mapping[str, type[Message]]] = {
+    "consumer": ConsumerGroupDescribeRequest,
+    "share": ShareGroupDescribeRequest,
+    "streams": StreamsGroupDescribeRequest,
+}
 
 
 def groups(view: ClusterView, clock: Callable[[], int]) -> Plan[dict[str, ListedGroup]]:
@@ -108,7 +129,10 @@ def groups(view: ClusterView, clock: Callable[[], int]) -> Plan[dict[str, Listed
                 continue
             by_node[node] = {
                 listed_group.group_id: ListedGroup(
-                    listed_group.group_id, listed_group.group_state or None, listed_group.protocol_type
+                    listed_group.group_id,
+                    listed_group.group_state or None,
+                    listed_group.protocol_type,
+                    listed_group.group_type or None,
                 )
                 for listed_group in response.groups
             }
@@ -123,16 +147,22 @@ def groups(view: ClusterView, clock: Callable[[], int]) -> Plan[dict[str, Listed
 
 def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]:
     """Return the group's state, members, committed offsets and lag."""
-    state, members = yield from _describe(view, name, clock)
+    description = yield from _describe(view, name, clock)
+    state, members = description.state, description.members
+    if description.type == "share":
+        return Group(name, state, members, type=description.type)
     values = yield from committed_offsets(view, name, None, clock)
     committed = {partition: value.offset for partition, value in values.items() if value is not None}
     owned = (partition for member in members for partition in member.partitions)
     lag = yield from _lag(view, committed, owned, clock)
-    return Group(name, state, members, committed, lag)
+    return Group(name, state, members, committed, lag, description.type)
 
 
-def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Described]:
-    """Return the state and the members of a group."""
+def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[_Description]:
+    """Return the state, the type and the members of a group.
+
+    DescribeGroups returns the state Dead for a group of another type, as for a group that does not exist.
+    """
     while True:
         call = yield from _request_coordinator(view, name, DescribeGroupsRequest(groups=[name]), clock)
         description = next(
@@ -146,62 +176,75 @@ def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[De
         if description is None:
             yield Rest(f"the response to DescribeGroups does not contain group {name!r}")
         elif description.group_state == DEAD:
-            return (yield from _describe_consumer_group(view, name, clock))
+            break
         elif description.error_code:
             yield pause_after_error(GROUPS, description.error_code, "DescribeGroups", f"group {name!r}")
         else:
             consumers = description.protocol_type == "consumer"
-            return description.group_state, tuple(
-                GroupMember(
-                    member.member_id,
-                    member.client_id,
-                    member.client_host,
-                    member.group_instance_id,
-                    _assigned_partitions(member.member_assignment) if consumers else (),
-                )
-                for member in description.members
-            )
-
-
-def _describe_consumer_group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Described]:
-    """Describe a group of the consumer protocol (KIP-848).
-
-    If a group uses the consumer protocol, DescribeGroups returns the state Dead, as for a group that does not
-    exist.
-    """
-    request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
-    while True:
-        call = yield from _request_coordinator(view, name, request, clock)
-        if isinstance(call.error, UnsupportedVersion):
-            return DEAD, ()
-        response = expect_response(ConsumerGroupDescribeResponse, call)
-        description = next((member for member in response.groups if member.group_id == name), None)
-        if description is None:
-            yield Rest(f"the response to ConsumerGroupDescribe does not contain group {name!r}")
-            continue
-        if description.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-            return DEAD, ()
-        if description.error_code:
-            yield pause_after_error(
-                GROUPS, description.error_code, "ConsumerGroupDescribe", f"group {name!r}"
-            )
-            continue
-        return description.group_state, tuple(
-            GroupMember(
-                member.member_id,
-                member.client_id,
-                member.client_host,
-                member.instance_id,
+            return _Description(
+                description.group_state,
+                "classic",
                 tuple(
-                    sorted(
-                        TopicPartition(topic.topic_name, number)
-                        for topic in member.assignment.topic_partitions
-                        for number in topic.partitions
+                    GroupMember(
+                        member.member_id,
+                        member.client_id,
+                        member.client_host,
+                        member.group_instance_id,
+                        *(_assigned_partitions(member.member_assignment) if consumers else ((), None)),
                     )
+                    for member in description.members
                 ),
             )
-            for member in description.members
+    for group_type, request in _DESCRIBE_REQUESTS.items():
+        described = yield from _describe_as(group_type, request, view, name, clock)
+        if described is not None:
+            return described
+    return _Description(DEAD, None)
+
+
+def _describe_as(
+    group_type: str, request: type[Message], view: ClusterView, name: str, clock: Callable[[], int]
+) -> Plan[_Description | None]:
+    """Describe a group of this type. The result is None if there is no such group of this type."""
+    message = request(group_ids=[name], include_authorized_operations=False)  # type: ignore[call-arg]
+    while True:
+        call = yield from _request_coordinator(view, name, message, clock)
+        if isinstance(call.error, UnsupportedVersion):
+            return None
+        response: Any = expect_response(Message, call)
+        description = next((member for member in response.groups if member.group_id == name), None)
+        if description is None:
+            yield Rest(f"the response to {call.name} does not contain group {name!r}")
+        elif description.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            return None
+        elif description.error_code:
+            yield pause_after_error(GROUPS, description.error_code, call.name, f"group {name!r}")
+        else:
+            return _Description(
+                description.group_state,
+                group_type,
+                tuple(
+                    GroupMember(
+                        member.member_id,
+                        member.client_id,
+                        member.client_host,
+                        None if group_type == "share" else member.instance_id,
+                        () if group_type == "streams" else _named_partitions(member.assignment),
+                    )
+                    for member in description.members
+                ),
+            )
+
+
+def _named_partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    """Return the partitions of an assignment in ConsumerGroupDescribe or ShareGroupDescribe."""
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, number)
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
         )
+    )
 
 
 def _request_coordinator(
@@ -216,9 +259,12 @@ def _request_coordinator(
         yield Rest(str(call.error))
 
 
-def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Return the partitions of an assignment, which is encoded as in SyncGroup."""
-    return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else ()
+def _assigned_partitions(assignment: bytes) -> tuple[tuple[TopicPartition, ...], str | None]:
+    """Return the partitions of an assignment, which is encoded as in SyncGroup, or why it is malformed."""
+    try:
+        return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else (), None
+    except DecodeError as error:
+        return (), str(error)
 
 
 def _lag(

@@ -55,6 +55,8 @@ VERSIONS = {
     "Produce": 9,
     "Fetch": 12,
     "ConsumerGroupDescribe": 1,
+    "ShareGroupDescribe": 1,
+    "StreamsGroupDescribe": 0,
 }
 
 

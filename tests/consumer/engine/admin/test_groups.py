@@ -13,9 +13,11 @@ from consumer.engine.admin import groups as group_plans
 from consumer.engine.metadata.cluster import ClusterView
 from kproto.broker.server import Server, running
 from kproto.errors import BrokerError, CommitFailed, UnsupportedVersion
+from kproto.group.subscription import Assignment
 from kproto.messages import consumer_group_describe as newer
+from kproto.messages import share_group_describe as share
 from kproto.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from kproto.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from kproto.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from kproto.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from kproto.messages.list_groups import ListedGroup as Listed
 from kproto.messages.list_groups import ListGroupsResponse
@@ -61,7 +63,7 @@ def test_a_group_has_members_with_their_partitions_and_a_lag(server: Server) -> 
         assert group.state == "Stable"
         assert [(member.client_id, member.partitions) for member in group.members] == [("reader", (P0, P1))]
         assert group.total_lag == sum(group.lag.values())
-        assert cluster.groups()["told"] == ListedGroup("told", "Stable", "consumer")
+        assert cluster.groups()["told"] == ListedGroup("told", "Stable", "consumer", "classic")
 
 
 def test_lag_is_the_distance_from_the_commit_to_the_end(server: Server) -> None:
@@ -223,9 +225,57 @@ def test_a_group_of_the_new_protocol_is_described() -> None:
 
 def test_a_broker_without_the_new_protocol_has_no_such_group() -> None:
     unknown = UnsupportedVersion("ConsumerGroupDescribe", -1, "none")
-    answers = (COORDINATOR, DEAD, COORDINATOR, unknown, COORDINATOR, brokers(1), NOTHING)
+    answers = (COORDINATOR, DEAD, *(COORDINATOR, unknown) * 3, COORDINATOR, brokers(1), NOTHING)
     group, _ = play(group_plans.group(known(), "g", clock), *answers)
-    assert (group.state, group.members) == ("Dead", ())
+    assert (group.state, group.type, group.members) == ("Dead", None, ())
+
+
+def test_a_share_group_is_described_without_offsets() -> None:
+    partitions = [share.TopicPartitions(topic_id=uuid.UUID(int=1), topic_name="t", partitions=[1, 0])]
+    reader = share.Member(
+        member_id="m", member_epoch=1, client_id="java", client_host="/h", subscribed_topic_names=["t"],
+        assignment=share.Assignment(topic_partitions=partitions),
+    )  # fmt: skip
+    described = share.DescribedGroup(
+        error_code=0, group_id="g", group_state="Stable", group_epoch=1, assignment_epoch=1,
+        assignor_name="simple", members=[reader],
+    )  # fmt: skip
+    other_type = newer.ConsumerGroupDescribeResponse(
+        throttle_time_ms=0,
+        groups=[
+            newer.DescribedGroup(
+                error_code=69, group_id="g", group_state="", group_epoch=0, assignment_epoch=0,
+                assignor_name="", members=[],
+            )
+        ],
+    )  # fmt: skip
+    response = share.ShareGroupDescribeResponse(throttle_time_ms=0, groups=[described])
+    answers = (COORDINATOR, DEAD, COORDINATOR, other_type, COORDINATOR, response)
+    group, _ = play(group_plans.group(known(), "g", clock), *answers)
+    assert (group.state, group.type, group.committed, group.total_lag) == ("Stable", "share", {}, None)
+    assert group.members[0].partitions == (P0, P1)
+
+
+def test_one_unreadable_assignment_leaves_the_other_members_readable() -> None:
+    described = [
+        DescribedGroupMember(
+            member_id=member_id, client_id="c", client_host="/h", member_metadata=b"", member_assignment=data
+        )
+        for member_id, data in (("good", Assignment(partitions=(P0,)).encode()), ("bad", b"\xff\x00"))
+    ]
+    groups = [
+        DescribedGroup(
+            error_code=0, group_id="g", group_state="Stable", protocol_type="consumer",
+            protocol_data="range", members=described,
+        )
+    ]  # fmt: skip
+    answers = (COORDINATOR, DescribeGroupsResponse(groups=groups), COORDINATOR, brokers(1), NOTHING)
+    group, _ = play(group_plans.group(known(), "g", clock), *answers, brokers(1), at(0), at(9))
+    assert (group.type, group.owners) == ("classic", {P0: "good"})
+    good, bad = group.members
+    assert good.assignment_error is None
+    assert bad.partitions == ()
+    assert "Assignment" in (bad.assignment_error or "")
 
 
 def test_a_deletion_whose_response_was_lost_has_succeeded() -> None:
