@@ -33,7 +33,7 @@ from kproto.validation import (
 from kproto.wire.message import Message
 
 from .engine.network.call import Prepared
-from .engine.requests import ISOLATION, PLACES, CommittedOffset, timestamp_of
+from .engine.requests import ISOLATION, PLACES, ROUTES, CommittedOffset, timestamp_of
 from .listener import RebalanceListener
 from .records import GroupMetadata
 
@@ -228,13 +228,14 @@ def request(name: str, value: Any) -> Message | Prepared:
 def route(name: str, value: Any) -> Any:
     """Check the route of a request: the broker that gets it."""
     match value:
-        case None | str("controller") | (str("group"), str()) | (str("leader"), str(), int()):
+        case None | str("controller") | (str("leader"), str(), int()):
+            return value
+        case (str("group" | "transaction" | "share"), str()):
             return value
         case int() if is_whole(value):
             return value
         case _:
-            allowed = 'None, a node id, "controller", ("group", name) or ("leader", topic, partition)'
-            raise ConfigError(name, value, allowed)
+            raise ConfigError(name, value, ROUTES)
 
 
 # ---- lists and mappings

@@ -81,10 +81,10 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         The class of the response belongs to the request's class: a ListGroupsRequest returns a
         ListGroupsResponse. Type checkers see Any: annotate the variable to which you assign the response.
 
-        `node` is None for any broker, a node id, "controller", ("group", group_id) for the group's
-        coordinator, or ("leader", topic, partition). Error codes in the response are not raised: the caller
-        checks them. Raises ConnectionFailed, RequestTimedOut, UnsupportedVersion, and BrokerError if the
-        coordinator or leader cannot be found.
+        `node` is None for any broker, a node id, "controller", or ("leader", topic, partition). Coordinators
+        are ("group", group_id), ("transaction", transactional_id) and ("share", "GROUP:TOPIC_ID:PARTITION").
+        Error codes in the response are not raised: the caller checks them. Raises ConnectionFailed,
+        RequestTimedOut, UnsupportedVersion, and BrokerError if the coordinator or leader cannot be found.
         """
         response, _ = await self._send("request", request, node, timeout)
         return response

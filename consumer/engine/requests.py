@@ -142,6 +142,11 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
     return grouped
 
 
+# The values of the argument `node` of `Cluster.request`.
+ROUTES: Final = (
+    'None, a node id, "controller", ("group", name), ("transaction", transactional_id), '
+    '("share", "GROUP:TOPIC_ID:PARTITION") or ("leader", topic, partition)'
+)
 PLACES = f"{', '.join(_SPECS)} or a time in ms since 1970, an integer of at least 0"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import count
+from typing import Final
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import ConfigError, ConnectionFailed
@@ -21,7 +22,7 @@ from ..error_actions import (
 )
 from ..metadata.cluster import BrokerAddress, ClusterView
 from ..network.call import Prepared
-from ..requests import coordinator_of, coordinator_request, metadata_request
+from ..requests import ROUTES, coordinator_of, coordinator_request, metadata_request
 from .plan import (
     PATIENCE,
     Ask,
@@ -120,25 +121,35 @@ def leader_of(view: ClusterView, partition: TopicPartition, clock: Callable[[], 
     return leader
 
 
-def find_coordinator(view: ClusterView, group: str, clock: Callable[[], int], key_type: int = 0) -> Plan[int]:
-    """Return the node id of the coordinator of a group or transactional id. Its address is then known."""
+# What a coordinator coordinates, by the key type of FindCoordinator. A share-partition is named
+# "GROUP:TOPIC_ID:PARTITION" (KIP-932).
+COORDINATOR_KEYS: Final = ("group", "transactional id", "share-partition")
+
+
+def find_coordinator(view: ClusterView, key: str, clock: Callable[[], int], key_type: int = 0) -> Plan[int]:
+    """Return the node id of a coordinator. Its address is then known.
+
+    `key_type` is the index of the key's kind in `COORDINATOR_KEYS`.
+    """
+    detail = f"{COORDINATOR_KEYS[key_type]} {key!r}"
     while True:
-        [call] = yield [Ask(coordinator_request(group, key_type))]
+        [call] = yield [Ask(coordinator_request(key, key_type))]
         response = expect_response(FindCoordinatorResponse, call)
         address = coordinator_of(response, call.version)
         if isinstance(address, BrokerAddress):
             view.set_address(address.id, address.host, address.port)
             if address.id in view.brokers:
                 return address.id
-            yield Rest(f"broker {address.id} coordinates group {group!r}, but its address is unknown")
+            yield Rest(f"broker {address.id} coordinates {detail}, but its address is unknown")
         else:
             code, message = address
-            detail = f"{'group' if key_type == 0 else 'transactional id'} {group!r}"
             yield pause_after_error(
                 FIND_COORDINATOR, code, "FindCoordinator", f"{detail}: {message}" if message else detail
             )
 
 
+# The first item of a route to a coordinator, by the key type of FindCoordinator.
+_COORDINATOR_ROUTES: Final = ("group", "transaction", "share")
 Route = int | tuple[str, str] | tuple[str, str, int] | str | None
 
 
@@ -157,14 +168,12 @@ def request(
     elif route == "controller":
         yield from read_metadata(view, [], clock)
         node = view.controller
-    elif isinstance(route, tuple) and len(route) == 2 and route[0] == "group":
-        node = yield from find_coordinator(view, route[1], clock)
+    elif isinstance(route, tuple) and len(route) == 2 and route[0] in _COORDINATOR_ROUTES:
+        node = yield from find_coordinator(view, route[1], clock, _COORDINATOR_ROUTES.index(route[0]))
     elif isinstance(route, tuple) and len(route) == 3 and route[0] == "leader":
         node = yield from leader_of(view, TopicPartition(route[1], route[2]), clock)
     elif route is not None:
-        raise ConfigError(
-            "node", route, 'None, a node id, "controller", ("group", name) or ("leader", topic, partition)'
-        )
+        raise ConfigError("node", route, ROUTES)
     [call] = yield [Ask(message, node=node)]
     if node is not None and isinstance(call.error, ConnectionFailed):
         # The broker is removed from the view, so that the next request for it reads the broker's address and
