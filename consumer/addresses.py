@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address
 from typing import Any
 
 from kproto.errors import ConfigError
@@ -37,6 +38,14 @@ def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> l
     return parsed
 
 
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _address(text: str, servers: object, protocol: str) -> tuple[str, int]:
     if "://" in text:
         prefix, text = text.split("://", 1)
@@ -52,7 +61,7 @@ def _address(text: str, servers: object, protocol: str) -> tuple[str, int]:
         raise ConfigError("bootstrap_servers", hidden, allowed) from None
     if text.startswith("["):
         host, bracket, port = text[1:].partition("]")
-        if not bracket or (port and not port.startswith(":")):
+        if not bracket or (port and not port.startswith(":")) or not _is_ipv6(host):
             raise ConfigError("bootstrap_servers", servers, _ALLOWED)
         port = port.removeprefix(":")
     elif text.count(":") > 1:

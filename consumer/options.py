@@ -39,7 +39,7 @@ from .option_checks import (
     whole_number_from,
 )
 from .other_clients import OPTIONS
-from .security.option_names import NAMES, SecurityConfig, mask_secret, unknown_hint
+from .security.option_names import LIKENESS, NAMES, SecurityConfig, mask_secret, unknown_hint
 
 
 class Option(NamedTuple):
@@ -678,8 +678,12 @@ def _unknown(name: str, value: Any, client: str, names: list[str]) -> ConfigErro
     plain = name.replace(".", "_")
     if hint := OPTIONS[client].get(plain) or unknown_hint(name):
         return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")
+    other, table = ("a producer", PRODUCER) if client == "a consumer" else ("a consumer", CONSUMER)
+    if plain in table:
+        hint = f"it is an option of {other}"
+        return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")
     from difflib import get_close_matches
 
-    near = get_close_matches(plain, names, n=1, cutoff=0.6)
+    near = get_close_matches(plain, names, n=1, cutoff=LIKENESS)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
     return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")

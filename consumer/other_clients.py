@@ -29,6 +29,20 @@ _BOTH: Final[Mapping[str, str]] = {
     "broker_version_fallback": "not needed: each broker reports its versions",
     "loop": "not needed: the clients for asyncio use the running loop",
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
+    "client_dns_lookup": "not needed: the addresses of a name are tried in turn",
+    **dict.fromkeys(
+        (
+            "bootstrap_server",
+            "broker_list",
+            "brokers",
+            "hosts",
+            "kafka_bootstrap_server",
+            "kafka_bootstrap_servers",
+            "metadata_broker_list",
+            "seed_brokers",
+        ),
+        "the addresses of brokers are the first argument",
+    ),
     "connections_max_idle_ms": "not needed: brokers close idle connections, and the client reopens them",
     "socket_timeout_ms": "use request_timeout_ms",
 }
@@ -52,6 +66,7 @@ _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
     "fetch_wait_max_ms": "use fetch_max_wait_ms",
     "rebalance_timeout_ms": "use max_poll_interval_ms, which is the rebalance timeout as well, as in Java",
     "enable_partition_eof": "lag(partition) == 0 means the end of the partition",
+    "auto_commit_enable": "use enable_auto_commit",
     "enable_auto_offset_store": "call commit(offsets), with enable_auto_commit=False",
 }
 

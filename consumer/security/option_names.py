@@ -112,6 +112,13 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "ssl_sigalgs_list": "ssl_context, your own",
     "ssl_ca_certificate_stores": "ssl_context, your own",
     "ssl_cipher_suites": "ssl_context, your own",
+    "ssl_provider": "ssl_context, your own",
+    "ssl_providers": "ssl_context, your own",
+    "ssl_engine_factory_class": "ssl_context, your own",
+    "ssl_engine_location": "ssl_context, your own",
+    "ssl_keymanager_algorithm": "ssl_context, your own",
+    "ssl_trustmanager_algorithm": "ssl_context, your own",
+    "ssl_secure_random_implementation": "ssl_context, your own",
     "sasl_mechanisms": "sasl_mechanism",
     "sasl_plain_username": "sasl_username",
     "sasl_plain_password": "sasl_password",
@@ -129,6 +136,11 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "sasl_kerberos_principal": "another mechanism: Kerberos is not supported",
     "sasl_kerberos_domain_name": "another mechanism: Kerberos is not supported",
 }
+
+
+# The least likeness of an unknown option and the option that an error suggests, for difflib. With 0.6, the
+# suggestion for `group_name` is `group_instance_id`.
+LIKENESS: Final = 0.75
 
 
 def unknown_hint(name: str) -> str | None:

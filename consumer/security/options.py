@@ -29,7 +29,7 @@ from kproto.security.oauthbearer import OAuthBearerClient, wrong_extension
 from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient, salted
 
-from .option_names import NAMES, PROTOCOLS, mask_secret, unknown_hint
+from .option_names import LIKENESS, NAMES, PROTOCOLS, mask_secret, unknown_hint
 from .secret import HIDDEN, PROVIDER_NAME, Secret
 from .stores import is_pem
 from .tls import YOURS, Tls, context
@@ -160,7 +160,7 @@ def known_security(options: Mapping[str, Any], client: str) -> Security:
     """Check options as `security_options` does, and also that each name is known."""
     for name, value in options.items():
         if name not in NAMES:
-            near = get_close_matches(name.replace(".", "_"), NAMES, n=1, cutoff=0.5)
+            near = get_close_matches(name.replace(".", "_"), NAMES, n=1, cutoff=LIKENESS)
             hint = unknown_hint(name) or (
                 f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(NAMES))}"
             )

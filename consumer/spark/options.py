@@ -193,6 +193,9 @@ def parse(options: Mapping[str, str]) -> Options:
             raise ConfigError(key, mask_secret(key, value), f"the option does not exist; {_hint(lower)}")
     servers = client.pop("bootstrap.servers", "")
     if not servers.strip():
+        for key in difflib.get_close_matches("bootstrap.servers", client, n=1, cutoff=0.75):
+            hint = "the option does not exist; did you mean kafka.bootstrap.servers?"
+            raise ConfigError(f"kafka.{key}", client[key], hint)
         raise ConfigError(
             "kafka.bootstrap.servers", servers, "set it to HOST:PORT; separate several addresses by commas"
         )
@@ -229,6 +232,8 @@ def _hint(name: str) -> str:
     if dotted.startswith(PREFIXES):
         names = "kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config, kafka.ssl.*"
         return f"the names of security options are Java's: {names}"
+    if similar := difflib.get_close_matches(dotted, ["bootstrap.servers"], n=1, cutoff=0.75):
+        return f"did you mean kafka.{similar[0]}?"
     if name == "mode":
         return "for values that cannot be decoded, set value.onError"
     similar = difflib.get_close_matches(name, _NAMES, n=1)

@@ -34,7 +34,8 @@ from kproto.records import codecs
     [
         ({"group_idd": "g"}, "did you mean group_id"),
         ({"group.id": "g"}, "did you mean group_id"),
-        ({"compression_type": "gzip"}, "known are "),
+        ({"compression_type": "gzip"}, "it is an option of a producer"),
+        ({"group_name": "g"}, "known are "),
         ({"group_id": ""}, "not empty"),
         ({"group_id": "g", "heartbeat_interval_ms": 45_000}, r"below session_timeout_ms \(45000\)"),
         ({"group_id": "g", "session_timeout_ms": 45}, r"milliseconds, above heartbeat_interval_ms \(3000\)"),
@@ -70,6 +71,7 @@ def test_an_invalid_consumer_option_is_named_with_the_allowed_values(
     ("options", "message"),
     [
         ({"linger": 1}, "did you mean linger_ms"),
+        ({"client_rack": "a"}, "it is an option of a consumer"),
         ({"compression_type": "gzip", "compression_level": 10}, "gzip has -1 to 9"),
         ({"acks": 2}, "allowed"),
         ({"acks": 1, "enable_idempotence": True}, 'acks="all"'),
@@ -271,6 +273,8 @@ def test_no_error_shows_a_password_in_an_address_or_a_token_as_provider(make: An
         "::1",
         "[::1:9092",
         "[::1]9",
+        "[::g]:9",
+        "[host]:9",
         "local host:1",
     ],
 )

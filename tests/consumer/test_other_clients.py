@@ -66,6 +66,10 @@ def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -
         (Producer, "connections_max_idle_ms", "the client reopens them"),
         (Consumer, "enable.partition.eof", "lag(partition) == 0"),
         (Producer, "max_batch_size", "use batch_size"),
+        (Consumer, "auto.commit.enable", "use enable_auto_commit"),
+        (Producer, "metadata.broker.list", "the addresses of brokers are the first argument"),
+        (Consumer, "bootstrap_server", "the addresses of brokers are the first argument"),
+        (Cluster, "ssl.providers", "use ssl_context, your own"),
         (Producer, "queue.buffering.max.ms", "use linger_ms"),
     ],
 )

@@ -413,6 +413,9 @@ def test_options_that_would_change_a_read_are_rejected(name: str) -> None:
 
 def test_a_misspelt_client_option_is_rejected_with_the_most_similar_name() -> None:
     assert "did you mean kafka.isolation.level?" in error_of(kafka_isolation_levels="read_committed")
+    for name in ("kafka.bootstrap.server", "bootstrap.server", "bootstrap_server"):
+        with pytest.raises(ConfigError, match=re.escape("did you mean kafka.bootstrap.servers?")):
+            parse({name: "a:1", "subscribe": "t"})
 
 
 def test_a_group_id_is_accepted_and_has_no_effect() -> None:
