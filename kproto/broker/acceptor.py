@@ -31,9 +31,13 @@ log: Final = logging.getLogger("kproto.broker")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Port 0 means any free port. Raises OSError if the address is in use."""
+    """Return a listening socket. Port 0 means any free port. Raises OSError if the address is in use.
+
+    As in Kafka, a socket at the address :: also accepts IPv4.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    both = host == "::" and socket.has_dualstack_ipv6()
+    sock = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     sock.setblocking(False)
     return sock
 

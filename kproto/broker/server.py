@@ -100,7 +100,8 @@ class Server:
     * `topics` maps names to partition counts.
     * `settings` have Kafka's names, such as "group.initial.rebalance.delay.ms", and Kafka's defaults.
     * `advertised_host` is the host in the broker's Metadata. The default is the listener's host, or the name
-      of the machine if the listener uses all addresses of the machine.
+      of the machine if the listener uses all addresses of the machine ("0.0.0.0", or "::" with IPv6). The
+      setting "advertised.listeners" has other addresses for Metadata, such as "PLAINTEXT://kafka:9092".
     * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11.
     * `listen` replaces `host` and `port`: ["PLAINTEXT://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"].
     * `users` are the names and passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default, tokens are
@@ -138,12 +139,15 @@ class Server:
     ) -> None:
         self._apis = served_versions(highest)
         self._topics = dict(topics or {})
-        self._settings = Settings.from_properties(settings or {})
+        settings = dict(settings or {})
+        addresses = str(settings.pop("advertised.listeners", ""))
+        self._settings = Settings.from_properties(settings)
         self._clock = Clock()
         self._listeners = [Listener.parse(text) for text in listen] or [Listener("PLAINTEXT", host, port)]
         self._ports = [listener.port for listener in self._listeners]
         self._tls = tls
         self._check_listeners()
+        self._other_addresses = self._parse_advertised(addresses)
         self._hosts = [advertised_host or advertised(listener.host) for listener in self._listeners]
         self._users = Users(users, secrets.token_bytes(32), tokens or self._token_check())
         self._broker: Broker | None = None
@@ -203,6 +207,23 @@ class Server:
             allowed = f"allowed: the client authentication of `tls`; set its verify_mode to ssl.{mode}"
             raise ConfigError("ssl.client.auth", auth, allowed)
 
+    def _parse_advertised(self, text: str) -> dict[str, tuple[str, int]]:
+        """Return the advertised address of each protocol that advertised.listeners names."""
+        name, protocols = "advertised.listeners", [listener.protocol for listener in self._listeners]
+        addresses: dict[str, tuple[str, int]] = {}
+        for part in text.split(",") if text else ():
+            try:
+                listener = Listener.parse(part.strip())
+            except ConfigError as error:
+                raise ConfigError(name, text, error.allowed) from None
+            protocol = listener.protocol if "://" in part else protocols[0]
+            if not listener.port or not listener.host or listener.host in _ALL_ADDRESSES:
+                raise ConfigError(name, text, "allowed: a host and a port that clients can connect to")
+            if protocol not in protocols or protocol in addresses:
+                raise ConfigError(name, text, f"allowed: one address for each of {', '.join(protocols)}")
+            addresses[protocol] = listener.host, listener.port
+        return addresses
+
     def __repr__(self) -> str:
         if self._broker is None:
             return "<Server: not started>"
@@ -235,7 +256,9 @@ class Server:
             if self._broker is None:
                 hosts = zip(self._listeners, self._hosts, self._ports, strict=True)
                 self._advertised |= {listener.protocol: (host, port) for listener, host, port in hosts}
-                node = Node(self._settings.node_id, self._hosts[0], self._ports[0], self._advertised)
+                self._advertised |= self._other_addresses
+                first = self._advertised[self._listeners[0].protocol]
+                node = Node(self._settings.node_id, *first, self._advertised)
                 cluster_id = _cluster_id(uuid.uuid4())
                 broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id, users=self._users)
                 for name, partitions in self._topics.items():
@@ -550,8 +573,18 @@ def _jwks(url: str) -> str:
 
 
 def advertised(host: str) -> str:
-    """Return `host`, or the name of the machine if `host` means all addresses."""
-    return socket.gethostname() if host in _ALL_ADDRESSES else host
+    """Return `host`, or the name of the machine if `host` means all addresses.
+
+    The result is localhost if the name of the machine has no address.
+    """
+    if host not in _ALL_ADDRESSES:
+        return host
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "localhost"
+    return name
 
 
 def _address(host: str, port: int) -> str:

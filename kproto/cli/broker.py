@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..testing.certificates import Certificates
 
+_ADVERTISED = "advertised.listeners"
 _MECHANISMS = "sasl.enabled.mechanisms"
 _JWKS = "sasl.oauthbearer.jwks.endpoint.url"
 
@@ -39,6 +40,12 @@ def add(commands: Subparsers) -> None:
         metavar="[PROTOCOL://]HOST:PORT,...",
         help="addresses to listen on (default: 127.0.0.1:9092); port 0 is any free port; protocols: "
         "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+    )
+    broker.add_argument(
+        "--advertise",
+        metavar="[PROTOCOL://]HOST:PORT,...",
+        help="the addresses that clients are told to connect to (Kafka's advertised.listeners), such as "
+        "host.docker.internal:9092; default: those of --listen",
     )
     broker.add_argument(
         "--user",
@@ -133,6 +140,7 @@ def _broker(options: argparse.Namespace) -> int:
                     proxy = WatchProxy(
                         bootstrap,
                         listen=(listeners[0].host, listeners[0].port),
+                        advertise=advertised_address,
                         tell=handler,
                         on_disconnected=history.add_disconnection,
                     )
@@ -142,7 +150,8 @@ def _broker(options: argparse.Namespace) -> int:
             places = server.places if handler is None else {listeners[0].protocol: bootstrap}
             if len(places) > 1 or listeners[0].protocol != "PLAINTEXT":
                 bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
-            print(f"listening on {bootstrap}; press Ctrl-C to stop", file=messages_to, flush=True)
+            note = f", advertised as {advertised_text}" if advertised_text else ""
+            print(f"listening on {bootstrap}{note}; press Ctrl-C to stop", file=messages_to, flush=True)
             if options.unsecured_tokens:
                 print(
                     "warning: tokens need no signature (--unsecured-tokens): every client can be every user",
@@ -158,6 +167,15 @@ def _broker(options: argparse.Namespace) -> int:
 
     listeners = [Listener.parse(text) for text in options.listen.split(",")]
     settings = dict(options.set)
+    if options.advertise is not None:
+        if _ADVERTISED in settings:
+            raise ConfigError("--advertise", options.advertise, f"not together with --set {_ADVERTISED}")
+        settings[_ADVERTISED] = options.advertise
+    advertised_text = settings.get(_ADVERTISED, "")
+    # With --trace, the proxy tells clients the advertised address.
+    advertised_address = (
+        _one_address(settings.pop(_ADVERTISED)) if options.trace and advertised_text else None
+    )
     _check_tokens(settings, options.unsecured_tokens)
     if options.trace and (len(listeners) > 1 or listeners[0].tls):
         raise ConfigError("--trace", options.listen, "one listener, without TLS")
@@ -177,6 +195,16 @@ def _broker(options: argparse.Namespace) -> int:
         if printer is not None:
             printer.print_summary()
     return 0
+
+
+def _one_address(text: str) -> tuple[str, int]:
+    """Parse the advertised address of a broker with one listener."""
+    from ..broker.security.listeners import Listener
+
+    listener = Listener.parse(text)
+    if not listener.port:
+        raise ConfigError("--advertise", text, "a port from 1 to 65535")
+    return listener.host, listener.port
 
 
 def _tls(
@@ -200,12 +228,16 @@ def _tls(
             "an SSL or SASL_SSL listener needs either --tls-self-signed FOLDER or --tls-cert FILE",
         )
     if folder is not None:
+        from ..broker.security.listeners import Listener
         from ..broker.server import advertised
         from ..testing.certificates import HOSTS, certificates
 
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            generated = certificates(folder, list(dict.fromkeys([*HOSTS, *map(advertised, hosts)])))
+            texts = settings[_ADVERTISED].split(",") if settings.get(_ADVERTISED) else []
+            others = [Listener.parse(text.strip()).host for text in texts]
+            names = list(dict.fromkeys([*HOSTS, *map(advertised, hosts), *others]))
+            generated = certificates(folder, names)
         except OSError as error:
             raise ConfigError("--tls-self-signed", str(folder), f"a folder ({error.strerror})") from None
         return generated, generated.context(auth)

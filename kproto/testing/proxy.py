@@ -45,6 +45,7 @@ class WatchProxy:
     """A proxy that listens on `listen` for the broker at `bootstrap` (HOST:PORT).
 
     Port 0 of `listen` is any free port. The listeners of other brokers use free ports of the same address.
+    `advertise` is the address in Metadata instead of that of `listen`.
     `tls` is the context for connections to the cluster.
     """
 
@@ -53,6 +54,7 @@ class WatchProxy:
         bootstrap: str,
         *,
         listen: Address = ("127.0.0.1", 0),
+        advertise: Address | None = None,
         tell: Callable[[Exchange], object],
         on_disconnected: Callable[[int, int], object] | None = None,
         frames: Frames | None = None,
@@ -60,6 +62,7 @@ class WatchProxy:
     ) -> None:
         self._broker = parse_broker_address("bootstrap", bootstrap)
         self._listen = listen
+        self._advertise = advertise
         self._tell = tell
         self._on_disconnected = on_disconnected
         self._frames = frames
@@ -226,6 +229,8 @@ class WatchProxy:
             except OSError as error:
                 self._warn(broker, f"no listener can be created for it: {error.strerror or error}")
                 raise
+        if self._advertise is not None:
+            return self._advertise if broker == self._broker else (self._advertise[0], self._ports[broker])
         return self._listen[0], self._ports[broker]
 
 

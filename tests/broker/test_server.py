@@ -192,6 +192,39 @@ def test_a_port_in_use_is_reported_as_a_config_error() -> None:
             pass
 
 
+def test_metadata_has_the_advertised_address() -> None:
+    with running(settings={"advertised.listeners": "PLAINTEXT://kafka:9092"}) as server:
+        assert server.bootstrap.startswith("127.0.0.1:")
+        with connected(server.bootstrap) as client:
+            [node] = client.ask(MetadataRequest(topics=[]), 12).brokers
+    assert (node.host, node.port) == ("kafka", 9092)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SSL://kafka:9092", "one address for each of PLAINTEXT"),
+        ("kafka:1,kafka:2", "one address for each of PLAINTEXT"),
+        ("kafka", "PROTOCOL://HOST:PORT"),
+        ("kafka:0", "a host and a port that clients can connect to"),
+        ("0.0.0.0:9092", "a host and a port that clients can connect to"),
+    ],
+)
+def test_an_invalid_advertised_address_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"advertised.listeners=.*{why}"):
+        Server(settings={"advertised.listeners": text})
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_listener_on_all_ipv6_addresses_accepts_ipv4() -> None:
+    """The name of the machine, which is the bootstrap address, often has an IPv4 address only."""
+    with running(host="::") as server:
+        port = int(server.bootstrap.rsplit(":", 1)[1])
+        assert is_answering(server.bootstrap)
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=PATIENCE).close()
+
+
 def test_calls_of_a_stopped_server_raise_illegal_state() -> None:
     server = Server()
     with pytest.raises(IllegalState):

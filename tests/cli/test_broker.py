@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from consumer import Cluster
 from kproto.errors import AuthenticationFailed
+from kproto.messages.metadata import MetadataRequest
 from kproto.security.oauthbearer import unsecured_token
 from tests.cli.stage import PASSWORD, running_broker
 
@@ -56,3 +59,28 @@ def test_unsigned_tokens_are_accepted_only_if_the_option_says_so(tmp_path: Path)
     with running_broker(tmp_path / "made", "--unsecured-tokens", protocol="SASL_SSL") as lines:
         assert topics_seen_by_token(lines) == {"flights": 1}
         assert "warning: tokens need no signature" in lines[1]
+
+
+@pytest.mark.parametrize("more", [[], ["--trace"]])
+def test_metadata_has_the_address_of_the_option_advertise(more: list[str]) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "kproto",
+        "broker",
+        "--listen",
+        "127.0.0.1:0",
+        "--advertise",
+        "kafka:9092",
+    ]
+    with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = next(process.stdout)
+            place = re.search(r"listening on (\S+), advertised as kafka:9092;", line)
+            assert place is not None
+            with Cluster(place[1]) as cluster:
+                [node] = cluster.request(MetadataRequest(topics=[]), timeout=30).brokers
+        finally:
+            process.terminate()
+    assert (node.host, node.port) == ("kafka", 9092)
