@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 # isort: off
 from .. import (
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
     from ..broker.server import Server
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 # The exceptions that a condition may raise before it is true.
 NOT_YET: Final = (AssertionError, UnknownTopic)
 
@@ -53,11 +56,17 @@ class Kafka:
     """A broker in a test. `bootstrap` is the HOST:PORT for the code under test. Thread-safe."""
 
     def __init__(
-        self, bootstrap: str, server: Server | None = None, security: SecurityConfig | None = None
+        self,
+        bootstrap: str,
+        server: Server | None = None,
+        security: SecurityConfig | None = None,
+        *,
+        without_server: Callable[[str], BaseException] = IllegalState,
     ) -> None:
         self.bootstrap = bootstrap
         self._server = server
         self._security: SecurityConfig = security or {}
+        self._without_server = without_server
         self._own = bootstrap  # The address that calls of this object use, even if `bootstrap` is replaced.
         self.created: list[str] = []
         self._cluster: Cluster | None = None
@@ -74,10 +83,10 @@ class Kafka:
     def server(self) -> Server:
         """The embedded broker itself, to inject errors: `kafka.server.fail("Produce", ...)`.
 
-        Raises IllegalState if the tests run on another broker.
+        On another broker, the fixture skips the test; without the fixture, IllegalState is raised.
         """
         if self._server is None:
-            raise IllegalState(
+            raise self._without_server(
                 "faults cannot be injected into a real broker; run the tests with --kafka=embedded"
             )
         return self._server
@@ -297,11 +306,11 @@ class AsyncKafka:
     async def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
-        await asyncio.to_thread(self._kafka.create_topic, name, partitions, configs)
+        await _in_thread(self._kafka.create_topic, name, partitions, configs)
 
     @checked(name=TEXT, partitions=WHOLE_NUMBER)
     async def grow_topic(self, name: str, partitions: int) -> None:
-        await asyncio.to_thread(self._kafka.grow_topic, name, partitions)
+        await _in_thread(self._kafka.grow_topic, name, partitions)
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, timestamp=WHOLE_NUMBER)
     async def produce(
@@ -314,29 +323,29 @@ class AsyncKafka:
         headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> list[RecordMetadata]:
         produce = partial(self._kafka.produce, key=key, partition=partition, timestamp=timestamp)
-        return await asyncio.to_thread(produce, topic, *values, headers=headers)
+        return await _in_thread(produce, topic, *values, headers=headers)
 
     @checked(topic=TEXT, isolation_level=TEXT, timeout=NUMBER)
     async def records(
         self, topic: str, *, isolation_level: str = "read_committed", timeout: float = 30.0
     ) -> list[ConsumerRecord]:
         records = partial(self._kafka.records, isolation_level=isolation_level, timeout=timeout)
-        return await asyncio.to_thread(records, topic)
+        return await _in_thread(records, topic)
 
     @checked(name=TEXT)
     async def group(self, name: str) -> Group:
-        return await asyncio.to_thread(self._kafka.group, name)
+        return await _in_thread(self._kafka.group, name)
 
     @checked(name=TEXT)
     async def delete_group(self, name: str) -> None:
-        await asyncio.to_thread(self._kafka.delete_group, name)
+        await _in_thread(self._kafka.delete_group, name)
 
     @checked(condition=FUNCTION_WITHOUT_ARGUMENTS, timeout=NUMBER, what=TEXT)
     async def wait_until(
         self, condition: Callable[[], Any], timeout: float = 10.0, what: str = "the condition"
     ) -> None:
         """The same as `Kafka.wait_until`; `condition` may also return an awaitable."""
-        loop = asyncio.get_running_loop()
+        loop = _running_loop()
         end = _deadline(loop.time(), timeout)
         while True:
             last: object
@@ -352,6 +361,22 @@ class AsyncKafka:
             await asyncio.sleep(0.02)
 
 
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise IllegalState(
+            "async_kafka needs the running event loop of asyncio, not of trio: with anyio, "
+            "use its backend asyncio, or the fixture kafka in a thread"
+        ) from None
+
+
+async def _in_thread(function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
+    """Run a function in a thread of the event loop."""
+    _running_loop()
+    return await asyncio.to_thread(function, *arguments, **options)
+
+
 class _InThreads:
     """A proxy of an object. Its methods are coroutines, each of which runs the call in a thread."""
 
@@ -360,4 +385,4 @@ class _InThreads:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._cluster, name)
-        return partial(asyncio.to_thread, attribute) if callable(attribute) else attribute
+        return partial(_in_thread, attribute) if callable(attribute) else attribute

@@ -14,8 +14,12 @@
 `pytest --kafka=docker` (testcontainers with apache/kafka), `--kafka=jars` (Java and Maven) and
 `--kafka=HOST:PORT` run the same tests on a real broker. All tests of the session share it, and the topics
 that a test created by `create_topic` are deleted after the test. If the broker cannot be started, the tests
-fail; they are not skipped. `--kafka-command-config=FILE`, Java's client.properties, describes the security of
-a HOST:PORT broker; `kafka.options()` are the same options for the code under test.
+fail; they are not skipped. A test that uses `kafka.server`, the embedded broker, is skipped on a real one.
+`--kafka-command-config=FILE`, Java's client.properties, describes the security of a HOST:PORT broker;
+`kafka.options()` are the same options for the code under test.
+
+The workers of pytest-xdist share a HOST:PORT broker. Their tests with these fixtures run one at a time, as
+they may use the same names of topics and groups.
 
 If a test fails with a KprotoError, the traceback ends at the line of the test that made the call.
 `--full-trace` shows the whole traceback.
@@ -23,11 +27,13 @@ If a test fails with a KprotoError, the traceback ends at the line of the test t
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack, closing
+from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -146,7 +152,9 @@ def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
             yield kafka  # The topics need not be deleted, because the embedded broker ends.
     else:
         bootstrap: str = request.getfixturevalue("_kafka_bootstrap")
-        with closing(Kafka(bootstrap, security=_security(request.config))) as kafka:
+        skip = pytest.skip.Exception
+        kafka = Kafka(bootstrap, security=_security(request.config), without_server=skip)
+        with request.getfixturevalue("_kafka_lock"), closing(kafka):
             yield kafka
             kafka.clean()
 
@@ -170,6 +178,38 @@ def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyrig
         except BrokerMissing as error:  # Each test fails with one sentence, without a traceback.
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         yield bootstrap
+
+
+class _WorkerLock:
+    """A lock that the workers of pytest-xdist share. A worker may acquire it repeatedly."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._depth = path, 0
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> None:
+        if self._path is not None and not self._depth:
+            import fcntl
+
+            self._file = self._path.open("wb")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if self._file is not None and not self._depth:
+            self._file.close()
+            self._file = None
+
+
+@pytest.fixture(scope="session")
+def _kafka_lock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _WorkerLock:  # pyright: ignore[reportUnusedFunction]
+    """A lock for a broker that several workers share: their tests may use the same names of topics."""
+    shared = ":" in str(request.config.getoption(OPTION)) and "PYTEST_XDIST_WORKER" in os.environ
+    # The folder above is that of the whole run.
+    return _WorkerLock(tmp_path_factory.getbasetemp().parent / "kafka.lock" if shared else None)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kproto.broker.server import running
+from kproto.errors import IllegalState
 from kproto.testing.certificates import Certificates, certificates
+from kproto.testing.kafka import AsyncKafka, Kafka
 from kproto.testing.secured import secured
 from tests.testing.stage import plugin_options, run_pytest
 
@@ -167,6 +170,40 @@ def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
     run_pytest(pytester, "-q").assert_outcomes(passed=18)
+
+
+ON_A_SHARED_BROKER = """
+import pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_the_topic_has_the_records_of_this_test_only(kafka, number):
+    kafka.create_topic("flights")
+    kafka.produce("flights", str(number))
+    assert [record.value for record in kafka.records("flights")] == [str(number).encode()]
+
+def test_faults(kafka):
+    kafka.server.fail("Produce", 6)
+"""
+
+
+def test_workers_that_share_a_broker_take_turns(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("xdist")
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    pytester.makepyfile(ON_A_SHARED_BROKER)
+    with running(settings={"auto.create.topics.enable": "false"}) as server:
+        result = run_pytest(pytester, "-q", "-rs", "-n", "3", f"--kafka={server.bootstrap}")
+    result.assert_outcomes(passed=6, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*faults cannot be injected into a real broker*"])
+
+
+def test_without_asyncio_the_error_names_it() -> None:
+    """In trio, no loop of asyncio is running."""
+    kafka = AsyncKafka(Kafka("127.0.0.1:1"))
+    for call in (kafka.wait_until(lambda: True), kafka.records("t"), kafka.create_topic("t")):
+        with pytest.raises(IllegalState, match="event loop of asyncio, not of trio"):
+            call.send(None)
 
 
 def test_the_error_for_an_unknown_broker_lists_the_brokers(
