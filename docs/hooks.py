@@ -252,7 +252,7 @@ def stories() -> str:
 
     parts = [
         "# Stories",
-        "S0-1 to S4-8 are scenarios of Kafka's clients. `kproto scenario S1-20` plays one in virtual time, "
+        "S0-1 to S3-25 are stories about Kafka's clients. `kproto scenario S1-20` plays one in virtual time, "
         "and prints its events and the reason for its result.",
     ]
     rows = [f"| `{story.id}` | {_cell(story.title)} |" for story in scenarios()]
@@ -456,7 +456,7 @@ def kafka_versions() -> str:
         f"Kafka 4.0 (KIP-896). The judges run them on real brokers of Kafka {', '.join(recorded)}, and most "
         "judges use Kafka 4.3. For each request, a client uses the highest version that both sides know.",
         '`running(highest={"OffsetCommit": 8, ...})` limits the embedded broker to the versions of an older '
-        "release. The same tests run on it. APIs that the release does not have are still served.",
+        "release, and -1 leaves an API out. The same tests run on this broker.",
         "## What older releases lack",
         "If a request needs a version that the broker does not have, the call raises `UnsupportedVersion`.",
         "\n".join(features),

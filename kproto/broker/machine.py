@@ -486,8 +486,8 @@ def _serve_frame(
     key = envelope.header.request_api_key
     if authenticator is not None and (reason := authenticator.rejection_reason(key, now)) is not None:
         return f"{reason} (client.id {envelope.header.client_id!r})"
-    api = APIS.get(key)
-    if api is None or envelope.version > broker.apis[key].max_version:
+    api, versions = APIS.get(key), broker.apis.get(key)
+    if api is None or versions is None or envelope.version > versions.max_version:
         reason = f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"
         return _refuse_unsupported(broker, connection, envelope.header, reason)
     call = Call(

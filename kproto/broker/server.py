@@ -102,7 +102,8 @@ class Server:
     * `advertised_host` is the host in the broker's Metadata. The default is the listener's host, or the name
       of the machine if the listener uses all addresses of the machine ("0.0.0.0", or "::" with IPv6). The
       setting "advertised.listeners" has other addresses for Metadata, such as "PLAINTEXT://kafka:9092".
-    * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11.
+    * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11, and with
+      {"OffsetDelete": -1} it does not have OffsetDelete.
     * `listen` replaces `host` and `port`: ["PLAINTEXT://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"].
     * `users` are the names and passwords for SASL. `tokens` checks OAUTHBEARER tokens. By default, tokens are
       checked with the keys of sasl.oauthbearer.jwks.endpoint.url.

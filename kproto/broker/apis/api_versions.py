@@ -59,7 +59,10 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
 
 def _transaction_version(broker: Broker) -> int:
     """Return the finalized transaction.version: 2 if KIP-890 is supported, else 0 (none)."""
-    supported = (broker.apis[key].max_version >= version for key, version in _TRANSACTIONS_V2.items())
+    supported = (
+        key in broker.apis and broker.apis[key].max_version >= version
+        for key, version in _TRANSACTIONS_V2.items()
+    )
     return 2 if all(supported) else 0
 
 

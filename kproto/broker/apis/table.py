@@ -108,12 +108,15 @@ APIS: Final[Mapping[int, Api]] = {module.API.key: module.API for module in _MODU
 REFUSABLE: Final = frozenset(key for key, api in APIS.items() if api.authorization is not None)
 """The APIs that `Server.fail` can inject errors into: those that can deny authorization."""
 
+NOT_SERVED: Final = -1
+"""The highest version of an API that is not served."""
+
 
 def served_versions(highest: Mapping[str, int] | None = None) -> dict[int, ApiVersion]:
     """Return the API versions that a broker advertises: API key -> entry of ApiVersions.
 
-    `highest` imitates an older Kafka: it maps API names to the highest version to serve. Raises ConfigError
-    for an API or a version that this broker does not serve.
+    `highest` imitates an older Kafka: it maps API names to the highest version to serve, or to -1 for an API
+    that this Kafka does not have. Raises ConfigError for an API or a version that this broker does not serve.
     """
     keys = {api.name: key for key, api in APIS.items()}
     caps: dict[int, int] = {}
@@ -121,7 +124,8 @@ def served_versions(highest: Mapping[str, int] | None = None) -> dict[int, ApiVe
         if name not in keys:
             raise ConfigError("highest", name, f"allowed: {', '.join(sorted(keys))}")
         declared = APIS[keys[name]].request.__versions__
-        if version not in declared:
-            raise ConfigError(f"highest[{name!r}]", version, f"allowed: {declared}")
+        without = "" if keys[name] == api_versions.API_VERSIONS else ", or -1 for a Kafka without this API"
+        if version not in declared and not (version == NOT_SERVED and without):
+            raise ConfigError(f"highest[{name!r}]", version, f"allowed: {declared}{without}")
         caps[keys[name]] = version
-    return {key: api.versions(caps.get(key)) for key, api in APIS.items()}
+    return {key: api.versions(caps.get(key)) for key, api in APIS.items() if caps.get(key) != NOT_SERVED}

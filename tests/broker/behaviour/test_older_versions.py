@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from consumer import Cluster, Consumer, Producer
+from kproto.broker.apis.table import APIS
 from kproto.broker.server import Server, running
-from kproto.errors import ConfigError
+from kproto.errors import ConfigError, UnsupportedVersion
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from tests.broker.stage import Socket
 
 OLD = {
     "ApiVersions": 2,
@@ -43,7 +46,26 @@ def test_the_client_library_works_with_older_versions() -> None:
     assert sorted(int(value or b"-1") for value in values) == list(range(20))
 
 
-@pytest.mark.parametrize("highest", [{"Nonsense": 1}, {"Fetch": 3}, {"Fetch": 99}])
+def test_an_api_that_an_older_kafka_does_not_have_is_left_out() -> None:
+    """The broker closes the connection, as Kafka does. Clients do not send such a request."""
+    with (
+        running(highest={"DescribeCluster": -1, "EndTxn": -1}) as server,
+        Cluster(server.bootstrap) as cluster,
+    ):
+        answer = cluster.request(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        assert isinstance(answer, ApiVersionsResponse)
+        advertised = {api.api_key for api in answer.api_keys}
+        assert {key for key in APIS if key not in advertised} == {26, 60}
+        assert answer.finalized_features == []
+        with pytest.raises(UnsupportedVersion, match="DescribeCluster"):
+            cluster.request(DescribeClusterRequest(include_cluster_authorized_operations=False))
+        socket = Socket(server.bootstrap)
+        socket.send(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
+        with pytest.raises(ConnectionError):
+            socket.answer(DescribeClusterResponse, 0)
+
+
+@pytest.mark.parametrize("highest", [{"Nonsense": 1}, {"Fetch": 3}, {"Fetch": 99}, {"ApiVersions": -1}])
 def test_an_unknown_api_or_version_in_highest_is_refused(highest: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="allowed"):
         Server(highest=highest)
