@@ -178,8 +178,31 @@ def _prose(thing: Any) -> str:
 
 
 def _paragraphs(docstring: str) -> str:
-    """Return a docstring as Markdown: only a `<` at the start of a line is escaped."""
-    return re.sub(r"(?m)^(\s*)<", r"\1&lt;", docstring)
+    """Return a docstring as Markdown.
+
+    A list and an indented block get a blank line before them, without which Markdown continues the paragraph.
+    A `<` at the start of a line is escaped.
+    """
+    lines: list[str] = []
+    for line in docstring.splitlines():
+        previous = lines[-1] if lines else ""
+        if previous.strip() and (_starts_list(line, previous) or _starts_block(line, previous)):
+            lines.append("")
+        lines.append(re.sub(r"^(\s*)<", r"\1&lt;", line))
+    return "\n".join(lines)
+
+
+_ITEM = re.compile(r"\s*(?:[*-]|\d+\.) ")
+
+
+def _starts_list(line: str, previous: str) -> bool:
+    """Return whether a list begins at `line`, after a line that belongs to no list."""
+    return bool(_ITEM.match(line)) and not _ITEM.match(previous) and not previous.startswith(" ")
+
+
+def _starts_block(line: str, previous: str) -> bool:
+    """Return whether an indented block begins at `line`, which is not the continuation of a list."""
+    return line.startswith("    ") and not previous.startswith(" ") and not _ITEM.match(previous)
 
 
 def errors() -> str:

@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,29 @@ def test_every_page_is_in_the_navigation() -> None:
     text = (DOCS.parent / "mkdocs.yml").read_text()
     for page in {page.relative_to(DOCS).as_posix() for page in PAGES} | set(generated()):
         assert page in text or page.startswith("protocol/"), page
+
+
+def test_lists_and_indented_blocks_of_a_docstring_stay_blocks_in_markdown() -> None:
+    code, items = "    for record in consumer:\n        print(record)", "* TypeError\n  for text\n* KeyError"
+    text = f"Read records:\n{code}\nIt raises:\n{items}"
+    assert hooks()._paragraphs(text) == f"Read records:\n\n{code}\nIt raises:\n\n{items}"
+
+
+def test_no_paragraph_of_the_reference_continues_in_an_indented_block() -> None:
+    for path, text in generated().items():
+        lines = re.sub(r"(?ms)^```.*?^```$", "", text).splitlines()
+        if "reference/" in path and "state-machines" not in path:
+            for line, following in pairwise(lines):
+                is_text = line.strip() and not line.startswith((" ", "|", "#", "`", "*", "-", "="))
+                assert not (is_text and following.startswith("    ")), f"{path}: {following}"
+
+
+def test_the_search_finds_words_next_to_punctuation() -> None:
+    [separator] = re.findall(r"separator: '(.*)'$", (DOCS.parent / "mkdocs.yml").read_text(), re.M)
+    words = re.split(
+        separator.replace("''", "'"), "(SIGTERM). `close()`: consumer.poll in 4.3, KafkaConsumer"
+    )
+    assert {"SIGTERM", "close", "poll", "4.3", "Consumer"} <= set(words)
 
 
 def test_every_story_that_is_cited_exists() -> None:
