@@ -1,6 +1,7 @@
 """A world: a cluster, its network and its clients in virtual time.
 
-An hour of a group takes less than a second, and every run is identical.
+Every run is identical. A minute of a group of three consumers takes about 0.2 s: the members send seven
+requests per second, most of them fetches. A longer `fetch_max_wait_ms` makes a long run faster.
 
     from kproto.testing.world import World, tp
 
