@@ -5,6 +5,7 @@ They belong to no document of an author. `says` is what Kafka's documentation or
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from ..error_codes import ErrorCode
@@ -118,6 +119,10 @@ def _settle(run: ScenarioRun, world: World, group: list[Any]) -> bool:
     settled = world.run(120_000, until=is_settled)
     world.run(2 * _heartbeat_ms(run))
     return settled
+
+
+def _has_read(member: Any, count: int) -> bool:
+    return len(member.records) == count
 
 
 def _generations(world: World, since: int = 0) -> list[str]:
@@ -381,7 +386,7 @@ def commit_order(run: ScenarioRun) -> None:
         first = _member(run, world, "m1", auto_commit=False)
         _settle(run, world, [first])
         world.write("t", 0, *map(str, range(10)))
-        world.run(5_000, until=lambda member=first: len(member.records) == 10)
+        world.run(5_000, until=partial(_has_read, first, 10))
         if order == "before":
             first.commit({partition: 10})
             world.run(1_000)
