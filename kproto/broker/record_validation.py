@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ..error_codes import ErrorCode
@@ -55,33 +56,35 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
 
     The offsets of compressed records must be consecutive, timestamps must be within `limits`, and records of
     compacted topics need keys. An invalid timestamp is reported first, but that of a record without a key is
-    not checked. If the package for the compression is missing, only the latest timestamp in the header is
-    checked. Raises RecordError for malformed records.
+    not checked. A wrong offset of a valid record is UNKNOWN_SERVER_ERROR, as in Kafka. If the package
+    for the compression is missing, only the latest timestamp in the header is checked. Raises RecordError for
+    malformed records.
     """
     checks_times = limits is not None and (batch.max_timestamp > limits[1] or limits[0] > 0)
     if not (batch.codec or is_compacted or checks_times):
         return None
     keyless: dict[int, str] = {}
     outside: dict[int, str] = {}
-    count = 0
     most = max(MAX_COMPRESSED_RECORDS, batch.size // SMALLEST_RECORD)
+    has_too_many = batch.codec > 0 and batch.count > most
+    parts = record_lists(batch, _PART_RECORDS, allowance(batch.size))
     try:
-        for records in record_lists(batch, _PART_RECORDS, allowance(batch.size)):
-            for index, record in enumerate(records, count):
-                if batch.codec and record.offset - batch.base_offset != index:
-                    delta = record.offset - batch.base_offset
-                    message = f"compressed record {index} has the offset delta {delta} instead of {index}"
-                    return RecordsFault(ErrorCode.INVALID_RECORD, message)
-                if is_compacted and record.key is None:
-                    keyless[index] = "it has no key"
-                elif limits is not None and _is_outside(record.timestamp, *limits):
-                    outside[index] = f"the record timestamp {record.timestamp} ms is out of range"
-            count += len(records)
-            if max(len(keyless), len(outside)) >= MAX_RECORD_ERRORS:
-                break
-            if batch.codec and batch.count > most:
+        for index, record in enumerate(chain.from_iterable(parts)):
+            delta = record.offset - batch.base_offset if batch.codec else index
+            if is_compacted and record.key is None:
+                keyless[index] = "it has no key"
+            elif limits is not None and _is_outside(record.timestamp, *limits):
+                outside[index] = f"the record timestamp {record.timestamp} ms is out of range"
+            elif delta != index:
+                message = f"compressed record {index} has the offset delta {delta} instead of {index}"
+                return RecordsFault(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+            elif has_too_many and index:
                 message = f"{batch.size} compressed bytes may have {most} records, not {batch.count}"
                 return RecordsFault(ErrorCode.MESSAGE_TOO_LARGE, message)
+            else:
+                continue
+            if delta != index or len(keyless) + len(outside) >= MAX_RECORD_ERRORS:
+                break
     except MissingExtra:
         if limits is not None and _is_outside(batch.max_timestamp, *limits):
             outside[0] = f"the record timestamp {batch.max_timestamp} ms is out of range"
@@ -89,7 +92,7 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
         message = f"{next(iter(outside.values()))}; allowed: {limits[0]} to {limits[1]} ms"
         return RecordsFault(ErrorCode.INVALID_TIMESTAMP, message, _record_errors(outside))
     if keyless:
-        message = f"records without a key, in a compacted topic: {len(keyless)} of the first {count}"
+        message = f"records without a key, in a compacted topic: at least {len(keyless)}"
         return RecordsFault(ErrorCode.INVALID_RECORD, message, _record_errors(keyless))
     return None
 
@@ -97,7 +100,7 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
 def _record_errors(messages: dict[int, str]) -> list[BatchIndexAndErrorMessage]:
     return [
         BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-        for index, message in [*messages.items()][:MAX_RECORD_ERRORS]
+        for index, message in messages.items()
     ]
 
 

@@ -48,9 +48,11 @@ from kproto.messages.offset_for_leader_epoch import (
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, encode_batch
+from kproto.records.crc32c import crc32c
 from kproto.wire.message import Message
 from tests.broker.stage import Socket, batch_of, fetch_request, fetch_topic
 from tests.conformance import judges
+from tests.records.raw_batches import SMALLEST, raw, smallest_records
 
 pytestmark = pytest.mark.kafka
 
@@ -303,6 +305,28 @@ def test_both_brokers_reject_records_without_keys_in_compacted_topics(pair: Brok
         ]
         assert blamed[0] == blamed[1] or late in times
     pair.agree(producing(pair.topic, batch[:-1] + bytes([batch[-1] ^ 1])), 9)
+    keyless = smallest_records(2)
+    for content in (keyless + SMALLEST, SMALLEST * 2 + keyless):
+        pair.agree(producing(pair.topic, raw(content, content.count(b"\x01\x01\0"), "gzip", NOW)), 9)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "lz4", "snappy"])
+def test_both_brokers_refuse_the_same_offsets_of_records(pair: BrokerPair, codec: str) -> None:
+    """Compressed records must have consecutive offsets, and the last one must be that of the header.
+
+    Uncompressed records that do not fill the batch are accepted by the embedded broker only.
+    """
+    pair.create(1)
+    contents = [(smallest_records(3), 3), (smallest_records(2) + SMALLEST, 3), (SMALLEST * 100_000, 100_000)]
+    if codec != "none":
+        contents += [(smallest_records(3), 4), (smallest_records(4), 3), (smallest_records(3)[:-1], 3)]
+    for content, claimed in contents:
+        pair.agree(producing(pair.topic, raw(content, claimed, codec, NOW)), 9)
+    for last in (1, 3, 1_000_000):
+        batch = bytearray(raw(smallest_records(3), 3, codec, NOW))
+        batch[23:27] = last.to_bytes(4, "big")
+        batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+        pair.agree(producing(pair.topic, bytes(batch)), 9)
 
 
 def test_both_brokers_check_producer_sequences_alike(pair: BrokerPair) -> None:
