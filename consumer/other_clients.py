@@ -128,7 +128,6 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "incremental_assign": "not needed: the consumer does it, and calls the listener",
         "incremental_unassign": "not needed: the consumer does it, and calls the listener",
         "enforce_rebalance": "use rejoin(reason)",
-        "wakeup": "use close() from another thread",
         "unassign": "use unsubscribe()",
         "consumer_group_metadata": "use group_metadata()",
         "memberid": "use group_metadata().member_id",

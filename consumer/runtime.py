@@ -117,6 +117,8 @@ class Runtime:
         # Whether a method is about to return records. After an interrupt the records must be returned to the
         # engine.
         self.delivering = False
+        # Whether `wakeup` was called since the last poll that it ended.
+        self.woken = False
         self._open: set[Any] = set()  # The futures that have not completed yet.
         self._completed: deque[ev.Done] = deque()
         self._reports: deque[GroupChange] = deque()
@@ -133,6 +135,12 @@ class Runtime:
     def notify(self) -> None:
         """Wake the waiting calls, so that they check their conditions again."""
         self._waiters.notify()
+
+    def wakeup(self) -> None:
+        """End the current or the next poll. Any thread and any signal handler may call this method."""
+        with self.locked():
+            self.woken = True
+            self.notify()
 
     async def wait(self, last_change: int, deadline: int) -> bool:
         """Wait until `changes` differs from `last_change`.

@@ -305,6 +305,13 @@ class IllegalState(KprotoError, RuntimeError):
     """The object's state does not allow the call. The message says what to do instead."""
 
 
+class WokenUp(KprotoError):
+    """`Consumer.wakeup` ended the poll. Java: WakeupException."""
+
+    def __str__(self) -> str:
+        return "the poll was ended by wakeup()"
+
+
 class BrokerError(KprotoError):
     """A broker answered `request` with the error `code`, an int; see `ErrorCode`."""
 

@@ -279,6 +279,15 @@ class AsyncConsumer(BoundToProcess):
         """Request a rebalance of the group. `reason` is sent with JoinGroup (KIP-800)."""
         self._operations.rejoin(reason)
 
+    def wakeup(self) -> None:
+        """End the current poll of another thread or task, or the next poll: the poll raises WokenUp.
+
+        Any thread and any signal handler may call this method, as in Java. The records that earlier polls
+        returned count as processed, so that `close` commits them. A loop over the consumer gets the error
+        after the records that it has already received.
+        """
+        self._operations.runtime.wakeup()
+
     # ---- the end
 
     async def close(self, leave: bool = True, timeout: float = CLOSE_TIMEOUT, **unknown: Never) -> None:

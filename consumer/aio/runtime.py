@@ -98,6 +98,12 @@ class AsyncRuntime(Runtime):
             self._schedule()
             self._publish()
 
+    def wakeup(self) -> None:
+        self.woken = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self.notify)
+
     async def wait(self, last_change: int, deadline: int) -> bool:
         return await self.waiters.wait(last_change, deadline)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from kproto.errors import IllegalState, brief_list
+from kproto.errors import IllegalState, WokenUp, brief_list
 from kproto.group.protocol import POLL_TIMEOUT
 from kproto.group.subscription import TopicPartition
 
@@ -186,7 +186,7 @@ class PollOperations:
 
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
         runtime = self.runtime
-        if not take.columns:
+        if not take.columns and not runtime.woken:
             for action in runtime.apply(ev.Poll(take.limit)):
                 if isinstance(action, ev.Deliver):
                     self.run_event_callbacks()
@@ -194,6 +194,11 @@ class PollOperations:
         began: tuple[ev.Event, ...] = (ev.PollBegan(),)
         while True:
             last_change = runtime.changes
+            if runtime.woken:
+                runtime.woken = False
+                # The records that earlier polls returned count as processed, so that close() commits them.
+                runtime.apply(*began)
+                raise WokenUp
             actions = runtime.apply(*began, take, last=ev.PollEnded())
             began = ()
             self.run_event_callbacks()

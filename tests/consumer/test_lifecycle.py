@@ -42,7 +42,7 @@ from consumer.engine import events as ev
 from consumer.engine.admin.cluster import read_metadata
 from consumer.lifecycle import _open_clients as clients_opened
 from kproto.broker.server import running
-from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+from kproto.errors import IllegalState, KprotoError, RequestTimedOut, WokenUp
 from kproto.group.assignors import Assignor
 from kproto.messages.describe_groups import DescribeGroupsRequest
 from kproto.testing.world import World
@@ -616,6 +616,75 @@ def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
     asyncio.run(story())
     assert slept
     assert any(slept) == gives
+
+
+# ---- wakeup
+
+
+def test_wakeup_from_another_thread_ends_a_poll(broker: str) -> None:
+    with Consumer(broker) as consumer:
+        consumer.assign([TopicPartition("t", 1)])
+        with ThreadPoolExecutor() as pool:
+            poll = pool.submit(consumer.poll, 600)
+            time.sleep(0.2)  # The poll is usually waiting by then.
+            consumer.wakeup()
+            with pytest.raises(WokenUp, match="ended by wakeup"):
+                poll.result(60)
+        assert consumer.poll(0.1) == []  # one wakeup ends one poll
+
+
+def test_wakeup_from_a_signal_handler_ends_a_poll(broker: str) -> None:
+    with Consumer(broker) as consumer:
+        consumer.assign([TopicPartition("t", 1)])
+        previous = signal.signal(signal.SIGUSR1, lambda *_: consumer.wakeup())
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
+        try:
+            timer.start()
+            with pytest.raises(WokenUp):
+                consumer.poll(600)
+        finally:
+            timer.join()
+            signal.signal(signal.SIGUSR1, previous)
+
+
+def test_wakeup_between_polls_loses_no_record_and_lets_close_commit(broker: str) -> None:
+    """As Java: the wakeup is remembered until the next poll, and `close` commits what was returned before."""
+    options: Any = {**GROUP, "group_id": "woken", "max_poll_records": 10}
+    consumer = Consumer(broker, **options)
+    consumer.subscribe("t")
+    records: list[Any] = []
+    while not records:
+        records = consumer.poll(60)
+    consumer.wakeup()
+    with pytest.raises(WokenUp):
+        consumer.poll(60)
+    consumer.close()
+    with Cluster(broker) as cluster:
+        assert cluster.group("woken").committed[P0] == records[-1].offset + 1
+
+
+def test_wakeup_from_a_thread_ends_the_poll_of_a_task(broker: str) -> None:
+    async def story() -> None:
+        async with AsyncConsumer(broker) as consumer:
+            consumer.assign([TopicPartition("t", 1)])
+            timer = threading.Timer(0.2, consumer.wakeup)
+            timer.start()
+            with pytest.raises(WokenUp):
+                await consumer.poll(600)
+            timer.join()
+            assert await consumer.poll(0.1) == []
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+@pytest.mark.parametrize("method", ["poll", "poll_columns", "next"])
+def test_wakeup_ends_every_kind_of_poll(broker: str, method: str) -> None:
+    with Consumer(broker) as consumer:
+        consumer.assign([TopicPartition("t", 1)])
+        consumer.wakeup()
+        call = {"poll": consumer.poll, "poll_columns": consumer.poll_columns, "next": consumer.__next__}
+        with pytest.raises(WokenUp):
+            call[method]()
 
 
 # ---- close
