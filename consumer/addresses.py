@@ -8,7 +8,8 @@ from typing import Any
 
 from kproto.errors import ConfigError
 
-from .security.option_names import PROTOCOLS
+from .security.option_names import PROTOCOLS, mask_secret
+from .security.secret import HIDDEN
 
 DEFAULT_PORT = 9092
 _ALLOWED = 'HOST:PORT, several with commas between them, or a list of such texts; for IPv6 "[::1]:9092"'
@@ -23,18 +24,19 @@ def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> l
     """
     protocol = "PLAINTEXT" if security is None else security.protocol
     whole: Any = bootstrap_servers
+    shown = _without_logins(whole)
     if isinstance(whole, str):
         whole = whole.split(",")
     elif isinstance(whole, Mapping):
-        raise ConfigError("bootstrap_servers", bootstrap_servers, f"{_ALLOWED}{_OPTIONS}")
+        raise ConfigError("bootstrap_servers", shown, f"{_ALLOWED}{_OPTIONS}")
     elif isinstance(whole, bytes) or not isinstance(whole, Iterable):
-        raise ConfigError("bootstrap_servers", bootstrap_servers, _ALLOWED)
+        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
     texts: list[Any] = list(whole)  # pyright: ignore[reportUnknownArgumentType]
     if not all(isinstance(text, str) for text in texts):
-        raise ConfigError("bootstrap_servers", bootstrap_servers, _ALLOWED)
-    parsed = [_address(text.strip(), bootstrap_servers, protocol) for text in texts if text.strip()]
+        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
+    parsed = [_address(text.strip(), shown, protocol) for text in texts if text.strip()]
     if not parsed:
-        raise ConfigError("bootstrap_servers", bootstrap_servers, _ALLOWED)
+        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
     return parsed
 
 
@@ -46,29 +48,53 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
-def _address(text: str, servers: object, protocol: str) -> tuple[str, int]:
+def _without_logins(servers: Any, depth: int = 3) -> Any:
+    """Return `servers` for an error message. As in a URL, passwords may stand before "@" or after "?".
+
+    Values inside of `depth` containers are not shown: a container may contain itself.
+    """
+    if isinstance(servers, str):
+        address, mark, _ = servers.partition("?")
+        if "@" in address:
+            address = f"{HIDDEN}@{address.rpartition('@')[2]}"
+        return f"{address}?{HIDDEN}" if mark else address
+    if isinstance(servers, bytes):
+        return servers if b"@" not in servers and b"?" not in servers else HIDDEN
+    if isinstance(servers, Mapping | list | tuple | set | frozenset) and not depth:
+        return "..."
+    if isinstance(servers, Mapping):
+        options: Mapping[Any, Any] = servers  # pyright: ignore[reportUnknownVariableType]
+        return {
+            key: mask_secret(str(key), _without_logins(value, depth - 1)) for key, value in options.items()
+        }
+    if isinstance(servers, list | tuple | set | frozenset):
+        entries: list[Any] = list(servers)  # pyright: ignore[reportUnknownArgumentType]
+        return [_without_logins(entry, depth - 1) for entry in entries]
+    return servers
+
+
+def _address(text: str, shown: object, protocol: str) -> tuple[str, int]:
     if "://" in text:
         prefix, text = text.split("://", 1)
         if prefix.upper() not in PROTOCOLS:
             allowed = f"{_ALLOWED}; what may stand in front of :// is {', '.join(PROTOCOLS)}"
-            raise ConfigError("bootstrap_servers", servers, allowed)
+            raise ConfigError("bootstrap_servers", shown, allowed)
         if prefix.upper() != protocol:
             allowed = f"with security_protocol={prefix.upper()!r}, which is {protocol!r} here"
-            raise ConfigError("bootstrap_servers", servers, allowed)
-    if "@" in text:  # As in a URL, a password may stand in front of it.
-        hidden = "[hidden]@" + text.rpartition("@")[2]
+            raise ConfigError("bootstrap_servers", shown, allowed)
+    if "@" in text:
         allowed = f"{_ALLOWED}; names and passwords are sasl_username and sasl_password"
-        raise ConfigError("bootstrap_servers", hidden, allowed) from None
+        raise ConfigError("bootstrap_servers", shown, allowed)
     if text.startswith("["):
         host, bracket, port = text[1:].partition("]")
         if not bracket or (port and not port.startswith(":")) or not _is_ipv6(host):
-            raise ConfigError("bootstrap_servers", servers, _ALLOWED)
+            raise ConfigError("bootstrap_servers", shown, _ALLOWED)
         port = port.removeprefix(":")
     elif text.count(":") > 1:
-        raise ConfigError("bootstrap_servers", servers, _ALLOWED)
+        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
     else:
         host, _, port = text.partition(":")
     digits = not port or (port.isascii() and port.isdigit() and len(port) < 10)
     if not host or any(map(str.isspace, host)) or not digits or not 0 < int(port or DEFAULT_PORT) < 65536:
-        raise ConfigError("bootstrap_servers", servers, _ALLOWED)
+        raise ConfigError("bootstrap_servers", shown, _ALLOWED)
     return host, int(port or DEFAULT_PORT)

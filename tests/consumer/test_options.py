@@ -247,6 +247,17 @@ def test_no_error_repeats_a_long_value(make: Any, value: object) -> None:
         "alice:hunter2@host:9092",
         ["a:1", "PLAINTEXT://alice:hunter2@host:9092"],
         {"bootstrap.servers": "a:1", "sasl_oauth_token_provider": "hunter2"},
+        "SASL_SSL://alice:hunter2@host:9092",
+        "kafka://alice:hunter2@host:9092",
+        "alice:hunter2,3@host:9092",
+        "host:9092?sasl.password=hunter2",
+        ["a:x", "alice:hunter2@host:9092"],
+        [1, "alice:hunter2@host:9092"],
+        [("alice:hunter2@host", 9092)],
+        [{"sasl.password": "hunter2"}],
+        b"alice:hunter2@host:9092",
+        {"bootstrap.servers": "alice:hunter2@host:9092"},
+        {"kafka": {"sasl.password": "hunter2"}},
     ],
 )
 def test_no_error_shows_a_password_in_an_address_or_a_token_as_provider(make: Any, servers: Any) -> None:
@@ -257,6 +268,13 @@ def test_no_error_shows_a_password_in_an_address_or_a_token_as_provider(make: An
     assert (
         "hunter2" not in f"{caught.value}{caught.value!r}{pickle.dumps(caught.value)!r}{frames_of_the_client}"
     )
+
+
+def test_addresses_that_contain_themselves_are_rejected() -> None:
+    servers: list[Any] = ["a:1"]
+    servers.append(servers)
+    with pytest.raises(ConfigError, match=r"bootstrap_servers=\['a:1', \['a:1', "):
+        Cluster(servers)
 
 
 @pytest.mark.parametrize(
