@@ -82,6 +82,7 @@ class PropertyRejected(ConfigError):
 
     def __init__(self, name: str, value: object, allowed: str, errstr: str) -> None:
         super().__init__(name, value, allowed)
+        self.args = (*self.args, errstr)  # The arguments of `__init__`, for pickle.
         self.errstr = errstr
 
 
