@@ -126,8 +126,15 @@ def _digits(rest: str, number: int) -> tuple[bytes, int]:
             characters = re.sub(r"\|\s*$", "", characters)
         elif characters[:1] == ">" and characters.rstrip()[-1:] == "<":  # od -tx1z
             is_enclosed, characters = True, characters.rstrip()[1:-1]
-        # Wireshark's streams have a space in the middle of the characters.
-        variants = (characters, characters.removeprefix(" "), characters[:8] + characters[9:])
+        # Wireshark's streams have a space in the middle of the characters. The gap contains the spaces at the
+        # start of the characters.
+        spaces = b" " * (len(data) - len(data.lstrip(b" ")))
+        variants = (
+            characters,
+            characters.removeprefix(" "),
+            characters[:8] + characters[9:],
+            spaces.decode() + characters,
+        )
         if any(_agree(variant, data, is_enclosed) for variant in variants):
             return data, max(map(len, groups))
     if whole is None:

@@ -51,7 +51,7 @@ _REJECTED = (
     ),
     (r"(?<=[\s,])(\.\.\.|…)|\d more (bytes|items)", "the text is shortened; print all bytes"),
     (r"�|\\ufffd", "bytes that are not UTF-8 were replaced by U+FFFD; print hex"),
-    (r"\\\\x[0-9A-Fa-f]{2}", "the text is escaped twice; remove one escape"),
+    (r"(?<!\\)(\\\\)+x[0-9A-Fa-f]{2}", "the text is escaped twice; remove one escape"),
 )
 # Texts with several meanings, one of which the caller can name.
 _AMBIGUOUS = (

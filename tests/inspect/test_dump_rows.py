@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproto.errors import ConfigError
@@ -15,6 +15,7 @@ def _row(offset: int, data: bytes, width: int) -> str:
     return f"{offset:08x}: {data.hex(' ', 2).ljust(width * 5 // 2)} {characters}"
 
 
+@example(b"  \0", 8, "")
 @given(
     st.binary(min_size=1, max_size=80), st.sampled_from([8, 16]), st.sampled_from(["", "12:00:01 INFO [a] "])
 )

@@ -201,6 +201,7 @@ def test_a_text_of_two_forms_is_read_in_the_form_that_is_named() -> None:
 
 
 @given(st.binary(min_size=1))
+@example(b"\\\0")
 def test_prints_of_any_bytes_are_read(data: bytes) -> None:
     assert read(repr(data)) == data
     assert read(str(list(data))) == data
