@@ -11,8 +11,10 @@ import sys
 import traceback
 from typing import Any
 
+from kproto.printable import Log
 
-class _Log(logging.LoggerAdapter[logging.Logger]):
+
+class _Log(Log):
     def log(self, level: int, msg: object, *args: object, stacklevel: int = 1, **more: Any) -> None:
         try:
             super().log(level, msg, *args, stacklevel=stacklevel + 1, **more)

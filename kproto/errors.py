@@ -35,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .lazy_imports import lazy_attributes
+from .printable import escape_unprintable
 
 if TYPE_CHECKING:
     from .error_codes import ErrorCode as ErrorCode
@@ -74,7 +75,17 @@ _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHO
 
 
 class KprotoError(Exception):
-    """The base class of all exceptions in this module."""
+    """The base class of all exceptions in this module.
+
+    Unprintable characters in the message, which may come from a broker or a client, are escaped.
+    """
+
+    def __str__(self) -> str:
+        return escape_unprintable(self.text())
+
+    def text(self) -> str:
+        """Return the message as it is."""
+        return super().__str__()
 
 
 class DecodeError(KprotoError):
@@ -93,7 +104,7 @@ class DecodeError(KprotoError):
         self.offset = offset
         self.detail = detail
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         where = f"{self.message} v{self.version}" if self.version >= 0 else self.message
         reason = self.detail or "the bytes end too early"
         return f"{where}: field {self.field or '(none)'} at offset {self.offset}: {reason}"
@@ -122,9 +133,9 @@ class RecordError(DecodeError):
     first_offset: int = -1
     next_offset: int | None = None
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         if not self.topic:
-            return super().__str__()
+            return super().text()
         where = (
             f"{self.topic}-{self.partition}: the record batch at offset {self.first_offset} cannot be read"
         )
@@ -143,7 +154,7 @@ class EncodeError(KprotoError, ValueError):
         self.field = field
         self.detail = detail
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return f"{self.message} v{self.version}: field {self.field or '(none)'}: {self.detail}"
 
 
@@ -179,7 +190,7 @@ class UnsupportedVersion(KprotoError, ValueError):
         self.version = version
         self.allowed = allowed
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         if self.version == -1:
             return f"{self.message}: {self.allowed}"
         return f"{self.message}: version {self.version!r} is not supported; allowed: {self.allowed}"
@@ -194,7 +205,7 @@ class ConfigError(KprotoError, ValueError):
         self.value = value
         self.allowed = allowed
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         shortened = without_long_words(self.option), without_long_words(self.allowed)
         return f"{shortened[0]}={brief(self.value)} is not allowed; {shortened[1]}"
 
@@ -208,7 +219,7 @@ class MissingExtra(KprotoError, ImportError):
         self.package = package
         self.extra = extra
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         how = f"pip install 'kproto[{self.extra}]', or in a checkout pip install -e '.[{self.extra}]'"
         return f"{self.feature} needs {self.package}: {how}"
 
@@ -231,7 +242,7 @@ class ConnectionFailed(KprotoError, ConnectionError):
         """Build the error for several addresses, each with its reason."""
         return cls(", ".join(reasons), "; ".join(dict.fromkeys(reasons.values())), reasons)
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return _nowhere(self.reasons)
 
 
@@ -254,7 +265,7 @@ class AuthenticationFailed(KprotoError, PermissionError):
         self.address = address
         self.detail = detail
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return f"no way into the broker at {self.address}: {self.detail}"
 
 
@@ -279,7 +290,7 @@ class RequestTimedOut(KprotoError, TimeoutError):
         """Build the error for several addresses, each with its reason."""
         return cls(request, timeout_ms, _nowhere(reasons), reasons)
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return f"{self.request}: no answer within {self.timeout_ms} ms" + (
             f" ({self.detail})" if self.detail else ""
         )
@@ -297,7 +308,7 @@ class NotDelivered(KprotoError):
         self.count = count
         self.first = first
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return f"{self.count} records were not delivered; the first: {self.first}"
 
 
@@ -308,7 +319,7 @@ class IllegalState(KprotoError, RuntimeError):
 class WokenUp(KprotoError):
     """`Consumer.wakeup` ended the poll. Java: WakeupException."""
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return "the poll was ended by wakeup()"
 
 
@@ -321,7 +332,7 @@ class BrokerError(KprotoError):
         self.request = request
         self.detail = detail
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         # The import is local, because every other module may import `errors`.
         from .error_codes import ErrorCode
 
@@ -347,7 +358,7 @@ class NoOffsetForPartition(OffsetOutOfRange):
         self.args = (partition, why)  # The arguments of `__init__`, from which pickle re-creates the error.
         self.partition = partition
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return self.detail
 
 

@@ -43,7 +43,7 @@ class HttpFailed(KprotoError, OSError):
         super().__init__(url, reason)
         self.url, self.reason = url, reason
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return f"{self.url}: {self.reason}"
 
 

@@ -23,6 +23,7 @@ LAYERS = (
         "patterns",
         "deadlines",
         "lazy_imports",
+        "printable",
         "http",
     ),
     ("wire",),
@@ -44,7 +45,7 @@ LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 LAST_FOR_CONSUMER = LEVEL["group"]
 FIRST_WITH_CONSUMER = LEVEL["testing"]
 # Imports against the order, as (importing module, imported module). Each stands inside a function.
-EXCEPTIONS = {("kproto.errors", "kproto.error_codes")}  # BrokerError.__str__ names the code
+EXCEPTIONS = {("kproto.errors", "kproto.error_codes")}  # BrokerError.text names the code
 # Modules for waiting, clocks, randomness and sockets. Modules of kproto outside MAY_USE_IO do not import
 # them.
 IO_MODULES = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}

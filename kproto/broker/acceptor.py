@@ -17,6 +17,8 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from ..printable import Log
+
 # The listen backlog of a socket. A client whose connection does not fit into it retries after a second.
 # Kafka's default of socket.listen.backlog.size is 50, but Kafka accepts connections in a separate thread.
 BACKLOG: Final = 1024
@@ -27,7 +29,7 @@ RETRY_S: Final = 1.0
 # The number of connections to accept before other tasks run.
 _ACCEPTS_PER_TURN: Final = 64
 
-log: Final = logging.getLogger("kproto.broker")
+log: Final = Log(logging.getLogger("kproto.broker"), {})
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

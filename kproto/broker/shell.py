@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..printable import Log
 from .broker import (
     Broker,
     Disconnect,
@@ -26,7 +27,7 @@ from .socket_connection import SocketConnection
 Observer = Callable[[Any, tuple[Any, ...], int], object]
 """Receives an event of a coordinator, the actions that the coordinator returned, and the time (ms)."""
 
-log: Final = logging.getLogger("kproto.broker")
+log: Final = Log(logging.getLogger("kproto.broker"), {})
 
 _CONNS: Final = itertools.count(1)
 # The interval of the check for idle connections, as a fraction of connections.max.idle.ms.

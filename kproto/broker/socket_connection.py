@@ -9,13 +9,14 @@ from collections import deque
 from typing import Any, Final, Protocol, cast
 
 from ..errors import FrameError
+from ..printable import Log
 from ..wire.frame import Frames, frame
 from .broker import Broker
 from .machine import Event, FrameReceived, ResponseSent
 from .security.authenticator import MAX_UNAUTHENTICATED_SIZE
 from .security.tls import ServerTls, TlsError
 
-log: Final = logging.getLogger("kproto.broker")
+log: Final = Log(logging.getLogger("kproto.broker"), {})
 
 # The limit of queued requests in bytes, 1 MiB. Above the limit, the broker does not read from the connection.
 MAX_BACKLOG: Final = 1 << 20

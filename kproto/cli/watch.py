@@ -395,7 +395,7 @@ class ExchangePrinter:
         """Print counts and times of each API, the results of transactions, and the history of groups."""
         from statistics import median
 
-        from ..wire.spans import escape_unprintable
+        from ..printable import escape_unprintable
 
         self.history.finish()
         for group, generation in self.history.take_generations():

@@ -12,6 +12,7 @@ from html import escape
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from ..group.subscription import TopicPartition
+from ..printable import escape_lines
 from .diagram_rows import Diagram
 from .sequence import COLOURS, NARROW, WIDE, diagram_svg
 from .sequence import STYLE as SEQUENCE
@@ -67,15 +68,17 @@ def timeline(events: Sequence[GroupEvent], title: str, facts: Sequence[str] = ()
 def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
     """Return a complete HTML page. `parts` are HTML sections, and `facts` are lines of text above them."""
     fact_list = f"<ul>{''.join(f'<li>{escape(fact)}</li>' for fact in facts)}</ul>" if facts else ""
-    return "".join(
-        [
-            "<!doctype html><html lang=en><meta charset=utf-8>",
-            "<meta name=viewport content='width=device-width, initial-scale=1'>",
-            f"<title>{escape(title)}</title><style>{COLOURS}{_LANES}{_STYLE}{SEQUENCE}</style>",
-            f"<main><h1>{escape(title)}</h1>{fact_list}",
-            *parts,
-            "</main></html>\n",
-        ]
+    return escape_lines(
+        "".join(
+            [
+                "<!doctype html><html lang=en><meta charset=utf-8>",
+                "<meta name=viewport content='width=device-width, initial-scale=1'>",
+                f"<title>{escape(title)}</title><style>{COLOURS}{_LANES}{_STYLE}{SEQUENCE}</style>",
+                f"<main><h1>{escape(title)}</h1>{fact_list}",
+                *parts,
+                "</main></html>\n",
+            ]
+        )
     )
 
 

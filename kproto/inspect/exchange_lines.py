@@ -21,8 +21,8 @@ from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
 from ..messages.json_form import to_json as json_form
+from ..printable import escape_unprintable
 from ..wire.message import Message
-from ..wire.spans import escape_unprintable
 from .exchanges import Exchange
 from .timeline import GroupEvent
 

@@ -32,6 +32,7 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from ..errors import EncodeError
+from ..printable import escape_unprintable
 from ..wire.interpreter import short_repr
 from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive
@@ -64,17 +65,11 @@ def from_json(cls: type[M], data: object, version: int) -> M:
 
 
 def one_line(value: object) -> str:
-    """Format a value as one line of JSON in UTF-8.
-
-    Lone surrogates, which have no UTF-8 form, are escaped, and so are characters that some readers take for
-    the end of a line.
-    """
-    text = _encode(value)
-    return text if text.isascii() else text.translate(_ENDS).encode("utf-8", "backslashreplace").decode()
+    """Format a value as one line of JSON. Unprintable characters in it are escaped, lone surrogates too."""
+    return escape_unprintable(_encode(value))
 
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 @cache

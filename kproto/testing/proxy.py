@@ -27,9 +27,10 @@ from consumer.security.tls import sentence
 from ..broker.acceptor import Acceptor, close_acceptors, listening_socket, stream_protocols
 from ..errors import ConnectionFailed, IllegalState
 from ..inspect.exchanges import Address, Conversation, Exchange, addresses_in, replace_addresses
+from ..printable import Log
 from .broker_address import parse_broker_address
 
-log: Final = logging.getLogger("kproto.proxy")
+log: Final = Log(logging.getLogger("kproto.proxy"), {})
 _LARGEST: Final = 1 << 31
 # The first two bytes of a TLS alert, which are read as a frame's size: content type and start of the version.
 _ALERT: Final = 0x1503

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ..errors import DecodeError
+from ..printable import escape_unprintable
 from .interpreter import Reader
 from .message import Message, check_version
 from .types import Primitive
@@ -138,15 +139,3 @@ def value_text(value: object) -> str:
 def _quoted(text: str) -> str:
     """Quote `text` as JSON does; unprintable and direction-changing characters are escaped."""
     return escape_unprintable(json.dumps(text, ensure_ascii=False))
-
-
-def escape_unprintable(line: str) -> str:
-    """Escape characters that are unprintable, end the line or change its direction.
-
-    The result can be printed to a terminal without effect on the lines around it.
-    """
-    return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
-
-
-def _escaped(character: str) -> str:
-    return json.dumps(character)[1:-1] if not character.isascii() else f"\\u{ord(character):04x}"

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from kproto.errors import ConfigError, KprotoError
 from kproto.http import HttpFailed, Response, request
-from kproto.wire.spans import escape_unprintable
+from kproto.printable import escape_unprintable
 
 from .names import REGISTRY_URL, REGISTRY_USER
 
@@ -37,14 +37,14 @@ class RegistryFailed(KprotoError, OSError):
         super().__init__(schema, reason)
         self.schema, self.reason = schema, reason
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return f"{self.schema}: {self.reason}; check {REGISTRY_URL} and {REGISTRY_USER}"
 
 
 class NoSuchSchema(RegistryFailed):
     """The error that the registry does not have the schema."""
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         return f"{self.schema}: {self.reason}; check {REGISTRY_URL}, and value.subject or key.subject"
 
 

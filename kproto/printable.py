@@ -1,0 +1,39 @@
+"""Text from other programs, made safe to show.
+
+Names, addresses and error messages come from brokers and clients. In a log, a terminal or a page, their
+control characters could start new lines, change colours, or reverse the direction of the text around them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+
+def escape_unprintable(line: str) -> str:
+    r"""Escape characters that are unprintable, end the line or change its direction, as in `\u001b`."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
+
+
+def escape_lines(text: str) -> str:
+    """Escape the same characters except line feeds."""
+    return "\n".join(map(escape_unprintable, text.split("\n")))
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if not character.isascii() else f"\\u{ord(character):04x}"
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A logger that escapes its arguments, which other programs may have chosen."""
+
+    def log(self, level: int, msg: object, *args: object, stacklevel: int = 1, **more: Any) -> None:
+        if self.isEnabledFor(level):
+            super().log(level, msg, *map(_printable, args), stacklevel=stacklevel + 1, **more)
+
+
+def _printable(argument: object) -> object:
+    """Return the argument, or its escaped text if it is not printable."""
+    text = str(argument)
+    return argument if text.isprintable() else escape_unprintable(text)
