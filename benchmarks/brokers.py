@@ -13,6 +13,13 @@ from tests.conformance.judges import free_port, real_kafka
 TOPIC = "flights"
 PARTITIONS = 3
 
+# The settings of all producers.
+LINGER_MS = 5
+BATCH_BYTES = 512 * 1024
+PRODUCER_SETTINGS = (
+    f"All producers: idempotent, acks=all, linger {LINGER_MS} ms, batches of up to {BATCH_BYTES >> 10} KiB."
+)
+
 # The JVM options of kafka-server-start.sh. The tests start Kafka without G1 and without the C2 compiler: it
 # starts sooner, but then needs more CPU per request.
 PRODUCTION_JAVA_OPTIONS = (

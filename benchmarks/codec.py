@@ -1,6 +1,6 @@
 """Compare message codecs with kafka-python 3 and kio, message by message.
 
-    python -m benchmarks.codec [--rounds 15] [--only Fetch,Metadata] [--source]
+    python -m benchmarks.codec [--rounds 15] [--only Fetch,Metadata] [--source] [--chart FILE]
 
 Every round runs all candidates in rotating order in one thread, and measures the CPU time of that thread.
 Times are medians over the rounds, in microseconds. A ratio ("x") is the median of the ratios within a
@@ -190,7 +190,7 @@ def kio(cls: type[Message], version: int) -> tuple[Callable[[bytes], Any], Calla
     return (lambda data: read(data, 0)[0]), encode
 
 
-def compare(rounds: int, only: list[str]) -> None:
+def compare(rounds: int, only: list[str], chart: Path | None) -> None:
     print(report.machine(*PEERS))
     columns = ["µs", *(f"x {peer}" for peer in PEERS)]
     titles = [f"{operation} {column}" for operation in ("decode", "encode") for column in columns]
@@ -240,8 +240,7 @@ def compare(rounds: int, only: list[str]) -> None:
         report.row(label, measured[label], min(values), max(values))
     measured["encode x kafka-python, each"] = min(ratios["encode x kafka-python"])
     report.goals((label, measured[label], required) for label, required in GOALS.items())
-    if not only:
-        chart = Path(__file__).with_name("codec.svg")
+    if chart:
         report.plot(chart, "Message codecs", report.machine(*PEERS), labels, ratios)
 
 
@@ -262,13 +261,22 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default="")
+    parser.add_argument(
+        "--chart", type=Path, metavar="FILE", help="write a chart, such as benchmarks/codec.svg"
+    )
     parser.add_argument("--source", action="store_true")
     arguments = parser.parse_args()
     only = [name for name in arguments.only.split(",") if name]
+    measured = [cls.__name__ for cls, _ in CASES]
+    for name in only:
+        if not any(name in message for message in measured):
+            parser.error(
+                f"--only {name}: no message has this in its name; measured are {', '.join(measured)}"
+            )
     if arguments.source:
         print_sources(only)
         return
-    compare(arguments.rounds, only)
+    compare(arguments.rounds, only, arguments.chart)
 
 
 if __name__ == "__main__":

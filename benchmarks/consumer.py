@@ -1,14 +1,14 @@
 """Compare whole clients: read and write the flights of New York in 2013, and read from a real Kafka.
 
     python -m benchmarks.consumer [--rounds 5] [--records 336776] [--kafka-records 2000000] [--codec none]
-                                  [--only consume,produce,kafka,partitions]
+                                  [--only consume,produce,kafka,partitions] [--partitions 1,1000,10000]
 
 Kinds of work:
 
 * consume: read all records of three partitions from the embedded broker, and access the key, value, offset
   and timestamp of each record. With columns, sum the lengths of all values.
-* produce: write the same records, and wait until all replicas have acknowledged them. kproto and
-  kafka-python produce idempotently, their default.
+* produce: write the same records, and wait until all replicas have acknowledged them. All producers have the
+  same linger time and batch size, and are idempotent.
 * kafka: read random records of 100 and 1,000 bytes from a real Kafka. This needs Java and Kafka's jars, or
   KPROTO_KAFKA.
 * partitions: read single records among up to 10,000 idle partitions.
@@ -60,7 +60,7 @@ from typing import Any
 
 from kproto.demo.flights import departures, table
 
-from .brokers import PARTITIONS, TOPIC, embedded, kafka
+from .brokers import BATCH_BYTES, LINGER_MS, PARTITIONS, PRODUCER_SETTINGS, TOPIC, embedded, kafka
 from .ceilings import discard_records
 from .report import Seconds, header, machine, row
 
@@ -166,7 +166,7 @@ Rows = list[tuple[bytes, bytes, int]]
 def kproto_producer(bootstrap: str, codec: str, rows: Rows) -> None:
     from consumer import Producer
 
-    with Producer(bootstrap, compression_type=codec) as producer:
+    with Producer(bootstrap, compression_type=codec, linger_ms=LINGER_MS, batch_size=BATCH_BYTES) as producer:
         for key, value, timestamp in rows:
             producer.send(TOPIC, value, key, timestamp=timestamp)
 
@@ -176,7 +176,10 @@ def kafka_python_producer(bootstrap: str, codec: str, rows: Rows) -> None:
 
     compression = None if codec == "none" else codec
     producer = KafkaProducer(
-        bootstrap_servers=bootstrap, compression_type=compression, linger_ms=5, batch_size=131072
+        bootstrap_servers=bootstrap,
+        compression_type=compression,
+        linger_ms=LINGER_MS,
+        batch_size=BATCH_BYTES,
     )
     for key, value, timestamp in rows:
         producer.send(TOPIC, value, key, timestamp_ms=timestamp)
@@ -192,9 +195,10 @@ def aiokafka_producer(bootstrap: str, codec: str, rows: Rows) -> None:
         producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap,
             compression_type=compression,
-            linger_ms=5,
-            max_batch_size=131072,
+            linger_ms=LINGER_MS,
+            max_batch_size=BATCH_BYTES,
             acks="all",
+            enable_idempotence=True,
         )
         await producer.start()
         for key, value, timestamp in rows:
@@ -210,7 +214,8 @@ def confluent_producer(bootstrap: str, codec: str, rows: Rows) -> None:
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "compression.type": codec,
-        "linger.ms": 5,
+        "linger.ms": LINGER_MS,
+        "batch.size": BATCH_BYTES,
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
     }
@@ -256,10 +261,11 @@ def run_client(arguments: argparse.Namespace) -> None:
         print(json.dumps(measure_partitions(arguments.bootstrap, int(name))))
         return
     rows: Rows = []
+    # Import modules and compile message codecs before the clock starts.
     if kind == "produce":
         rows = flight_rows(arguments.records)
+        PRODUCERS[name](arguments.bootstrap, arguments.codec, rows[:1])
     else:
-        # Import modules and compile message codecs before the clock starts.
         CONSUMERS[name](arguments.bootstrap, 1, arguments.topic)
     wall, cpu = time.perf_counter(), time.process_time()
     if kind == "produce":
@@ -411,7 +417,7 @@ def measure_partitions(bootstrap: str, count: int) -> list[float]:
 def compare_partitions(arguments: argparse.Namespace) -> None:
     header("partitions", "s to read all", "ms cpu per record", "x of one partition", "idle, % of a core")
     cpu_of_one_partition = float("nan")
-    for count in (1, 1000, 10_000):
+    for count in map(int, arguments.partitions.split(",")):
         results: list[list[float]] = []
         for _ in range(max(1, arguments.rounds // 2)):
             with embedded(count) as bootstrap:
@@ -430,6 +436,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=336_776)
     parser.add_argument("--kafka-records", type=int, default=2_000_000)
     parser.add_argument("--only", default="consume,produce,kafka,partitions")
+    parser.add_argument("--partitions", default="1,1000,10000")
     parser.add_argument("--codec", default="none")
     parser.add_argument("--client", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
@@ -447,6 +454,8 @@ def main() -> None:
             compare_partitions(arguments)
         else:
             print_table(kind, run_rounds(kind, arguments), arguments.records)
+            if kind == "produce":
+                print(PRODUCER_SETTINGS)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
     python -m benchmarks.producer [--rounds 5] [--records 300000] [--size 200] [--brokers kafka,embedded]
 
 Each client writes the same random values without keys to three partitions, idempotently and acknowledged by
-all replicas, and waits for the last acknowledgement. Every client in every round is a separate process, and
-clients run in rotating order. The clock starts after the first record, so imports, connections and metadata
-are not counted. Each value is the median over the rounds. A ratio is the median of the ratios within a
-round; above 1, kproto is faster. CPU time is that of the client's process with all its threads.
+all replicas, and waits for the last acknowledgement. All have the same linger time and batch size. Every
+client in every round is a separate process, and clients run in rotating order. The clock starts after the
+first record, so imports, connections and metadata are not counted. Each value is the median over the rounds.
+A ratio is the median of the ratios within a round; above 1, kproto is faster. CPU time is that of the
+client's process with all its threads.
 
 The candidate "(a socket)" shows the limit of one connection. It writes the same batches, encoded before the
 clock starts, with five requests in flight. "(three sockets)" has one connection for each partition. The two
@@ -41,11 +42,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .brokers import PARTITIONS, TOPIC, embedded, kafka
+from .brokers import BATCH_BYTES, LINGER_MS, PARTITIONS, PRODUCER_SETTINGS, TOPIC, embedded, kafka
 from .ceilings import write_batches
 from .report import Seconds, goals, header, machine, row
 
-BATCH_BYTES = 131_072
 WARMUP_RUNS = 12  # Runs before the first round, in which the JVM compiles its code and grows its heap.
 GOALS = (
     ("send, x aiokafka", "kproto", "aiokafka", 3.0),
@@ -70,7 +70,7 @@ class Clock:
 def kproto(bootstrap: str, values: list[bytes]) -> Seconds:
     from consumer import Producer
 
-    with Producer(bootstrap) as producer:
+    with Producer(bootstrap, linger_ms=LINGER_MS, batch_size=BATCH_BYTES) as producer:
         producer.send(TOPIC, b"first").result(30)
         send = producer.send
         with Clock() as clock:
@@ -88,7 +88,7 @@ def kproto_columns(bootstrap: str, values: list[bytes]) -> Seconds:
     batches = [
         pa.record_batch({"value": values[start : start + 20_000]}) for start in range(0, len(values), 20_000)
     ]
-    with Producer(bootstrap) as producer:
+    with Producer(bootstrap, linger_ms=LINGER_MS, batch_size=BATCH_BYTES) as producer:
         producer.send_columns(TOPIC, {"value": [b"first"]})[0].result(30)
         with Clock() as clock:
             for batch in batches:
@@ -101,7 +101,7 @@ def kproto_async(bootstrap: str, values: list[bytes]) -> Seconds:
     from consumer import AsyncProducer
 
     async def write() -> Seconds:
-        async with AsyncProducer(bootstrap) as producer:
+        async with AsyncProducer(bootstrap, linger_ms=LINGER_MS, batch_size=BATCH_BYTES) as producer:
             await (await producer.send(TOPIC, b"first"))
             with Clock() as clock:
                 for value in values:
@@ -118,7 +118,7 @@ def aiokafka(bootstrap: str, values: list[bytes]) -> Seconds:
     async def write() -> Seconds:
         producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap,
-            linger_ms=5,
+            linger_ms=LINGER_MS,
             max_batch_size=BATCH_BYTES,
             acks="all",
             enable_idempotence=True,
@@ -138,7 +138,14 @@ def aiokafka(bootstrap: str, values: list[bytes]) -> Seconds:
 def confluent(bootstrap: str, values: list[bytes]) -> Seconds:
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": LINGER_MS,
+            "batch.size": BATCH_BYTES,
+            "enable.idempotence": True,
+        }
+    )
     producer.produce(TOPIC, b"first")
     producer.flush()
     with Clock() as clock:
@@ -154,11 +161,11 @@ def confluent(bootstrap: str, values: list[bytes]) -> Seconds:
 
 
 def one_socket(bootstrap: str, values: list[bytes]) -> Seconds:
-    return write_batches(bootstrap, TOPIC, PARTITIONS, values, batch_bytes=512 * 1024)
+    return write_batches(bootstrap, TOPIC, PARTITIONS, values, batch_bytes=BATCH_BYTES)
 
 
 def three_sockets(bootstrap: str, values: list[bytes]) -> Seconds:
-    return write_batches(bootstrap, TOPIC, PARTITIONS, values, batch_bytes=512 * 1024, connections=3)
+    return write_batches(bootstrap, TOPIC, PARTITIONS, values, batch_bytes=BATCH_BYTES, connections=3)
 
 
 CLIENTS: dict[str, Callable[[str, list[bytes]], Seconds]] = {
@@ -222,6 +229,7 @@ def main() -> None:
         run_client(arguments)
         return
     print(machine("aiokafka", "confluent-kafka"))
+    print(PRODUCER_SETTINGS)
     names = list(CLIENTS)
     for kind in arguments.brokers.split(","):
         title, start_broker = BROKERS[kind]

@@ -1,6 +1,7 @@
 """Compare reading and building of record batches with kafka-python 3 and aiokafka's C code.
 
     python -m benchmarks.records [--megabytes 4] [--rounds 9] [--only rows,columns,build] [--codecs none,lz4]
+                                 [--chart FILE]
 
 Every round runs all candidates in rotating order in one thread, and measures the CPU time of that thread.
 Times are medians over the rounds. A ratio ("x") is the median of the ratios within a round; above 1, kproto
@@ -333,14 +334,13 @@ def print_goals(read: Ratios, build: Ratios) -> None:
     goals(lines)
 
 
-def draw_chart(read: Ratios, build: Ratios, footnote: str) -> None:
+def draw_chart(path: Path, read: Ratios, build: Ratios, footnote: str) -> None:
     tables = {pair: read.get(pair, {}) | build.get(pair, {}) for pair in read | build}
     labels = list(dict.fromkeys(label for ratios in tables.values() for label in ratios))
     series = {
         f"{ours} x {PEERS[peer]}": [ratios.get(label, math.nan) for label in labels]
         for (ours, peer), ratios in tables.items()
     }
-    path = Path(__file__).with_name("records.svg")
     plot(path, "Record batches: read and built", footnote, labels, series)
 
 
@@ -352,6 +352,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", default="rows,columns,build")
     parser.add_argument("--codecs", default=",".join(CODECS))
+    parser.add_argument(
+        "--chart", type=Path, metavar="FILE", help="write a chart, such as benchmarks/records.svg"
+    )
     arguments = parser.parse_args()
     only = arguments.only.split(",")
     optional = [name for name in ("isal", "zstandard") if find_spec(name)]
@@ -365,7 +368,8 @@ def main() -> None:
     if "build" in only:
         build = build_table(size, arguments.rounds)
     print_goals(read, build)
-    draw_chart(read, build, footnote)
+    if arguments.chart:
+        draw_chart(arguments.chart, read, build, footnote)
 
 
 if __name__ == "__main__":

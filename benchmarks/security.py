@@ -64,6 +64,7 @@ from typing import Any
 from consumer import Cluster
 from tests.conformance.secured_kafka import USERS, real_kafka
 
+from .brokers import BATCH_BYTES, LINGER_MS
 from .ceilings import discard_responses
 from .cpus import Cpus, add_option, pinned_to, split_cpus
 from .report import Seconds, header, machine, row
@@ -159,7 +160,9 @@ def bare_reads(
 def kproto_writes(addresses: Addresses, protocol: str, ca_file: str, topic: str, count: int) -> Seconds:
     from consumer import Producer
 
-    with Producer(addresses[protocol], **kproto_options(protocol, ca_file)) as producer:
+    with Producer(
+        addresses[protocol], linger_ms=LINGER_MS, batch_size=BATCH_BYTES, **kproto_options(protocol, ca_file)
+    ) as producer:
         producer.send(topic, b"first", partition=0).result(60)
         start = read_clocks()
         for number, value in enumerate(random_values(count)):
@@ -173,8 +176,8 @@ def confluent_writes(addresses: Addresses, protocol: str, ca_file: str, topic: s
 
     settings = {
         "bootstrap.servers": addresses[protocol],
-        "linger.ms": 5,
-        "batch.size": 131072,
+        "linger.ms": LINGER_MS,
+        "batch.size": BATCH_BYTES,
         "enable.idempotence": True,
     }
     producer = Producer({**settings, **confluent_settings(protocol, ca_file)})
