@@ -196,15 +196,20 @@ def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
             walk.close()
 
     def last(name: str) -> list[tuple[int, int, list[int]]]:
-        (match,) = re.findall(r"v(\d+) retention (-?\d+) partitions \[(\d+)\]", results("S3-17")[name][-1])
-        version, retention, partition = map(int, match)
-        return [(version, retention, [partition])]
+        match = re.fullmatch(r"v(\d+)( retention \d+)? partitions \[(\d+)\]", results("S3-17")[name][-1])
+        assert match is not None
+        retention_ms = int(match[2].split()[1]) if match[2] else -1
+        return [(int(match[1]), retention_ms, [int(match[3])])]
 
     expected = {
-        (OURS, "2.0.0", 0): last("v4, Retention 0"),
-        (OURS, "2.0.0", HOUR_MS): last("v4, Retention 1 h"),
-        (OURS, "4.1.0", HOUR_MS): last("today's"),
-        **{(release, "2.0.0", HOUR_MS): [(2, HOUR_MS, [0])] for release in RELEASES if release != OURS},
+        (OURS, "2.0.0", 0): [(4, -1, [0])],
+        (OURS, "2.0.0", HOUR_MS): last("1.61.1, up to v4"),
+        (OURS, "4.1.0", HOUR_MS): last("1.61.1, today's"),
+        **{
+            (release, "2.0.0", HOUR_MS): last("1.38.1, Retention 1 h")
+            for release in RELEASES
+            if release != OURS
+        },
     }
     assert at_once({case: lambda case_=case: commits(*case_) for case in expected}) == expected
 

@@ -10,25 +10,34 @@ from ..security.acls import Operation, Resource
 from .api import Api
 from .authorization import GROUP_FAILED, Access, Authorization, Authorized, group_requirement
 from .group_coordinator import errors_of_other_groups, send_to_coordinator
+from .repeated_names import repeat_as_named
 
 
 def handle_describe_groups(broker: Broker, call: Call) -> Result:
     """Pass the request to the group coordinator; groups of other nodes are answered with an error.
 
-    A group that the request names twice is described once: the response may have megabytes for each group.
+    A group that the request names twice is described twice, unless its description is large.
     """
     request = call.request
     assert isinstance(request, DescribeGroupsRequest)
-    call = call.with_fields(groups=list(dict.fromkeys(request.groups)))
-    errors = errors_of_other_groups(broker, call, request.groups)
-    if errors:
-        refusals = [_refuse_group(group_id, error) for group_id, error in errors.items()]
-        own_groups = [group_id for group_id in dict.fromkeys(request.groups) if group_id not in errors]
-        call = broker.replace_call(
-            call.with_fields(groups=own_groups),
-            lambda response: response.groups.extend(refusals),
-        )
+    names = list(dict.fromkeys(request.groups))
+    errors = errors_of_other_groups(broker, call, names)
+    if errors or len(names) < len(request.groups):
+
+        def complete(response: DescribeGroupsResponse) -> None:
+            refusals = (_refuse_group(group_id, error) for group_id, error in errors.items())
+            described = {group.group_id: group for group in (*response.groups, *refusals)}
+            response.groups = repeat_as_named(described, request.groups, _size)
+
+        own_groups = [group_id for group_id in names if group_id not in errors]
+        call = broker.replace_call(call.with_fields(groups=own_groups), complete)
     return send_to_coordinator(broker, call)
+
+
+def _size(group: DescribedGroup) -> int:
+    return 100 + sum(
+        200 + len(member.member_metadata) + len(member.member_assignment) for member in group.members
+    )
 
 
 def _refuse_group(group_id: str, error: ErrorCode) -> DescribedGroup:
@@ -38,9 +47,9 @@ def _refuse_group(group_id: str, error: ErrorCode) -> DescribedGroup:
 
 
 def _authorize(access: Access, request: DescribeGroupsRequest) -> Authorized:
-    denied = dict.fromkeys(
+    denied = [
         group_id for group_id in request.groups if not access.allows_group(Operation.DESCRIBE, group_id)
-    )
+    ]
 
     def add_refusals(response: DescribeGroupsResponse) -> None:
         for group in response.groups:
@@ -49,7 +58,8 @@ def _authorize(access: Access, request: DescribeGroupsRequest) -> Authorized:
             )
         response.groups.extend(_refuse_group(group_id, GROUP_FAILED) for group_id in denied)
 
-    permitted = [group_id for group_id in request.groups if group_id not in denied]
+    is_denied = set(denied).__contains__
+    permitted = [group_id for group_id in request.groups if not is_denied(group_id)]
     return access.narrow(add_refusals, groups=permitted)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from ...error_codes import ErrorCode
-from ...messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from ...messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from ...transactions.description import describe_error
 from ..broker import Broker
 from ..call import Call, Result
@@ -17,6 +21,7 @@ from .authorization import (
     omission,
     transactional_id_requirement,
 )
+from .repeated_names import repeat_as_named
 from .transaction_coordinator import send_to_coordinator
 
 
@@ -24,11 +29,19 @@ def handle_describe_transactions(broker: Broker, call: Call) -> Result:
     """Pass the request to the transaction coordinator.
 
     Transactional ids that another node coordinates are answered with NOT_COORDINATOR. An id that the request
-    names twice is described once.
+    names twice is described twice, unless its description is large.
     """
     request = call.request
     assert isinstance(request, DescribeTransactionsRequest)
-    call = call.with_fields(transactional_ids=list(dict.fromkeys(request.transactional_ids)))
+    names = request.transactional_ids
+    ids = list(dict.fromkeys(names))
+    if len(ids) < len(names):
+
+        def repeat(response: DescribeTransactionsResponse) -> None:
+            states = {state.transactional_id: state for state in response.transaction_states}
+            response.transaction_states = repeat_as_named(states, names, _size)
+
+        call = broker.replace_call(call.with_fields(transactional_ids=ids), repeat)
     cluster, node_id = broker.cluster, broker.node.id
     if len(cluster.brokers) > 1:
 
@@ -43,6 +56,10 @@ def handle_describe_transactions(broker: Broker, call: Call) -> Result:
 
         call = broker.replace_call(call, refuse_other_ids)
     return send_to_coordinator(broker, call)
+
+
+def _size(state: TransactionState) -> int:
+    return 100 + sum(50 + len(topic.topic) + 4 * len(topic.partitions) for topic in state.topics)
 
 
 def _authorize(access: Access, request: DescribeTransactionsRequest) -> Authorized:

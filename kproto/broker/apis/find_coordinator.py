@@ -28,7 +28,7 @@ BATCHED_SINCE: Final = 4  # KIP-699: a request may have several keys.
 
 
 def handle_find_coordinator(broker: Broker, call: Call) -> Result:
-    """Find the coordinators of all keys of the request; a key that is named twice is answered once."""
+    """Find the coordinators of all keys of the request."""
     request = call.request
     assert isinstance(request, FindCoordinatorRequest)
     invalid: str | None = None
@@ -37,8 +37,7 @@ def handle_find_coordinator(broker: Broker, call: Call) -> Result:
     if call.version >= BATCHED_SINCE:
         return FindCoordinatorResponse(
             coordinators=[
-                _coordinator(broker, call, key, request.key_type, invalid)
-                for key in dict.fromkeys(request.coordinator_keys)
+                _coordinator(broker, call, key, request.key_type, invalid) for key in request.coordinator_keys
             ]
         )
     if invalid is not None:

@@ -1,0 +1,15 @@
+"""Names that a request contains several times are answered as often, unless the answers are large."""
+
+from __future__ import annotations
+
+from kproto.broker.apis.repeated_names import MAX_REPEATED, repeat_as_named
+
+
+def test_each_name_is_answered_in_the_order_of_the_request() -> None:
+    assert repeat_as_named({"a": "A", "b": "B"}, ["b", "a", "b", "absent"], len) == ["B", "A", "B"]
+
+
+def test_large_answers_are_not_repeated() -> None:
+    large = "x" * (MAX_REPEATED // 2)
+    assert repeat_as_named({"a": large}, ["a"] * 3, len) == [large] * 3
+    assert repeat_as_named({"a": large}, ["a"] * 4, len) == [large]
