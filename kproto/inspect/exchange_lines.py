@@ -20,6 +20,7 @@ from uuid import UUID
 from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
+from ..messages.api_versions import ApiVersionsResponse
 from ..messages.json_form import to_json as json_form
 from ..printable import escape_unprintable
 from ..wire.message import Message
@@ -72,7 +73,12 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
     if exchange.request is not None:
         result["request"] = json_form(exchange.request, exchange.version)
     if exchange.response is not None:
-        result["response"] = json_form(exchange.response, exchange.version)
+        response = exchange.response
+        is_rejection = (
+            isinstance(response, ApiVersionsResponse) and response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        )
+        # A broker rejects a version of ApiVersions with a response in version 0 (KIP-511).
+        result["response"] = json_form(response, 0 if is_rejection else exchange.version)
     if exchange.trouble:
         result["trouble"] = exchange.trouble
     return result

@@ -134,6 +134,7 @@ def test_an_old_brokers_api_versions_response_is_decoded(version: int) -> None:
     assert exchange is not None
     assert f"ApiVersions v{version}" in line(exchange)
     assert "UNSUPPORTED_VERSION" in line(exchange)
+    assert to_json(exchange)["response"]["errorCode"] == 35
 
 
 def test_subscriptions_are_decoded_and_member_ids_shortened() -> None:
