@@ -139,7 +139,7 @@ class _Fetches:
         deadline = time.monotonic() + self.options.poll_timeout_ms / 1000
         size = self.worker.record_bytes.get(self.partition, GUESSED_RECORD_BYTES)
         most = min(self.most_bytes, max(LEAST_FETCH_BYTES, int((self.range.end - position) * size * 1.1)))
-        why = "the timeout is too short for a request"
+        why = ""
         while (remaining_s := deadline - time.monotonic()) > 0:
             try:
                 answer = self._fetch_once(position, most, remaining_s)
@@ -151,7 +151,8 @@ class _Fetches:
             except UnknownTopic:
                 raise LogDeleted(f"{self.name} was deleted") from None
             except (ConnectionFailed, RequestTimedOut, Retriable) as e:
-                why = str(e)
+                if remaining_s > PAUSE_S or not why:  # The end of the time hides no earlier reason.
+                    why = str(e)
                 time.sleep(PAUSE_S)
                 continue
             if answer.records or (answer.error_code and not is_retriable(answer.error_code)):
@@ -160,6 +161,7 @@ class _Fetches:
             if answer.error_code:
                 why = f"the broker answers with error {answer.error_code}"
                 time.sleep(PAUSE_S)
+        why = why or "the timeout is too short for a request"
         detail = f"{self.name} at offset {position}, in a slice up to {self.range.end}: {why}"
         timeout_ms = self.options.poll_timeout_ms
         raise RequestTimedOut("Fetch", timeout_ms, f"{detail}; see kafkaConsumer.pollTimeoutMs")
