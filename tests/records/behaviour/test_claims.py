@@ -155,9 +155,9 @@ def test_the_claim_kills_the_mutant(name: str, tmp_path: Path, monkeypatch: pyte
     mutant = MUTANTS[name]
     copy = f"mutant_{list(MUTANTS).index(name)}"
     shutil.copytree(SOURCE / "records", tmp_path / copy / "records")
-    for shared in ("errors.py", "lazy_imports.py"):
-        shutil.copy(SOURCE / shared, tmp_path / copy)
-    (tmp_path / copy / "__init__.py").touch()
+    for shared in SOURCE.glob("*.py"):
+        shutil.copy(shared, tmp_path / copy)
+    (tmp_path / copy / "__init__.py").write_text("")
     file = tmp_path / copy / "records" / f"{mutant.file}.py"
     text = file.read_text()
     assert mutant.before in text, "the mutant's line is gone from the source: mutate another one"

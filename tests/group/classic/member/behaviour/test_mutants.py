@@ -132,9 +132,9 @@ def an_eager_member_joins_without_a_revocation(patch: Patch) -> None:
 
 @mutant
 def a_cooperative_member_adopts_before_the_release(patch: Patch) -> None:
-    def synced(who: Member, answer: Any, out: Any) -> None:
+    def synced(who: Member, request: Any, answer: Any, out: Any) -> None:
         keep, who.owned = who.owned, ()
-        original(who, answer, out)
+        original(who, request, answer, out)
         if who.state is not MemberState.STABLE:
             who.owned = keep
 
