@@ -15,11 +15,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("quick", max_examples=15, deadline=None, suppress_health_check=_CHECKS)
-# The ci profile draws the same examples in every run, so that failures are reproducible.
-settings.register_profile(
-    "ci", max_examples=200, deadline=None, suppress_health_check=_CHECKS, derandomize=True
-)
+# The profiles quick and ci draw the same examples in every run, so that failures are reproducible. Soak draws
+# others.
+for _name, _count in (("quick", 15), ("ci", 200)):
+    settings.register_profile(
+        _name, max_examples=_count, deadline=None, suppress_health_check=_CHECKS, derandomize=True
+    )
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile(os.environ.get("KPROTO_PROFILE", "quick"))
 
