@@ -81,7 +81,7 @@ MUTANTS: Table = {
     "S1-4": LEADER_IGNORES_PARTITIONS,
     "S1-5": Mutant("Close without LeaveGroup", consumer_group_close, "leave", consumer_group_close.close),
     "S1-6": MARKS_LAST_OFFSET,
-    "S1-7": Mutant("Version has no effect", sarama, "versions_of", lambda kafka: sarama.VERSIONS),
+    "S1-7": Mutant("Version has no effect", sarama, "versions_of", lambda *arguments: sarama.VERSIONS),
     "S1-8": Mutant("pause does nothing", sarama.SaramaHandlers, "on_pause", nothing),
     "S1-9": DETECTS_PARTITIONS,
     "S1-10": DETECTS_PARTITIONS,

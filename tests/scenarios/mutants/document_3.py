@@ -9,6 +9,7 @@ from typing import Any
 from consumer.engine.producer import partitioner
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import joins
+from kproto.models import sarama
 from kproto.models.sarama import (
     balance_strategy,
     broker_consumer,
@@ -23,6 +24,7 @@ from kproto.models.sarama.consumer_group_session import GroupSession, Heartbeat
 from kproto.models.sarama.errors import GoError
 from kproto.models.sarama.offset_manager import MainLoop, OffsetManager, PartitionOffset
 from kproto.models.sarama.partition_consumer import Feeder, PartitionConsumer
+from kproto.models.sarama.versions import versions_of
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
 _request, _parse, _finish = (
@@ -36,9 +38,8 @@ _push, _mark, _run_callback, _feed = (
     Application.run_callback,
     PartitionConsumer.feed,
 )
-_init_offsets, _commit, _assignments = (
+_init_offsets, _assignments = (
     OffsetManager.__init__,
-    OffsetManager.request,
     balance_strategy.assignments,
 )
 _init_join, _response_handlers = (
@@ -97,11 +98,8 @@ def _always_create_committer(self: Any, *arguments: Any) -> None:
     self.committer = self.committer or MainLoop(self)
 
 
-def _send_retention_0(self: Any, targets: Any) -> Any:
-    request = _commit(self, targets)
-    if request is not None:
-        request.retention_time_ms = max(request.retention_time_ms, 0)
-    return request
+def _ignore_retention(kafka_version: Any, release: str, offsets_retention: int) -> Any:
+    return versions_of(kafka_version, release)
 
 
 def _clear_dirty(self: Any, offset: int, metadata: str) -> None:
@@ -185,7 +183,7 @@ MUTANTS: Table = {
     "S3-14": ALWAYS_COMMITS,
     "S3-15": NEVER_CLEAN,
     "S3-16": MARKS_LAST_OFFSET,
-    "S3-17": Mutant("a retention time of 0 is sent", OffsetManager, "request", _send_retention_0),
+    "S3-17": Mutant("Offsets.Retention selects no version", sarama, "versions_of", _ignore_retention),
     "S3-18": Mutant("a commit marks every offset as clean", PartitionOffset, "on_committed", _clear_dirty),
     "S3-19a": Mutant("a failed lookup is not retried", consumer_group_join, "_back_off", _fail_lookup),
     "S3-19b": Mutant(
