@@ -34,6 +34,9 @@ def test_every_benchmark_has_a_case() -> None:
     assert names == set(CASES)
 
 
+@pytest.mark.kafka
+@pytest.mark.clients
+@pytest.mark.spark
 @pytest.mark.parametrize("name", CASES)
 def test_a_benchmark_runs(name: str) -> None:
     before = _tracked_files()
