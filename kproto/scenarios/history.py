@@ -259,10 +259,10 @@ def _describe(
     partitions = ", ".join(map(str, sorted(observation.partitions))) or "nothing"
     match observation.kind:
         case "assigned":
-            kept = ", ".join(map(str, sorted(owned)))
+            owned_before = ", ".join(map(str, sorted(owned)))
             owned.update(observation.partitions)
-            if kept and not observation.partitions:
-                return f"is assigned nothing new, and keeps {kept}"
+            if owned_before and not observation.partitions:
+                return f"is assigned nothing new, and keeps {owned_before}"
             return f"is assigned {partitions}"
         case "revoked" | "lost":
             owned.difference_update(observation.partitions)

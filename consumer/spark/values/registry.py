@@ -167,8 +167,8 @@ class _References:
                 raise RegistryFailed(f"{subject} {version}", f"it is more than {MAX_DEPTH} references away")
             if key not in self.known:
                 place = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
-                found = self.registry.get(f"{place}{_format(self.form)}", f"{subject} {version}")
-                self.known[key] = self.read(found, (*path, key))
+                referenced = self.registry.get(f"{place}{_format(self.form)}", f"{subject} {version}")
+                self.known[key] = self.read(referenced, (*path, key))
             names[name] = self.known[key]
         return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
 

@@ -78,9 +78,9 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
         return values, {}
     last = np.full(len(values), -1)
     last[np.searchsorted(places, at, side="right") - 1] = at
-    found = entries.field("value").take(from_numpy(last, last < 0)).dictionary_encode()
-    ids = [_schema_id(header, indexed) for header in found.dictionary.to_pylist()]
-    numbers = np.where(validity(found.indices), to_numpy(found.indices, np.int32), -1)
+    header_values = entries.field("value").take(from_numpy(last, last < 0)).dictionary_encode()
+    ids = [_schema_id(header, indexed) for header in header_values.dictionary.to_pylist()]
+    numbers = np.where(validity(header_values.indices), to_numpy(header_values.indices, np.int32), -1)
     invalid = np.array([schema_id is None for schema_id in ids] + [True])
     present = validity(values)
     more = ", and message indexes" if indexed else ""
