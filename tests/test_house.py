@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 
@@ -75,19 +75,24 @@ def module_name(path: Path) -> str:
 @cache
 def imports(path: Path) -> tuple[str, ...]:
     """Return the absolute names of everything that a module imports, imports for type checkers included."""
-    return tuple(_imports(path))
+    return tuple(name for statement in import_statements(path) for name in statement)
 
 
-def _imports(path: Path) -> Iterator[str]:
+@cache
+def import_statements(path: Path) -> tuple[tuple[str, ...], ...]:
+    """Return the absolute names of each import statement: the module, then what it imports from it."""
+    return tuple(_import_statements(path))
+
+
+def _import_statements(path: Path) -> Iterator[tuple[str, ...]]:
     package = path.relative_to(ROOT).parent.parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((alias.name,) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
             base = ".".join([*above, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            yield (base, *(f"{base}.{alias.name}" for alias in node.names))
 
 
 def is_allowed(importer: str, imported: str) -> bool:
@@ -142,10 +147,17 @@ def import_graph() -> Mapping[str, set[str]]:
 def imported_modules(path: Path, names: Set[str]) -> set[str]:
     """Return the modules among `names` that a module imports.
 
-    `from package import module` counts as an import of the module, not of the package.
+    `from package import module` counts as an import of the module, not of the package. `from package import
+    Class` counts as an import of the package, even if another statement imports a module of the package.
     """
-    matching = [imported for imported in imports(path) if imported in names]
-    return {name for name in matching if not any(deeper.startswith(f"{name}.") for deeper in matching)}
+    return {name for statement in import_statements(path) for name in statement_modules(statement, names)}
+
+
+def statement_modules(statement: Sequence[str], names: Set[str]) -> list[str]:
+    """Return the modules among `names` that one statement imports: `statement` has its base and its names."""
+    base, *imported = statement
+    members = [name for name in imported if name in names]
+    return members if imported and len(members) == len(imported) else [*members, *({base} & names)]
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
@@ -179,6 +191,14 @@ def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(import_graph()) == []
+
+
+def test_a_class_of_a_package_is_imported_from_the_package() -> None:
+    names = {"a", "a.tls", "a.tokens"}
+    assert statement_modules(("a", "a.Token"), names) == ["a"]
+    assert statement_modules(("a", "a.tls", "a.tokens"), names) == ["a.tls", "a.tokens"]
+    assert statement_modules(("a.tls", "a.tls.Tls"), names) == ["a.tls"]
+    assert statement_modules(("a", "a.tls", "a.Token"), names) == ["a.tls", "a"]
 
 
 def test_a_circle_is_found() -> None:

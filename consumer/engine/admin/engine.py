@@ -31,7 +31,7 @@ from ..timeouts import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, Backoff
 from .runner import PlanRunner
 
 if TYPE_CHECKING:
-    from ...security import Security
+    from ...security.options import Security
 
 
 class AdminEngine:

@@ -76,7 +76,7 @@ from .transport import (
 )
 
 if TYPE_CHECKING:
-    from ...security import Security
+    from ...security.options import Security
 
 MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
 MORE = SIDE  # From this lane on, lanes are a producer's additional connections.

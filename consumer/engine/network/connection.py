@@ -48,7 +48,7 @@ from .call import INTERNAL, Call, api_name
 from .throttle import throttle_ms
 
 if TYPE_CHECKING:
-    from ...security import Token
+    from ...security.tokens import Token
     from .login import Login
 
 UNSUPPORTED_VERSION = 35

@@ -28,7 +28,8 @@ from kproto.security.exchange import SaslClient, SaslFailed
 from kproto.wire.message import Message
 
 if TYPE_CHECKING:
-    from ...security import Security, Token
+    from ...security.options import Security
+    from ...security.tokens import Token
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 

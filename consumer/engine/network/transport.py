@@ -12,9 +12,8 @@ import msgspec
 if TYPE_CHECKING:
     from kproto.errors import FrameError
 
-    from ...security import Token
     from ...security.tls import Tls
-    from ...security.tokens import TokenSource
+    from ...security.tokens import Token, TokenSource
 
 # Interval (s) at which the owner of the sockets sends an empty `Data` while a long response arrives.
 COMING_S = 1.0
