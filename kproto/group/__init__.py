@@ -1,6 +1,7 @@
 """Group membership without I/O.
 
-Each machine takes the time as an argument and returns the actions to perform.
+Each group protocol is a state machine without I/O and clock: it takes the time as an argument and returns the
+actions to perform.
 
     protocol      the interfaces of a member and of a coordinator, which all group protocols share
     members       the protocols that a client can choose

@@ -1,4 +1,4 @@
-"""The group protocols of the client, by the values of `group.protocol`.
+"""The group protocols that a client can choose, registered by their values of `group.protocol`.
 
 To add a protocol, register the factory of its member in `MEMBERS`. Then the consumer option `group_protocol`
 and the property `group.protocol` accept its name. No other module lists or chooses protocols.
@@ -21,6 +21,6 @@ def check_protocol(option: str, group_protocol: object) -> None:
 
 
 def create_member(group_protocol: str, config: MemberConfig) -> ClientMember:
-    """Return a new member of `group_protocol`. Raise ConfigError if the protocol is unknown."""
+    """Return a new member for this group protocol. Raise ConfigError if the protocol is unknown."""
     check_protocol("group_protocol", group_protocol)
     return MEMBERS[group_protocol](config)

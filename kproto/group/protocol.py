@@ -1,16 +1,17 @@
 """The interfaces that all group protocols share: between a client and its member, a broker and its
 coordinator.
 
-Client half: a client engine drives a `ClientMember`. It calls `step` with an event and performs the actions
-that `step` returns, in order. It sends a `Tick` when `next_deadline` is reached. `kproto.group.members`
-lists the group protocols and creates their members; the engine uses no other part of a protocol.
+Client half: a client engine drives a `ClientMember`. The engine calls `step` with an event and performs the
+actions that `step` returns, in order. It sends a `Tick` when `next_deadline` is reached.
+`kproto.group.members` lists the group protocols and creates their members; the engine uses no other part of a
+protocol.
 
 The engine finds the coordinator, sends requests and reports their responses. It runs the rebalance callbacks
 and commits offsets. The member decides when to join, to send a heartbeat, to revoke, to assign and to leave.
 
-Broker half: the embedded broker drives a `GroupCoordinator`, for groups of any type. It passes requests to
-`step` and sends the responses that `step` returns. `kproto.group.classic.coordinator.ClassicCoordinator`
-implements this interface.
+Broker half: the embedded broker drives a `GroupCoordinator`, for groups of any type. The broker passes
+requests to `step` and sends the responses that `step` returns.
+`kproto.group.classic.coordinator.ClassicCoordinator` implements this interface.
 
 All times are milliseconds.
 """
@@ -40,7 +41,7 @@ POLL_TIMEOUT = "consumer poll timeout has expired."
 
 
 def no_jitter(wait_ms: int) -> int:
-    """Return `wait_ms` unchanged: backoff without jitter."""
+    """Return `wait_ms` unchanged, as a backoff without jitter."""
     return wait_ms
 
 
@@ -58,8 +59,8 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     retry_backoff_max_ms: int = 1_000
     assignors: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
     rack_id: str | None = None
-    # Whether to follow Java's consumer also where it can deliver records twice or leave partitions without an
-    # owner.
+    # Whether to follow Java's consumer even where Java can deliver records twice or leave partitions without
+    # an owner.
     as_java: bool = False
     # Adds jitter to a backoff in milliseconds. The function is supplied by the caller, because it needs
     # randomness.
@@ -67,7 +68,7 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The identity of a member in its OffsetCommit."""
+    """The identity that a member's OffsetCommit carries."""
 
     # The generation of a classic group, or the member epoch of a consumer group (KIP-848).
     generation: int
@@ -81,7 +82,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class SubscriptionChanged(msgspec.Struct, frozen=True):
-    """The application subscribed. With `pattern`, `topics` are its matches among the topics known now."""
+    """The application subscribed. With `pattern`, `topics` are the known topics that match the pattern."""
 
     topics: frozenset[str]
     pattern: str | None = None
@@ -92,8 +93,9 @@ class Unsubscribed(msgspec.Struct, frozen=True):
 
 
 class PollEntered(msgspec.Struct, frozen=True):
-    """The application entered poll. max.poll.interval.ms does not run until `PollLeft`, however long the poll
-    waits.
+    """The application entered poll.
+
+    max.poll.interval.ms does not run until `PollLeft`, however long the poll waits.
     """
 
 
@@ -102,7 +104,7 @@ class PollLeft(msgspec.Struct, frozen=True):
 
 
 class CoordinatorFound(msgspec.Struct, frozen=True):
-    """The answer to `FindCoordinator`. `node` is opaque to the member."""
+    """The lookup that `FindCoordinator` started found the coordinator. `node` is opaque to the member."""
 
     node: object
 
@@ -130,8 +132,8 @@ class SendFailed(msgspec.Struct, frozen=True):
 class SendRefused(msgspec.Struct, frozen=True):
     """The request of a `Send` cannot be sent to this broker, and a retry would not help.
 
-    For example, no version that the broker supports has the request's fields: a static member needs
-    JoinGroup v5.
+    For example, a static member needs JoinGroup v5, which has the field for its instance id, and the broker
+    supports only older versions.
     """
 
     request: Message
@@ -147,10 +149,11 @@ class MetadataUpdated(msgspec.Struct, frozen=True):
 
     # Maps a topic to its number of partitions.
     partitions: Mapping[str, int]
-    # The topics that were requested; None for all. A leader that waits for metadata needs its topics among
-    # them.
+    # The topics that were requested; None for all. A leader that waits for metadata needs the topics of all
+    # members among them.
     requested: frozenset[str] | None = None
-    # Whether `partitions` has all topics of the cluster. A topic that appears later is then known to be new.
+    # Whether `partitions` has all topics of the cluster. If it has, a topic that is missing here and appears
+    # in later metadata is known to be new.
     complete: bool = False
     # Maps a topic to its topic id, where known.
     ids: Mapping[str, object] = msgspec.field(default_factory=dict[str, object])
@@ -161,7 +164,7 @@ class MetadataUpdated(msgspec.Struct, frozen=True):
 
 
 class CommitAnswered(msgspec.Struct, frozen=True):
-    """An OffsetCommit that the engine sent with this generation and member id was answered."""
+    """The coordinator answered an OffsetCommit that the engine sent with this generation and member id."""
 
     error_code: int
     generation: int
@@ -178,7 +181,10 @@ class RejoinRequested(msgspec.Struct, frozen=True):
 
 
 class CloseRequested(msgspec.Struct, frozen=True):
-    """The member is to close: revoke, leave the group if `leave`, and return `Left` within `timeout_ms`."""
+    """The application closes the consumer.
+
+    The member revokes its partitions, leaves the group if `leave`, and returns `Left` within `timeout_ms`.
+    """
 
     leave: bool = True
     timeout_ms: int = 30_000
@@ -208,19 +214,20 @@ MemberEvent = (
 class FindCoordinator(msgspec.Struct, frozen=True):
     """Close the connection to the coordinator and look the coordinator up again.
 
-    Answer with `CoordinatorFound` or `CoordinatorLost`. After `CoordinatorLost` the member requests another
-    lookup after a backoff.
+    The engine answers with `CoordinatorFound` or `CoordinatorLost`. In the second case the member requests
+    another lookup after a backoff.
     """
 
 
 class Purpose(Enum):
-    """The purpose of a member's request, for requests that the engine treats in a special way."""
+    """The purpose of a member's request. The engine treats some purposes in a special way."""
 
-    # The request starts a rebalance for this member. Java commits before it.
+    # JoinGroup, which starts a rebalance for this member. Java commits before sending it.
     JOIN = "join"
-    # The request asks for the assignment of the rebalance.
+    # SyncGroup, which requests the assignment of the rebalance.
     SYNC = "sync"
-    # The request keeps the membership alive. If it cannot be sent, the membership still continues.
+    # Heartbeat, which keeps the membership alive. Its failure does not end the membership, because the next
+    # Heartbeat may succeed.
     HEARTBEAT = "heartbeat"
     OTHER = "other"
 
@@ -231,15 +238,16 @@ class Purpose(Enum):
 class Send(msgspec.Struct, frozen=True):
     """Send `request` to the coordinator. Answer with `Received`, `SendFailed` or `SendRefused`.
 
-    `request` has the form of the newest version; `ClientMember.in_version` returns the form of an older one.
+    `request` has the fields of the newest version; `ClientMember.in_version` returns it with the fields of an
+    older version.
     """
 
     request: Message
-    # The minimum time to wait for the response; None for request.timeout.ms. A JoinGroup waits for the whole
-    # group.
+    # The minimum time to wait for the response; None for request.timeout.ms. The response to JoinGroup takes
+    # longer, because it waits for all members of the group.
     timeout_ms: int | None = None
     # Whether to use another connection than that of a JoinGroup or SyncGroup in flight. The broker reads no
-    # further requests from that connection until it has answered.
+    # further requests from that connection until it has answered JoinGroup or SyncGroup.
     urgent: bool = False
     purpose: Purpose = Purpose.OTHER
 
@@ -289,7 +297,10 @@ class AdoptAssignment(msgspec.Struct, frozen=True):
 
 
 class WantMetadata(msgspec.Struct, frozen=True):
-    """Send `MetadataUpdated` with these topics, now and after every change. The leader needs it."""
+    """Send `MetadataUpdated` with these topics, now and after every change of their metadata.
+
+    The leader needs the metadata of all members' topics.
+    """
 
     topics: frozenset[str]
 
@@ -333,7 +344,7 @@ class ClientMember(Protocol):
         ...
 
     def on_poll(self, now: int) -> None:
-        """Restart max.poll.interval.ms, as `step(PollLeft(), now)` does.
+        """Restart max.poll.interval.ms, as `step(PollLeft(), now)` does, but faster.
 
         May be called only while `is_stable`.
         """
@@ -381,7 +392,7 @@ class ClientMember(Protocol):
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
-        """The owned partitions, including the partitions of an unanswered `Revoke` or `Lose`."""
+        """The owned partitions, including the partitions of a pending `Revoke` or `Lose`."""
         ...
 
     @property
@@ -391,7 +402,7 @@ class ClientMember(Protocol):
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
-        """The topics whose metadata is needed: those subscribed, and for a leader those of all members."""
+        """The topics whose metadata the member needs: its own, and for a leader those of all members."""
         ...
 
     @property
@@ -429,7 +440,7 @@ class ClientMember(Protocol):
         ...
 
     def assignment_deadline(self) -> int | None:
-        """Return the time at which the member loses its partitions, unless it is active before.
+        """Return the time at which the member loses its partitions unless it stays active.
 
         Being active means that the coordinator responds and the application polls.
         """
@@ -442,11 +453,11 @@ class ClientMember(Protocol):
         ...
 
     def in_version(self, request: Message, version: int) -> Message:
-        """Return `request` in the form of `version`. Encoding it may still raise EncodeError."""
+        """Return `request` with the fields of `version`. Encoding it may still raise EncodeError."""
         ...
 
     def retried_error(self, response: Message) -> int | None:
-        """Return the error code of `response` if the member only retries the request, otherwise 0.
+        """Return the error code of `response` if the member just retries the request, otherwise 0.
 
         Return None if retries of this request are not reported.
         """
@@ -504,7 +515,10 @@ CoordinatorAction: TypeAlias = SendResponse | GroupNotice
 
 
 class TopicCatalog(Protocol):
-    """The broker's topics, as a coordinator sees them. The methods return None for an unknown topic."""
+    """The interface with which a coordinator looks up the broker's topics.
+
+    The methods return None for an unknown topic.
+    """
 
     def name(self, topic_id: UUID, /) -> str | None: ...
     def id(self, name: str, /) -> UUID | None: ...
@@ -512,7 +526,7 @@ class TopicCatalog(Protocol):
 
 
 class MemberDescription(NamedTuple):
-    """One member of a group, as its coordinator sees it."""
+    """One member of a group, as the coordinator reports it."""
 
     member_id: str
     group_instance_id: str | None
@@ -524,7 +538,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """One group of any type, as its coordinator sees it."""
+    """One group of any type, as the coordinator reports it."""
 
     group_id: str
     # The type of group as in ListGroups: "classic", "consumer" or "share".
@@ -554,7 +568,7 @@ class GroupCoordinator(Protocol):
     * passes `TopicsDeleted` and `TransactionEnded` to `step` when they happen;
     * passes a `Tick` to `step` at the time that `next_deadline` returns. A Tick at another time is harmless;
     * sends the response of each `SendResponse`, and passes every `GroupNotice` to its observers;
-    * calls `hand_over` when another node becomes the coordinator of a group;
+    * calls `hand_over` when another broker becomes the coordinator of a group;
     * calls `error_response` for a request that it rejects before the coordinator sees it.
 
     Coordinators do no I/O and raise no Kafka errors: error codes are part of the responses. Times are whole
@@ -591,7 +605,7 @@ class GroupCoordinator(Protocol):
         ...
 
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
-        """Answer the group's delayed requests with NOT_COORDINATOR, because another node takes over.
+        """Answer the group's delayed requests with NOT_COORDINATOR, because another broker takes over.
 
         All nodes of an embedded cluster share one coordinator, so the group itself stays. The sessions of
         its members restart at `ready_at`, the time at which the new node has loaded the group.
@@ -599,5 +613,5 @@ class GroupCoordinator(Protocol):
         ...
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return the response to one of `requests` that only reports this error."""
+        """Return a response that only reports this error. The request's class is in `requests`."""
         ...

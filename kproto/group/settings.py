@@ -17,8 +17,8 @@ from ..java_numbers import trimmed, whole_number
 # GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
-# The most bytes of metadata of all members of a classic group. Kafka has no such limit for JoinGroup, but the
-# SyncGroup of a group fails if its members do not fit into one record of 1 MiB (message.max.bytes).
+# The most bytes of metadata of all members of a classic group. Kafka has no such limit for JoinGroup. There
+# the leader's SyncGroup fails if the members do not fit into one record of 1 MiB (message.max.bytes).
 MAX_GROUP_METADATA_BYTES = 10 << 20
 
 _MAX_INT32 = 2**31 - 1
@@ -38,8 +38,8 @@ class GroupSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = _MAX_INT32
-    # The maximum length of offset metadata. Despite the name, it counts UTF-16 units, as Java's
-    # String.length() does.
+    # The maximum length of offset metadata. Despite the option's name, the length is counted in UTF-16 units,
+    # as by Java's String.length().
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000

@@ -1,20 +1,21 @@
 """The subscription in JoinGroup's `metadata`, and the assignment in SyncGroup's `assignment`.
 
-Both begin with an int16, the version. `ConsumerProtocolSubscription` (R181) or `ConsumerProtocolAssignment`
-(R184) follows. The rules of Kafka's `ConsumerProtocol` are:
+The metadata and the assignment begin with an int16, the version. `ConsumerProtocolSubscription` (R181) or
+`ConsumerProtocolAssignment` (R184) follows. The rules of Kafka's `ConsumerProtocol` are:
 
 * R182: version 3 is written unless another one is requested. Topics and partitions are sorted, so that equal
   subscriptions are equal bytes (M74). The instance id is not part of these bytes: the coordinator passes it
   to the leader.
-* R183: a version above 3 is read as 3, and further bytes are ignored. A negative version and missing bytes
-  are a DecodeError.
+* R183: a version above 3 is read as version 3, and the bytes after its fields are ignored. A negative version
+  and missing bytes raise DecodeError.
 * R184: zero bytes are an empty assignment, which the broker sends to members that the leader left out.
 
 The assignor defines the user data. The sticky assignor's user data is the previous assignment and its
 generation, without a version number; old versions have no generation (R211). The cooperative-sticky
-assignor's user data is only the generation (R214). librdkafka and franz-go write the sticky assignor's form
-for both assignors, and kafka-python puts a version number in front of it. A leader reads all of these forms.
-It ignores user data that it cannot read, so that no member can prevent the assignment.
+assignor's user data is only the generation (R214). librdkafka and franz-go write the sticky assignor's format
+for both assignors, and kafka-python puts a version number in front of the sticky assignor's user data. A
+leader reads all of these formats. It ignores user data that it cannot read, so that no member can prevent the
+assignment.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """Encode the subscription as JoinGroup's `metadata`. Older versions leave out newer fields.
+        """Encode the subscription as JoinGroup's `metadata`, without the fields that `version` does not have.
 
         Raises EncodeError for values that cannot be encoded, and UnsupportedVersion for an unknown version.
         """
@@ -105,7 +106,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
         """Encode the assignment as SyncGroup's `assignment`.
 
-        The errors are those of `Subscription.encode`.
+        Raises the same errors as `Subscription.encode`.
         """
         message, field = "ConsumerProtocolAssignment", "assigned_partitions"
         body = ConsumerProtocolAssignment(
@@ -130,8 +131,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# `TopicPartition._make` without a Python function. It is fast, because a leader decodes every member's
-# partitions.
+# Equivalent to `TopicPartition._make`, but faster, because no Python function is called. A leader decodes the
+# partitions of every member.
 _to_partition: Callable[[tuple[str, int]], TopicPartition] = partial(
     cast("Any", tuple).__new__, TopicPartition
 )
@@ -216,14 +217,14 @@ NO_CLAIM = ReportedOwnership((), None)
 
 
 def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """Return the user data of the sticky assignor for an assignment. Raise EncodeError."""
+    """Return the sticky assignor's user data for an assignment. Raise EncodeError for invalid partitions."""
     pairs = _by_topic(owned, "StickyUserData", 1, "previous_assignment")
     topics = [StickyUserDataTopic(topic=topic, partitions=indexes) for topic, indexes in pairs]
     return StickyUserData(previous_assignment=topics, generation=generation).encode(1)
 
 
 def read_sticky_user_data(data: bytes | None) -> ReportedOwnership:
-    """Decode the sticky assignor's user data, in any of its forms; NO_CLAIM if that fails."""
+    """Decode the sticky assignor's user data in any client's format; return NO_CLAIM if that fails."""
     if not data:
         return NO_CLAIM
     for offset, version in ((0, 1), (0, 0), (2, 1), (2, 0)):
@@ -253,7 +254,7 @@ def cooperative_user_data(generation: int) -> bytes:
 
 
 def read_cooperative_generation(data: bytes | None) -> int | None:
-    """Decode the cooperative-sticky assignor's user data, in Java's form or in the sticky assignor's form."""
+    """Decode the cooperative-sticky assignor's user data, in Java's format or the sticky assignor's."""
     if data is None or len(data) < 4:
         return None
     if len(data) >= 8:
@@ -267,7 +268,8 @@ def read_cooperative_generation(data: bytes | None) -> int | None:
 def read_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
     """Decode a member's metadata as a leader does. Metadata that cannot be decoded is an empty subscription.
 
-    Old sarama releases write version 1 without the field that it added. Their metadata is read as version 0.
+    Old sarama releases write version 1 without the field that version 1 added. Their metadata is read as
+    version 0.
     """
     for attempt in (data, b"\0\0" + data[2:]):
         try:

@@ -1,17 +1,17 @@
 """Assignors: functions with which the leader assigns partitions to members.
 
-Kafka's four, by their names in JoinGroup.
+`ASSIGNORS` maps the names of Kafka's four assignors in JoinGroup to the assignors.
 
 The `assign` of each assignor is a pure function of these arguments:
 
 * `partitions`: topic -> number of partitions. A topic that is missing does not exist.
 * `members`: member id -> `Subscription`.
-* `racks`: topic -> the racks of each partition's replicas, where known (KIP-881).
+* `racks`: topic -> the racks of each partition's replicas, where the racks are known (KIP-881).
 
-The result maps each member id to its partitions (R186). Whatever members report, each partition of a
-subscribed topic has exactly one owner, which subscribes to the topic (R218, R219). With a cooperative
+The result of `assign` maps each member id to its partitions (R186). Whatever members report, each partition
+of a subscribed topic has exactly one owner, which subscribes to the topic (R218, R219). With a cooperative
 assignor a partition has no owner until its previous owner has revoked it. The assignment is balanced (R220).
-It depends only on the arguments, and neither on PYTHONHASHSEED nor on the order of mappings (R222).
+The result depends only on the arguments, and neither on PYTHONHASHSEED nor on the order of mappings (R222).
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ def resolve_assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...
 
 
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
-    """Return whether a member with these assignors rebalances cooperatively: all of them must be able to.
+    """Return whether a member with these assignors rebalances cooperatively.
 
-    Java selects the newest rebalance protocol that all assignors support (M71). Raises ConfigError if there
-    is none.
+    Like Java, select the newest rebalance protocol that all assignors support (M71). Raises ConfigError if
+    they have no rebalance protocol in common.
     """
     assignors = tuple(assignors)
     if all(assignor.cooperative for assignor in assignors):

@@ -7,8 +7,8 @@ rejoins; the next rebalance assigns it (M91, R216). A partition that no member o
 (R217).
 
 This assignor is stricter than Java's if two members with different topics report the same partition in the
-same generation. If one of the two gets the partition, the partition is withheld until the other member has
-revoked it.
+same generation. The assignor withholds such a partition from its new owner until the other member has revoked
+it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def assign(
     *,
     one_by_one: bool = False,
 ) -> dict[str, list[TopicPartition]]:
-    """Return the assignment.
+    """Return the assignment without the partitions that their previous owners have not revoked yet.
 
-    The package describes the arguments, and `sticky.assign_sticky` describes `one_by_one`.
+    The package's docstring describes the arguments, and that of `sticky.assign_sticky` describes
+    `one_by_one`.
 
     The assignment leaves out the partitions that their previous owners have not revoked yet.
     """

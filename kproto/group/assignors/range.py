@@ -1,10 +1,10 @@
 """The range assignor: each topic is split into contiguous ranges, one for each of its subscribers.
 
 The assignor follows Kafka's `RangeAssignor` (R187, R189, R191). With n partitions and m subscribers, each
-subscriber gets n // m partitions, and the first n % m subscribers get one more. If racks matter (KIP-881),
-partitions are first assigned to members in the rack of a replica. In that case topics with the same
-subscribers and the same number of partitions are assigned together, so that partition i of all these topics
-has the same owner. The remaining partitions are split into ranges.
+subscriber gets n // m partitions, and the first n % m subscribers get one partition more. If racks matter
+(KIP-881), partitions are first assigned to members whose rack has a replica. In that case topics with the
+same subscribers and the same number of partitions are assigned together, so that partition i of all these
+topics has the same owner. The remaining partitions are split into ranges.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Topic:
         # quickly.
         self.unassigned = dict.fromkeys(range(count))
         self.assigned_counts: dict[str, int] = {}
-        # Each subscriber gets `base` partitions, and `extra` of the subscribers get one more.
+        # Each subscriber gets `base` partitions, and `extra` of the subscribers get one partition more.
         self.base, self.extra = divmod(count, len(members))
         self.rack_of = racks.members
         self.racks = partition_racks(name, count, racks.partitions) if self.rack_of else []
@@ -94,7 +94,7 @@ def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned:
 
 
 def _assign_by_rack(topics: list[_Topic], assigned: Assigned) -> None:
-    """Assign partitions to members in the rack of a replica.
+    """Assign partitions to members whose rack has a replica of the partition.
 
     Topics with equal subscribers and equal numbers of partitions are assigned together.
     """

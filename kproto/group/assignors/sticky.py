@@ -2,22 +2,22 @@
 
 The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algorithms (R193, R221):
 
-* All members subscribe to the same topics: each member keeps its partitions up to its quota. With P
-  partitions and C members the quota is P // C, and one more for P % C members. The other partitions are
-  assigned in turn, to the members with the fewest partitions first (R196).
-* Members subscribe to different topics: each member keeps the partitions that it owns, of topics to which it
-  still subscribes. Each other partition is assigned to the least loaded subscriber, topics with the fewest
-  subscribers first. Then single partitions move to subscribers that have at least two partitions less (R205,
-  R208).
+* If all members subscribe to the same topics, each member keeps its partitions up to its quota. With P
+  partitions and C members the quota is P // C, and P % C members may have one partition more. The other
+  partitions are assigned in turn, first to the members below their quota (R196).
+* If members subscribe to different topics, each member keeps its partitions of the topics to which it still
+  subscribes. Each other partition is assigned to the topic's subscriber with the fewest partitions; topics
+  with the fewest subscribers come first. Then single partitions move to subscribers that have at least two
+  partitions less than the owner (R205, R208).
 
 Ownership counts only if the partition exists and the member subscribes to its topic. If several members
 report the same partition, the member with the newest generation owns it. If two members report it in the same
 generation, neither owns it (R194).
 
 In two places Java's result depends on the hash order of member ids: which member keeps an extra partition,
-and which of two equal reports is that of the previous owner. Here the sorted order of the ids decides. A
-partition moves only if the move reduces the difference between two members, so the algorithm ends for every
-input.
+and which of two members that report a partition in the same older generation counts as its previous owner.
+Here the sorted order of the ids decides. A partition moves only if the move reduces the difference between
+two members, so the algorithm ends for every input.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def assign(
 ) -> dict[str, list[TopicPartition]]:
     """Return the assignment.
 
-    The package describes the arguments. The user data contains a member's owned partitions (R212).
+    The package's docstring describes the arguments. The user data contains a member's owned partitions
+    (R212).
     """
     return assign_sticky(
         partitions, members, racks or {}, lambda member: read_sticky_user_data(member.user_data)
@@ -63,8 +64,8 @@ def assign_sticky(
 ) -> StickyAssignment:
     """Return the assignment. `claim` returns the partitions that a member reports to own.
 
-    With `one_by_one` the second algorithm is used even if all members subscribe to the same topics. Some
-    clients, such as librdkafka, have only this algorithm.
+    With `one_by_one` the algorithm for members with different topics is used even if all members subscribe to
+    the same topics. Some clients, such as librdkafka, have only this algorithm.
     """
     topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
@@ -137,7 +138,7 @@ class _Owners:
 
 
 class _RackDistance:
-    """The racks of members and replicas, which say which member is near which partition.
+    """The racks of members and replicas. A member is near a partition if its rack has a replica.
 
     `matter` is False if racks have no influence on the assignment.
     """
@@ -163,7 +164,11 @@ class _RackDistance:
         self.matter = racks_matter(self.rack_of.values(), list(self.replicas.values()))
 
     def is_near(self, member_id: str, partition: TopicPartition) -> bool:
-        """Return whether racks do not matter, the member has no rack, or a replica is in its rack."""
+        """Return whether the partition needs no nearer owner than this member.
+
+        The result is True if a replica is in the member's rack, if the member has no rack, or if racks do not
+        matter.
+        """
         rack = self.rack_of.get(member_id) if self.matter else None
         return rack is None or rack in self.replicas[partition]
 
@@ -240,7 +245,7 @@ class _QuotaAssignment:
             self.at_quota = []
 
     def _assign_near(self, unassigned: list[TopicPartition]) -> list[TopicPartition]:
-        """Assign partitions to members in the rack of a replica; return the remaining partitions."""
+        """Assign partitions to members whose rack has a replica; return the remaining partitions."""
         start = 0
         remaining: list[TopicPartition] = []
         for partition in unassigned:
@@ -267,7 +272,7 @@ class _QuotaAssignment:
         return remaining
 
     def _next_near(self, partition: TopicPartition, members: list[str], start: int) -> int | None:
-        """Return the index of the next member, from `start` on, in the rack of a replica, or None."""
+        """Return the index of the next member whose rack has a replica, from `start` on, or None."""
         for step in range(len(members)):
             index = (start + step) % len(members)
             if self.racks.is_same(members[index], partition):
@@ -275,7 +280,7 @@ class _QuotaAssignment:
         return None
 
     def _assign_in_turn(self, unassigned: list[TopicPartition]) -> None:
-        """Assign partitions in turn. When all members have reached the quota, members get one more each."""
+        """Assign partitions in turn. When all members have the quota, members get one partition more each."""
         index = 0
         members, next_members = self.below_quota, list[str]()
         members_at_quota = iter(self.at_quota)
@@ -317,9 +322,9 @@ class _GreedyAssignment:
         self.owners: dict[TopicPartition, str] = {}
         self.load = dict.fromkeys(topics_by_member, 0)
         self.order: list[tuple[int, str]] = []
-        # The number of partitions that were moved so far.
+        # The number of moves so far.
         self.moved = 0
-        # Maps a topic to the least load of its subscribers, and to the value of `moved` when that was
+        # Maps a topic to the least load of its subscribers, and to the value of `moved` when this load was
         # computed.
         self.least_loads: dict[str, tuple[int, int]] = {}
         self.moved_from: dict[TopicPartition, str] = {}
@@ -360,7 +365,7 @@ class _GreedyAssignment:
     def _assign_unowned(self, unowned: list[TopicPartition]) -> None:
         """Assign each partition to the least loaded subscriber.
 
-        Subscribers in the rack of a replica come first.
+        Subscribers whose rack has a replica take precedence over less loaded subscribers.
         """
         remaining = unowned
         if self.racks.matter:
@@ -386,7 +391,9 @@ class _GreedyAssignment:
                 self._assign(partition, member_id)
 
     def _balance(self, partitions: list[TopicPartition]) -> bool:
-        """Move partitions to members with at least two partitions less. Return whether a partition was moved.
+        """Move partitions to members with at least two partitions less than the owner.
+
+        Return whether a partition was moved.
 
         The loop ends after a pass over all partitions in which none was moved.
         """
@@ -423,7 +430,8 @@ class _GreedyAssignment:
     def _move(self, partition: TopicPartition, to: str) -> None:
         """Move a partition to the member `to`.
 
-        A partition of the same topic that was moved away from `to` takes precedence.
+        If a partition of the same topic was moved from `to` to the owner, that partition is moved back
+        instead.
         """
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))
@@ -449,7 +457,7 @@ class _GreedyAssignment:
         return self.claims.owners.get(partition) == member_id
 
     def _forget_move(self, partition: TopicPartition) -> str:
-        """Delete the record of the partition's move; return the partition's owner before all moves."""
+        """Delete the record that the partition was moved; return its owner before all moves."""
         owner = self.owners[partition]
         origin = self.moved_from.pop(partition, None)
         if origin is None:
@@ -458,7 +466,7 @@ class _GreedyAssignment:
         return origin
 
     def _assign(self, partition: TopicPartition, member_id: str) -> None:
-        """Assign the partition to the member, and update the loads of this member and of the previous one."""
+        """Assign the partition to the member; update the loads of this member and the previous owner."""
         earlier = self.owners.get(partition)
         if earlier is not None:
             self._change_load(earlier, -1)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..subscription import Subscription
 
-# Maps a topic to a list with, for each partition, the racks that have a replica of the partition (KIP-881).
+# Maps a topic to a list. For each partition the list has the racks with a replica of the partition (KIP-881).
 Racks = Mapping[str, Sequence[frozenset[str]]]
 
 
@@ -37,8 +37,8 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
 
     Topics with equal subscribers share one tuple.
     """
-    # Members with the same topics are handled together. The positions of the members are indexes into
-    # `order`.
+    # Maps the topics of a subscription to the members with this subscription, which are handled together. A
+    # member is represented by its index in `order`.
     positions_by_topics: dict[tuple[str, ...], list[int]] = {}
     order = sort_members(members)
     for position, member_id in enumerate(order):
@@ -69,6 +69,6 @@ def racks_matter(member_racks: Iterable[str], partition_racks: Sequence[frozense
 
 
 def partition_racks(topic: str, count: int, racks: Racks) -> list[frozenset[str]]:
-    """Return the racks of each partition's replicas, and an empty set where they are unknown."""
+    """Return the racks of each partition's replicas, with an empty set where the racks are unknown."""
     known = racks.get(topic, ())
     return [known[index] if index < len(known) else frozenset() for index in range(count)]

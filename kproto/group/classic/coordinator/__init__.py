@@ -1,6 +1,7 @@
 """The classic group coordinator.
 
-`table` has `step`, the states and the rules. A broker uses the class `ClassicCoordinator`.
+The module `table` has `step`, the table of handlers by state, and the rules. A broker uses the class
+`ClassicCoordinator` of `service`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 * R126: an OffsetDelete to a group that does not exist, or that must keep its offsets, is answered with one
   error and no partitions. In other groups, partitions that do not exist have the error codes of OffsetCommit.
-* R127: an Empty group loses every requested offset. The answer is NONE even if no offset was committed. A
-  group of consumers keeps the offsets of topics to which a member subscribes. The subscriptions of other
-  protocol types are unknown, so such a group keeps everything.
+* R127: an Empty group loses every requested offset. The error code is NONE even if no offset was committed. A
+  group of consumers with members keeps the offsets of topics to which a member subscribes. The coordinator
+  cannot decode the subscriptions of other protocol types, so such a group keeps all offsets while it has
+  members.
 * R124, R125: only an Empty group can be deleted. Its pending offsets and pending member ids are deleted
   with it.
 
@@ -33,7 +34,7 @@ from .state import ClassicGroup, ClassicGroupState, GroupContext, move
 
 @dataclass(slots=True)
 class OffsetDeletion:
-    """An OffsetDelete request, and the results of its partitions so far."""
+    """An OffsetDelete request, and the error codes of its partitions so far."""
 
     call: RequestReceived[OffsetDeleteRequest]
     codes: dict[tuple[str, int], int]
@@ -66,7 +67,7 @@ class OffsetDeletion:
 
 
 def read_offset_deletion(context: GroupContext, call: RequestReceived[OffsetDeleteRequest]) -> OffsetDeletion:
-    """Return the deletion that was requested. Partitions that do not exist already have an error code."""
+    """Return the requested deletion, with an error code for each partition that does not exist."""
     keys = [
         (topic.name, partition.partition_index)
         for topic in call.request.topics
@@ -96,7 +97,7 @@ def delete_offsets_of_empty_group(
 def delete_unsubscribed_offsets(context: GroupContext, group: ClassicGroup, deletion: OffsetDeletion) -> None:
     """Delete the requested offsets of topics to which no member subscribes.
 
-    A group of another protocol type than "consumer" is answered NON_EMPTY_GROUP.
+    For a group of another protocol type than "consumer" the response is NON_EMPTY_GROUP.
     """
     if group.protocol_type != CONSUMER:
         send_error(context, deletion.call, ErrorCode.NON_EMPTY_GROUP)

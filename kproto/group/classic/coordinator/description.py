@@ -25,10 +25,10 @@ from ....messages.describe_groups import (
 from ....messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from .state import ClassicGroup, ClassicGroupState, GroupContext
 
-# The authorized operations without an authorizer: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
-# The bits are the codes of Kafka's AclOperation.
+# The operations that a broker without an authorizer reports as authorized: READ, DELETE, DESCRIBE,
+# DESCRIBE_CONFIGS and ALTER_CONFIGS. Bit n stands for the operation with code n in Kafka's AclOperation.
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-# Kafka's value if the request does not ask for the authorized operations.
+# Kafka's value of `authorized_operations` if the request does not ask for them.
 OPERATIONS_NOT_REQUESTED: Final = -0x80000000
 
 _NOT_FOUND_VERSION: Final = 6  # DescribeGroups, KIP-1043

@@ -1,14 +1,14 @@
 """JoinGroup: new members, static members that restart, and members that rejoin.
 
-Each handler is a cell of the rows about JoinGroup in `table`.
+The handlers of this module stand in the rows about JoinGroup of `table`.
 
 * R25: a new dynamic member first receives a member id, and is added when it joins again with this id
-  (KIP-394). Until then its member id is pending, which only prevents a rebalance from completing. Clients
-  below JoinGroup v4 and static members are added immediately.
-* R26, R27: the JoinGroup of a member that is added, or that rejoins for a new assignment, is answered when
-  the next generation begins.
-* R42: a static member that restarts has no member id. It receives a new one, and takes over the assignment of
-  its former incarnation, which is fenced (KIP-345).
+  (KIP-394). Until this second JoinGroup the member id is pending: its only effect is that a rebalance does
+  not complete. Clients below JoinGroup v4 and static members are added immediately.
+* R26, R27: the coordinator answers the JoinGroup of a new member, and of a member that needs a new
+  assignment, when the next generation begins.
+* R42: a static member that restarts has no member id. It receives a new member id, and takes over the
+  assignment of its former incarnation, which is fenced (KIP-345).
 * R38: a member has changed its metadata if its protocols differ in number, order, name or bytes.
 """
 
@@ -31,8 +31,7 @@ from .rebalance import (
 from .responses import send_error, send_join_error
 from .state import ClassicGroup, ClassicGroupMember, GroupContext, MemberRemoved, member_error
 
-# From this version of JoinGroup on, the request has a rebalance timeout. In version 0 the session timeout
-# counts.
+# From this version on, JoinGroup has a rebalance timeout. In version 0 the session timeout is used instead.
 _REBALANCE_TIMEOUT_VERSION: Final = 1
 _SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 
@@ -43,11 +42,11 @@ _SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 def refuse_because_full(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Answer GROUP_MAX_SIZE_REACHED, and remove the member if it was in the group.
+    """Answer GROUP_MAX_SIZE_REACHED, and remove the sender if it is a member of the group.
 
-    The removal shrinks a group that is larger than `group.max.size`. Afterwards all remaining members may
-    have joined, so the join phase completes (R22). Kafka 4.3 does not check this, so the other members wait
-    for the rebalance timeout.
+    The removal shrinks a group that is larger than `group.max.size`. If all remaining members have joined,
+    the join phase completes (R22). Kafka 4.3 does not check this here: there the remaining members wait for
+    the rebalance timeout.
     """
     group.remove(call.request.member_id)
     send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -97,7 +96,7 @@ def _add_member(
     request = call.request
     if request.member_id and request.group_instance_id is not None:
         # The request has an instance id, and a member id that was issued to a dynamic member. No client sends
-        # this. Kafka throws an IllegalStateException.
+        # such a request. Kafka throws an IllegalStateException.
         send_join_error(context, call, ErrorCode.UNKNOWN_SERVER_ERROR, "")
         return None
     member = ClassicGroupMember(
@@ -125,7 +124,7 @@ def replace_member_while_preparing(
 ) -> None:
     """Replace the former incarnation of the static member.
 
-    JoinGroup is answered when the next generation begins.
+    The new incarnation's JoinGroup is answered when the next generation begins.
     """
     _replace(context, group, call)
     complete_join_if_all_joined(context, group)
@@ -149,10 +148,12 @@ def replace_member_while_stable(
 ) -> None:
     """Replace the former incarnation of the static member.
 
-    JoinGroup is answered immediately. If the group selects another protocol now, a rebalance starts instead.
+    The new incarnation's JoinGroup is answered immediately. If its metadata makes the group select another
+    protocol, a rebalance starts instead.
 
-    From JoinGroup v9 on, the response to a leader that restarts has skipAssignment set (R43). Older clients
-    would compute an assignment that no member waits for, so their response names the former leader.
+    From JoinGroup v9 on, the response to a leader that restarts has skipAssignment set (R43). A client below
+    v9 would take the leader role and compute an assignment, for which no member waits. The response to such a
+    client therefore names the former member id as the leader.
     """
     former_leader = group.leader
     member = _replace(context, group, call)
@@ -180,7 +181,7 @@ def _replace(
 ) -> ClassicGroupMember:
     """Replace the former incarnation of a static member.
 
-    The delayed requests of the replaced member id are answered FENCED_INSTANCE_ID (R42).
+    The delayed requests of the replaced member id are answered with FENCED_INSTANCE_ID (R42).
     """
     request = call.request
     assert request.group_instance_id is not None
@@ -191,9 +192,11 @@ def _replace(
     reason = f"{member.label} was replaced by another process with its instance id"
     context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     group.rename(member, _new_member_id(call))
-    # As in Kafka, the session timeout of the former incarnation applies until the next heartbeat.
+    # As in Kafka, the session timeout restarts with the length that the former incarnation requested. The
+    # length that this JoinGroup requests applies from the next heartbeat on.
     context.restart_session(group, member)
-    # Kafka keeps the flag `new`. There, a new member that was replaced can expire while its JoinGroup waits.
+    # The replacement is not a new member, so it cannot expire while its JoinGroup waits. Kafka keeps the flag
+    # `new`, so there the replacement can expire.
     member.new = False
     _update(group, member, call)
     group.hold_join(member, call)
@@ -261,7 +264,7 @@ def _find_member(
 ) -> ClassicGroupMember | None:
     """Return the member that sent the request.
 
-    If it is not a member, answer with an error and return None (R48).
+    If the sender is not a member, answer with an error and return None (R48).
     """
     request = call.request
     if error := member_error(group, request.member_id, request.group_instance_id):
@@ -278,8 +281,8 @@ def _hold(
 ) -> None:
     """Apply the request to the member, and delay its response until the next generation (R31).
 
-    If an earlier JoinGroup of the same member still waits, it is answered REBALANCE_IN_PROGRESS. Kafka never
-    answers it.
+    If an earlier JoinGroup of the same member still waits, it is answered with REBALANCE_IN_PROGRESS. Kafka
+    never answers it.
     """
     if (earlier := group.release_join(member)) is not None:
         send_error(context, earlier, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -296,8 +299,8 @@ def _update(group: ClassicGroup, member: ClassicGroupMember, call: RequestReceiv
 def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
     """Return a new member id (R28).
 
-    The id of a static member starts with its instance id. By this prefix franz-go recognizes that it is the
-    leader.
+    The id of a static member starts with its instance id. franz-go compares the beginning of the leader's id
+    with its own instance id, and so recognizes that it is the leader itself.
     """
     instance_id = call.request.group_instance_id
     return f"{call.client_id if instance_id is None else instance_id}-{call.random_id}"
@@ -306,7 +309,7 @@ def _new_member_id(call: RequestReceived[JoinGroupRequest]) -> str:
 def _rebalance_timeout(call: RequestReceived[JoinGroupRequest]) -> int:
     """Return the rebalance timeout in ms.
 
-    For JoinGroup v0, which has none, it is the session timeout (R2).
+    JoinGroup v0 has no rebalance timeout: the session timeout is used instead (R2).
     """
     request = call.request
     return (

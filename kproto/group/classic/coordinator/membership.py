@@ -1,14 +1,14 @@
 """Requests of members (SyncGroup, Heartbeat, LeaveGroup), and the deadlines that remove a member.
 
-* R63, R66: a SyncGroup that arrives before the leader's assignment waits for the assignment. A later
-  SyncGroup is answered immediately.
-* R73, R74: Heartbeat succeeds in CompletingRebalance. Only in PreparingRebalance the answer is
-  REBALANCE_IN_PROGRESS, and it restarts the member's session timeout as well.
+* R63, R66: a SyncGroup that arrives before the leader's assignment is answered when the assignment arrives. A
+  SyncGroup that arrives afterwards is answered immediately.
+* R73, R74: Heartbeat succeeds in CompletingRebalance. Only in PreparingRebalance the error code is
+  REBALANCE_IN_PROGRESS, and the session timeout restarts nevertheless.
 * R134, R135: a member whose request waits for a response does not expire; the response restarts its session
   timeout. A new member has a longer timeout, which applies even while its JoinGroup waits.
 * R147: a member that has not sent SyncGroup within a rebalance timeout of the generation's start is removed,
   whether it sends heartbeats or not.
-* R81: the delayed requests of a member that is removed are answered UNKNOWN_MEMBER_ID.
+* R81: the delayed requests of a removed member are answered with UNKNOWN_MEMBER_ID.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def sync_while_preparing(
 def sync_while_completing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
 ) -> None:
-    """Hold the SyncGroup of a member, or distribute the assignments if the leader sends it.
+    """Delay the response to a follower's SyncGroup; distribute the assignments of the leader's SyncGroup.
 
-    A SyncGroup replaces an earlier SyncGroup of the same member, which is answered REBALANCE_IN_PROGRESS.
+    If an earlier SyncGroup of the same member is delayed, it is answered with REBALANCE_IN_PROGRESS.
     """
     request = call.request
     if error := _sync_error(group, request):
@@ -95,7 +95,7 @@ def _distribute_assignments(
 def sync_while_stable(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[SyncGroupRequest]
 ) -> None:
-    """Answer with the member's assignment. Assignments that a leader sends now are ignored."""
+    """Answer with the member's assignment. Assignments in a leader's SyncGroup are ignored in this state."""
     if error := _sync_error(group, call.request):
         send_error(context, call, error)
         return
@@ -131,7 +131,7 @@ def _mark_synced(group: ClassicGroup, member: ClassicGroupMember) -> None:
 def _sync_error(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
     """Return the error code with which a SyncGroup is rejected, or NONE (R60).
 
-    Before the first generation the group has no protocol, and every protocol name is accepted.
+    A protocol type or name that is missing in the request or unknown in the group is not compared.
     """
     if error := member_error(group, request.member_id, request.group_instance_id):
         return error
@@ -147,7 +147,7 @@ def _sync_error(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
 
 
 def remove_unsynced_members(context: GroupContext, group: ClassicGroup, _: str) -> None:
-    """Remove all members that have not sent SyncGroup in time, even static ones, and start a rebalance."""
+    """Remove all members that have not sent SyncGroup in time, static members too; start a rebalance."""
     unsynced = [group.members[member_id] for member_id in group.unsynced]
     for member in unsynced:
         _remove_member(context, group, member, f"no SyncGroup from {member.label}")
@@ -162,7 +162,7 @@ def remove_unsynced_members(context: GroupContext, group: ClassicGroup, _: str) 
 def heartbeat_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest]
 ) -> None:
-    """Restart the member's session timeout and answer REBALANCE_IN_PROGRESS: the member must join again."""
+    """Restart the session timeout and answer REBALANCE_IN_PROGRESS, so that the member joins again."""
     _answer_heartbeat(context, group, call, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -174,7 +174,7 @@ def heartbeat(context: GroupContext, group: ClassicGroup, call: RequestReceived[
 def _answer_heartbeat(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[HeartbeatRequest], code: ErrorCode
 ) -> None:
-    """Answer with `code`, or with an error if the member or its generation is unknown (R71)."""
+    """Answer with `code`, or with an error code if the member or its generation is unknown (R71)."""
     request = call.request
     error = member_error(group, request.member_id, request.group_instance_id)
     if not error and request.generation_id != group.generation:
@@ -188,7 +188,7 @@ def _answer_heartbeat(
 
 
 def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
-    """Remove the member, unless a response to it is pending, which will restart its session timeout."""
+    """Remove the member, unless one of its requests is delayed: the response restarts the session timeout."""
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
         member.deadline = NEVER
@@ -232,18 +232,20 @@ def remove_leaving_members(
     if reasons:
         _rebalance_without_removed(context, group, reasons)
     else:
-        # If a pending member id was removed, the join phase may be complete. (In Kafka its removal makes even
-        # a Stable group rebalance.)
+        # The removal of a pending member id may complete the join phase. (In Kafka this removal starts a
+        # rebalance even in a Stable group.)
         complete_join_if_all_joined(context, group)
 
 
 def _remove_leaving_member(
     context: GroupContext, group: ClassicGroup, identity: MemberIdentity, reasons: list[str]
 ) -> ErrorCode:
-    """Remove one member of a LeaveGroup and add the reason to `reasons`, or return an error (R78, R79, R80).
+    """Remove a member that LeaveGroup names, or return an error code (R78, R79, R80).
 
-    An empty member id with an instance id is an administrator's request to remove a static member. The member
-    itself does not send LeaveGroup when it closes (R84).
+    The reason of the removal is added to `reasons`.
+
+    An empty member id with an instance id is an administrator's request to remove a static member. A static
+    member does not send LeaveGroup when it closes (R84).
     """
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if member_id in group.pending:
@@ -264,7 +266,8 @@ def _remove_member(
 ) -> None:
     """Remove a member and answer its delayed requests (R81, R136).
 
-    Kafka does not answer a delayed SyncGroup of a removed member, so the member's connection hangs.
+    Kafka does not answer a removed member's delayed SyncGroup, so no later request on that connection is
+    answered either.
     """
     if (call := group.release_join(member)) is not None:
         send_join_error(context, call, ErrorCode.UNKNOWN_MEMBER_ID, "")

@@ -1,7 +1,7 @@
 """Committed offsets: OffsetCommit, TxnOffsetCommit and OffsetFetch, and how offsets expire.
 
-* R85: partitions that do not exist are rejected first. Only the existing partitions are committed to the
-  group. If no partition exists, the group is neither validated nor created.
+* R85: partitions that do not exist are rejected before the group is validated. Only the existing partitions
+  are committed to the group. If no partition exists, the group is neither validated nor created.
 * R86, R88, R89: a commit without a generation is accepted by an Empty group only, and creates a group that
   does not exist. A member may commit in its generation, also in PreparingRebalance. It may not commit in
   CompletingRebalance, between the JoinGroup responses and the leader's SyncGroup.
@@ -14,8 +14,8 @@
 * R156: an Empty group without offsets is deleted.
 
 The module follows OffsetMetadataManager, ClassicGroup.validateOffsetCommit and OffsetExpirationConditionImpl
-of Kafka 4.3. The offsets are stored in memory, so a write cannot fail. -1 is Kafka's value for "no offset"
-and "no leader epoch".
+of Kafka 4.3. The offsets are stored in memory, so storing them cannot fail. -1 is Kafka's value for "no
+offset" and "no leader epoch".
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _CommitPartition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequ
 
 @dataclass(slots=True)
 class CommitAttempt:
-    """An OffsetCommit or TxnOffsetCommit request, and the results of its partitions so far."""
+    """An OffsetCommit or TxnOffsetCommit request, and the error codes of its partitions so far."""
 
     call: RequestReceived[OffsetCommitRequest] | RequestReceived[TxnOffsetCommitRequest]
     generation: int
@@ -74,7 +74,7 @@ class CommitAttempt:
     group_instance_id: str | None
     # The error code of each partition, in the order of the request.
     codes: list[int] = field(default_factory=list[int])
-    # The partitions that exist: position in `codes`, topic name, and the partition of the request.
+    # Each partition that exists: its position in `codes`, its topic name, and its entry of the request.
     existing: list[tuple[int, str, _CommitPartition]] = field(
         default_factory=list["tuple[int, str, _CommitPartition]"]
     )
@@ -85,7 +85,7 @@ class CommitAttempt:
         return self.generation < 0 and not self.member_id and self.group_instance_id is None
 
     def refuse(self, context: GroupContext, code: ErrorCode) -> None:
-        """Answer with this code for every partition that exists (R90)."""
+        """Answer with `code` for every partition that exists (R90)."""
         for position, _, _ in self.existing:
             self.codes[position] = code
         self.answer(context)
@@ -102,10 +102,7 @@ class CommitAttempt:
 
 
 def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest]) -> CommitAttempt:
-    """Return the commit that was requested.
-
-    Partitions that do not exist already have an error code (R85, R96).
-    """
+    """Return the requested commit, with an error code for each partition that does not exist (R85, R96)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -120,7 +117,7 @@ def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest
 
 
 def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
-    """Return the commit of a TxnOffsetCommit, which has topic names in every version (R106)."""
+    """Return the requested commit. In every version TxnOffsetCommit has topic names (R106)."""
     request = call.request
     attempt = CommitAttempt(call, request.generation_id, request.member_id, request.group_instance_id)
     for topic in request.topics:
@@ -134,7 +131,7 @@ def _add_partitions(
     partitions: Sequence[_CommitPartition],
     topics: TopicCatalog | None,
 ) -> None:
-    """Add the partitions of one topic, with an error code for those that do not exist."""
+    """Add the partitions of one topic to the commit, with an error code for those that do not exist."""
     for partition in partitions:
         if name is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
@@ -146,7 +143,10 @@ def _add_partitions(
 
 
 def topic_error(topics: TopicCatalog | None, name: str, index: int) -> ErrorCode:
-    """Return NONE if the partition exists, or if the coordinator has no topic catalog."""
+    """Return the error code of a partition that does not exist, or NONE.
+
+    A coordinator without a topic catalog accepts every partition.
+    """
     if topics is None:
         return ErrorCode.NONE
     count = topics.partitions(name)
@@ -155,7 +155,7 @@ def topic_error(topics: TopicCatalog | None, name: str, index: int) -> ErrorCode
 
 
 def commit_to_missing_group(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Create a group that only has offsets, unless the commit names a generation."""
+    """Create a group without members and store the offsets. Reject a commit that names a generation."""
     if attempt.generation < 0:
         move(context, group, ClassicGroupState.EMPTY)
         _store(context, group, attempt)
@@ -185,7 +185,7 @@ def commit_by_member(context: GroupContext, group: ClassicGroup, attempt: Commit
 
 
 def commit_while_completing(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
-    """Answer REBALANCE_IN_PROGRESS: this generation has no assignment yet.
+    """Reject the commit with REBALANCE_IN_PROGRESS, because this generation has no assignment yet.
 
     The member's session timeout is not restarted.
     """
@@ -260,7 +260,7 @@ def _java_length(text: str) -> int:
 def end_transaction(context: GroupContext, producer_id: int, committed: bool) -> None:
     """Store or drop the pending offsets of a producer (R111).
 
-    An offset that an OffsetCommit stored after the pending offset of the same partition is kept.
+    If an OffsetCommit for the same partition arrived after the TxnOffsetCommit, its offset is kept.
     """
     for group_id in context.coordinator.pending_groups.pop(producer_id, ()):
         group = context.coordinator.groups.get(group_id)
@@ -285,7 +285,7 @@ class _FetchedOffset:
 
 
 def fetch_offsets(context: GroupContext, call: RequestReceived[OffsetFetchRequest]) -> None:
-    """Answer with the committed offsets of a group, or from v8 on of several groups (R97, R98, R99, R102)."""
+    """Answer with the committed offsets of one group, or from v8 on of several (R97, R98, R99, R102)."""
     if call.version < _BATCH_FETCH_VERSION:
         _fetch_one_group(context, call)
         return
@@ -346,9 +346,9 @@ def _look_up(
     requested: Sequence[tuple[str, Sequence[int]]] | None,
     require_stable: bool,
 ) -> list[tuple[str, list[_FetchedOffset]]]:
-    """Return the committed offsets of the requested partitions, or all of them if `requested` is None.
+    """Return the committed offsets of `requested`, or of all partitions if `requested` is None.
 
-    With `require_stable`, a partition with a pending offset is answered UNSTABLE_OFFSET_COMMIT (R100).
+    With `require_stable`, a partition with a pending offset has the error code UNSTABLE_OFFSET_COMMIT (R100).
     """
     group = context.coordinator.find(group_id)
     if requested is None:
@@ -404,7 +404,7 @@ def _topic_id(context: GroupContext, name: str) -> UUID:
 
 
 def is_subscribed(group: ClassicGroup, topic: str) -> bool:
-    """Return whether a member subscribes to this topic. True if a subscription is unknown."""
+    """Return whether a member subscribes to this topic; True if the subscriptions are unknown."""
     topics = subscribed_topics(group)
     return topics is None or topic in topics
 
@@ -434,7 +434,7 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
 def forget_topics(context: GroupContext, names: frozenset[str]) -> None:
     """Drop the offsets of deleted topics (R157).
 
-    `clean_up` later deletes the groups that have no offsets left.
+    The next `clean_up` deletes the Empty groups that have no offsets left.
     """
     for group in context.coordinator.groups.values():
         for name in names & group.offsets.keys():

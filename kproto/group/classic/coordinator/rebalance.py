@@ -1,15 +1,15 @@
 """The join phase of a rebalance, from its start to the JoinGroup responses.
 
-* R50: a rebalance that starts in CompletingRebalance discards the assignment. Each SyncGroup that waits for
-  the assignment is answered REBALANCE_IN_PROGRESS.
+* R50: a rebalance that starts in CompletingRebalance discards the assignment. Each delayed SyncGroup is
+  answered with REBALANCE_IN_PROGRESS.
 * R139, R141: the join phase waits for JoinGroup from all members, at most for the largest rebalance timeout
   of the current members. A group that was Empty waits for the initial delay instead.
 * R51, R144: the join phase completes early when all members have joined and no member id is pending. The
   initial delay never ends early. (In Kafka it does, if a member or a pending member id expires during the
   delay.)
 * R52, R53: dynamic members that have not joined are removed. Static members stay and are part of the
-  assignment; they are removed only if they do not send SyncGroup. If only static members are left and none
-  has joined, the wait starts again.
+  assignment; they are removed only if they do not send SyncGroup. If all remaining members are static and
+  none of them has joined, the coordinator waits for another rebalance timeout.
 * R160, R162: the leader remains the leader if it has joined. Otherwise the first member that has joined
   becomes the leader.
 """
@@ -70,7 +70,7 @@ def complete_join_if_all_joined(context: GroupContext, group: ClassicGroup) -> N
 
 
 def on_join_deadline(context: GroupContext, group: ClassicGroup, _: str) -> None:
-    """Complete the join phase, or extend the initial delay if members were added (R142, R143, R145)."""
+    """Complete the join phase, or extend the initial delay if members joined in it (R142, R143, R145)."""
     remaining_ms = group.initial_delay_left
     if remaining_ms and group.new_member_added:
         group.new_member_added = False
@@ -90,7 +90,8 @@ def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
             reason = f"{member.label} did not rejoin within {waited_ms} ms"
             context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     if group.members and not group.awaiting_join:
-        # Only static members are left, and none of them has joined. Wait again, at least for a millisecond.
+        # All remaining members are static, and none of them has joined. Wait for another rebalance timeout,
+        # or for 1 ms if it is 0, so that the deadline is in the future.
         group.join_deadline = context.wake_at(group, context.now + max(group.max_rebalance_timeout(), 1))
         return
     group.join_deadline = NEVER
@@ -108,7 +109,8 @@ def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
 def _start_generation(context: GroupContext, group: ClassicGroup) -> None:
     """Select leader and protocol, and answer every JoinGroup (R55, R162).
 
-    Every member must now send SyncGroup in time, including static members that have not joined.
+    From now on every member must send SyncGroup before the sync deadline, including static members that have
+    not joined.
     """
     if group.leader is None or group.members[group.leader].join is None:
         group.leader = next(
@@ -153,7 +155,7 @@ def send_join_response(
     members: list[JoinGroupResponseMember],
     skip_assignment: bool = False,
 ) -> None:
-    """Answer a JoinGroup with the group's generation (R40). `members` is empty except for the leader."""
+    """Answer a JoinGroup with the group's generation (R40). For a follower `members` is empty."""
     context.reply(
         call,
         JoinGroupResponse(

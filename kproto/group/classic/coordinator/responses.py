@@ -1,9 +1,10 @@
 """Responses of the group coordinator: errors, and results of partitions grouped by topic.
 
 * R1: an error response to JoinGroup or SyncGroup contains no generation, protocol, leader or members.
-* R3: LeaveGroup below v3 has one member and one error code. From v3 on an error of the whole request lists
-  no members.
-* R90: OffsetCommit and TxnOffsetCommit have no error code for the request, so every partition carries it.
+* R3: LeaveGroup below v3 has one member and one error code. From v3 on a response with an error of the whole
+  request lists no members.
+* R90: OffsetCommit and TxnOffsetCommit have no error code for the whole request, so every partition carries
+  the request's error code.
 * Results of partitions are ordered as Kafka orders them (OffsetCommitResponse.Builder). Partitions that do
   not exist come first, with one entry for each topic; the results of the existing partitions are added to
   these entries. If all partitions exist, each topic of the request has its own entry, even if the request
@@ -56,7 +57,7 @@ def send_error(context: GroupContext, call: RequestReceived[Message], code: Erro
 def send_join_error(
     context: GroupContext, call: RequestReceived[JoinGroupRequest], code: ErrorCode, member_id: str
 ) -> None:
-    """Answer a JoinGroup with an error and a member id other than that of the request."""
+    """Answer a JoinGroup with an error and the given member id, which may differ from the request's."""
     context.reply(call, join_error_response(code, member_id, call.version))
 
 
@@ -85,7 +86,7 @@ def error_response(request: Message, code: ErrorCode, version: int) -> Message:
 
 
 def join_error_response(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
-    """Return the error response to a JoinGroup. It contains a member id (R1)."""
+    """Return the response to a JoinGroup that reports an error and contains a member id (R1)."""
     return JoinGroupResponse(
         error_code=code,
         protocol_name=wire_protocol_name(None, version),
@@ -96,7 +97,7 @@ def join_error_response(code: ErrorCode, member_id: str, version: int) -> JoinGr
 
 
 def wire_protocol_name(name: str | None, version: int) -> str | None:
-    """Return the protocol name as this version of JoinGroup writes it (R1).
+    """Return the protocol name as the JoinGroup response of this version contains it (R1).
 
     Below v7 the name is not nullable, and an empty string means that the group has no protocol.
     """
@@ -111,8 +112,8 @@ def group_by_topic(
 ) -> list[TopicResult]:
     """Return the results of a request about partitions, grouped by topic.
 
-    `topics` are those of the request. `codes` has the error code of each partition, in the order of the
-    request, and `existing` the positions in `codes` of the partitions that exist.
+    `topics` are the topics of the request. `codes` has the error code of each partition, in the order of the
+    request. `existing` has the positions in `codes` of the partitions that exist.
     """
     first_positions: dict[tuple[str, UUID], int] = {}
     missing: dict[int, list[tuple[int, int]]] = {}
@@ -140,10 +141,7 @@ def group_by_topic(
 
 
 def with_one_code(topics: Sequence[Any], code: int) -> list[TopicResult]:
-    """Return this error code for every partition of a request.
-
-    Each topic of the request has its own entry.
-    """
+    """Return results with `code` for every partition of a request, one entry for each topic."""
     return [
         (position, [(partition.partition_index, code) for partition in topic.partitions])
         for position, topic in enumerate(topics)

@@ -87,7 +87,7 @@ class ClassicCoordinator(CoordinatorState):
         return group is not None and producer_id in group.pending_transactions
 
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
-        """Answer the group's delayed requests with NOT_COORDINATOR (R175, R179).
+        """Answer the group's delayed requests with NOT_COORDINATOR: another node takes over (R175, R179).
 
         The node that becomes the coordinator has loaded the group at `ready_at`. The session timeout of every
         member restarts at that time (GroupMetadataManager.onUnloaded and onLoaded).
@@ -108,7 +108,7 @@ class ClassicCoordinator(CoordinatorState):
         return sent
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return the response to one of `requests` that only reports this error (R4)."""
+        """Return a response that only reports this error. The request's class is in `requests` (R4)."""
         match request:
             case OffsetFetchRequest():
                 return _offset_fetch_error(request, code, version)
@@ -138,8 +138,8 @@ def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
 def _offset_fetch_error(request: OffsetFetchRequest, code: ErrorCode, version: int) -> OffsetFetchResponse:
     """Return the response to an OffsetFetch that only reports this error (R4, R104).
 
-    Version 8 and later report the error for each group, versions 2 to 7 for the request, older ones for each
-    partition.
+    Version 8 and later report the error for each group, versions 2 to 7 for the request, and older versions
+    for each partition.
     """
     if version >= _BATCH_FETCH_VERSION:
         groups = [

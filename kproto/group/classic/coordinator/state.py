@@ -79,14 +79,17 @@ class GenerationStarted(GroupNotice, frozen=True):
 
 
 class MemberRemoved(GroupNotice, frozen=True):
-    """The coordinator removed a member, which owns nothing from now on. `reason` is a sentence."""
+    """The coordinator removed a member, whose partitions have no owner from now on.
+
+    `reason` is a sentence for logs and observers.
+    """
 
     member_id: str
     reason: str
 
 
 class GroupEmptied(GroupNotice, frozen=True):
-    """A rebalance ended without members. `reason` is the reason of that rebalance."""
+    """A rebalance ended without members. `reason` is why the rebalance started."""
 
     generation: int
     reason: str
@@ -99,7 +102,8 @@ class GroupEmptied(GroupNotice, frozen=True):
 class ClassicGroupMember:
     """A member of a group.
 
-    Member ids that were issued but have not joined yet are in `ClassicGroup.pending`.
+    A member id that was issued with MEMBER_ID_REQUIRED is in `ClassicGroup.pending` until the member joins
+    with it.
     """
 
     member_id: str
@@ -159,7 +163,7 @@ class StoredOffset:
     metadata: str
     committed_at: int
     expires_at: int | None
-    # The number of the commit, by which the commits of a coordinator are ordered.
+    # The position of the commit in the order of all commits to this coordinator.
     order: int
 
 
@@ -194,15 +198,16 @@ class ClassicGroup:
     join_deadline: int = NEVER
     sync_deadline: int = NEVER
     wake: int = NEVER
-    # The reasons of the last rebalance. The first one started it.
+    # The reasons of the last rebalance: the event that started it, then the members that joined or left
+    # during the join phase.
     rebalance_reasons: list[str] = field(default_factory=list[str])
     # The metadata that the members had when this generation began. None before the first generation.
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
     # Whether Kafka would have a record of the group in __consumer_offsets, which DescribeGroups and
-    # ListGroups read. A commit of which nothing is stored creates a group without such a record, which they
-    # do not list. (In Kafka the group is listed from the next record of any group in the same partition on,
-    # here from its own next record on.)
+    # ListGroups read. If a commit creates the group but none of its offsets is stored, no record is written,
+    # and they do not show the group. (Kafka shows the group from the next record of any group in the same
+    # partition on; kproto from the next record of the group itself on.)
     written: bool = False
     # Maps a producer id to the offsets that the producer committed in its open transaction.
     pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(
@@ -230,8 +235,8 @@ class ClassicGroup:
     def remove(self, member_id: str) -> None:
         """Remove a member or a pending member id (R161).
 
-        The member's delayed requests must have been answered. If it was the leader, the member that joined
-        first becomes the leader.
+        The member's delayed requests must have been answered. If the removed member was the leader, the
+        member that joined the group first becomes the leader.
         """
         self.pending.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -247,8 +252,8 @@ class ClassicGroup:
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """Give a static member the member id of its new incarnation (R42, R49).
 
-        Kafka leaves the old id among the members that have not sent SyncGroup, so that the sync deadline
-        later starts a rebalance without a reason.
+        The new id replaces the old one in `unsynced`. Kafka keeps the old id there, which never sends
+        SyncGroup, so the sync deadline starts an unnecessary rebalance.
         """
         old_id = member.member_id
         del self.members[old_id]
@@ -284,8 +289,8 @@ class ClassicGroup:
     def accepts_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Return whether a member with these protocols is compatible with the group (R24).
 
-        At least one protocol must be supported by all members. For a member that rejoins, the protocols of
-        its earlier JoinGroup count.
+        At least one of `names` must be supported by all members. If the member rejoins, its own support is
+        that of its earlier JoinGroup.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             return bool(protocol_type) and any(True for _ in names)
@@ -295,7 +300,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol that most members prefer, among the protocols that all members support (R164).
+        """Return the protocol with the most votes among the protocols that all members support (R164).
 
         Each member votes for the first of its protocols that all members support. The leader's order decides
         a tie. In Kafka the order of a hash map decides.
@@ -310,9 +315,9 @@ class ClassicGroup:
         return max((name for name in leader_names if name in votes), key=votes.__getitem__)
 
     def earliest_deadline(self) -> int:
-        """Return the earliest deadline of the group, from a search of all members.
+        """Search all members and return the group's earliest deadline.
 
-        `wake` is never later than this.
+        The lower bound `wake` is never later than this deadline.
         """
         return min(
             self.join_deadline,
@@ -383,10 +388,10 @@ class GroupContext:
 
 
 def member_error(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Return the error code of a request that does not come from a member of the group, or NONE (R15).
+    """Return NONE for the ids of a member of the group, otherwise the error code (R15).
 
-    The instance id is checked first. The former process of a static member is therefore answered
-    FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID.
+    The instance id is checked before the member id. The former process of a static member is therefore
+    answered with FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID.
     """
     if group_instance_id is not None:
         current_id = group.instances.get(group_instance_id)

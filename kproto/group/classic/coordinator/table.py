@@ -17,26 +17,26 @@ States and transitions (R11):
   so that consumers that start together cause only one rebalance.
 * PreparingRebalance -> CompletingRebalance: the generation is incremented and every JoinGroup is answered.
   The SyncGroup requests of the members wait for the leader's assignment. Heartbeats succeed: they are
-  answered REBALANCE_IN_PROGRESS only in PreparingRebalance.
+  answered with REBALANCE_IN_PROGRESS only in PreparingRebalance.
 * CompletingRebalance -> Stable: the leader's SyncGroup arrives. Members that do not send SyncGroup within a
   rebalance timeout are removed.
-* PreparingRebalance -> Empty: all members have left or were removed. This transition increments the
-  generation as well.
+* PreparingRebalance -> Empty: all members have left or were removed. This transition, too, increments the
+  generation.
 * Empty -> Dead: the group is deleted, or its last offset expires.
 
-The rules of this module follow. The docstrings of the handlers have the other rules.
+The rules of this module follow. Each handler's docstring names the rules that the handler keeps.
 
-* R14: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, TxnOffsetCommit and OffsetDelete to an empty group id
-  are answered INVALID_GROUP_ID. Every other group id is valid.
+* R14: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, TxnOffsetCommit and OffsetDelete with an empty group id
+  are answered with INVALID_GROUP_ID. Every other group id is valid.
 * R15, R16: a request is validated in this order: group id, instance id, member id, generation, protocol,
-  state. The former process of a static member is therefore answered FENCED_INSTANCE_ID, not UNKNOWN_MEMBER_ID
-  or ILLEGAL_GENERATION.
+  state. The former process of a static member is therefore answered with FENCED_INSTANCE_ID, not with
+  UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION.
 * Deadlines that are due at `now` fire before the event, the oldest first.
 
 The module follows GroupMetadataManager of Kafka 4.3 for classic groups, KIP-345 (static members), KIP-389
 (group.max.size), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol in responses) and KIP-814 (skipAssignment).
-A comment marks each place that deliberately differs from Kafka. Groups are kept in memory only, and neither
-loaded from a log nor written to one.
+A comment marks each deliberate difference from Kafka. Groups are kept in memory only, and neither loaded from
+a log nor written to one.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> li
 def next_deadline(coordinator: CoordinatorState) -> int | None:
     """Return the time by which a `Tick` is due, in ms of the clock of `step`; None before the first event.
 
-    The time may be too early, but never too late. After a Tick at which nothing is due, the time is later.
+    The returned time may be earlier than the next deadline, but never later. A Tick at which no deadline is
+    due corrects it.
     """
     group_deadline = coordinator.deadlines.earliest()
     if group_deadline is not None and group_deadline < coordinator.cleanup_deadline:
@@ -219,9 +220,9 @@ def _join(context: GroupContext, group: ClassicGroup, call: RequestReceived[Join
 def _kind_of_join(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> GroupEventKind:
-    """Return the row of the table for a JoinGroup.
+    """Return the row of the table that a JoinGroup belongs to.
 
-    The size of the group is checked first (R21), then the protocols (R24), then the member id.
+    The size of the group (R21) is checked before the protocols (R24), and these before the member id.
     """
     request = call.request
     member_id, instance_id = request.member_id, request.group_instance_id
@@ -244,7 +245,8 @@ def _kind_of_join(
 def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
     """Return whether the group with this member would not exceed `group.max.size` (R21).
 
-    In PreparingRebalance only the members that have joined are counted, in the later states all members.
+    In PreparingRebalance only the members that have joined are counted, in CompletingRebalance and Stable all
+    members.
     """
     max_size = context.coordinator.settings.group_max_size
     member = group.members.get(member_id)
@@ -258,7 +260,10 @@ def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) ->
 
 
 def _has_room(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """Return whether the metadata of all members, with that of this request, has an allowed size (R21)."""
+    """Return whether the metadata of all members would not exceed MAX_GROUP_METADATA_BYTES (R21).
+
+    The metadata of the request replaces the metadata that the same member sent before.
+    """
     own = sum(len(protocol.metadata) for protocol in request.protocols)
     earlier = group.members.get(group.instances.get(request.group_instance_id or "", request.member_id))
     others = group.metadata_size - (0 if earlier is None else earlier.metadata_size())
@@ -277,7 +282,8 @@ def _create_group(
 def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest]) -> None:
     """Reject a SyncGroup from v5 on that names no protocol (R57), and an empty group id (R14).
 
-    As in Kafka, assignments that are too large for a group are an UNKNOWN_SERVER_ERROR.
+    Assignments that are larger than MAX_GROUP_METADATA_BYTES are answered with UNKNOWN_SERVER_ERROR, as in
+    Kafka.
     """
     request = call.request
     if call.version >= _PROTOCOL_IN_SYNC_VERSION and (

@@ -35,7 +35,7 @@ from .state import (
 
 
 def on_metadata(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
-    """Store the metadata. If only some topics were requested, only these are replaced."""
+    """Store the metadata. If only some topics were requested, replace only the metadata of these topics."""
     if event.requested is None:
         member.metadata = event
         return
@@ -50,7 +50,7 @@ def on_metadata(member: Member, event: MetadataUpdated, now: int, out: Actions) 
 
 
 def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out: Actions) -> None:
-    """Assign as soon as the metadata of all members' topics is known (M80)."""
+    """Store the metadata, and assign if it covers the topics of all members (M80)."""
     on_metadata(member, event, now, out)
     topics = leadership.topics_of(member.subscriptions)
     if event.requested is None or topics <= event.requested or topics <= member.metadata.partitions.keys():
@@ -58,9 +58,10 @@ def on_metadata_assigning(member: Member, event: MetadataUpdated, now: int, out:
 
 
 def assign_group(member: Member, out: Actions) -> None:
-    """Run the assignor, store the snapshot to compare later metadata with, and send SyncGroup (M80).
+    """Run the assignor, store a snapshot of the metadata that it used, and send SyncGroup (M80).
 
-    A static leader that has restarted sends no assignment, and the group keeps its assignment (KIP-814).
+    A restarted static leader does not run the assignor. It sends SyncGroup without assignments, and the group
+    keeps its assignment (KIP-814).
     """
     topics = leadership.topics_of(member.subscriptions)
     member.initial_counts = leadership.update_initial_counts(
@@ -91,7 +92,7 @@ def assign_group(member: Member, out: Actions) -> None:
 
 
 def send_sync(member: Member, assignments: list[SyncGroupRequestAssignment], out: Actions) -> None:
-    """Send SyncGroup. `assignments` is empty except for the leader."""
+    """Send SyncGroup. A follower sends it without assignments."""
     assert member.generation is not None
     request = SyncGroupRequest(
         group_id=member.config.group_id,
@@ -133,7 +134,7 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
     elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and member.policy.retry_loading:
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
     else:
-        # Among these errors Java has an exception class for GROUP_AUTHORIZATION_FAILED only.
+        # Of the error codes in this branch, Java has an exception class for GROUP_AUTHORIZATION_FAILED only.
         name = java_name(code) if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else JAVA_OTHER
         fail(member, broker_error(code, "SyncGroup", member.config), name, out)
     back_off_from_repeated_joins(member, now)
@@ -169,12 +170,12 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if initial_counts is not None:
         member.initial_counts = initial_counts
     if member.pattern is not None:
-        # The leader may know topics that this member's metadata does not have yet (M85).
+        # The leader may have assigned matching topics that this member's metadata does not have yet (M85).
         member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
-        # Keep the set if the member was removed from the group: the leader used the partitions of its last
-        # JoinGroup.
+        # The set is kept if a cooperative static member was removed from the group and accepted again: the
+        # leader assigned the partitions that the member reported in its last JoinGroup.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False
@@ -193,14 +194,14 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
 
 
 def _contradicts_plan(member: Member, request: Message, response: SyncGroupResponse) -> bool:
-    """Return whether the leader has sent another assignment for itself than it has received."""
+    """Return whether the leader received another assignment than it had sent for itself."""
     assert isinstance(request, SyncGroupRequest)
     own = [entry.assignment for entry in request.assignments if entry.member_id == member.member_id]
     return own not in ([], [response.assignment])
 
 
 def on_released_adopting(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Adopt the assignment, then rejoin, so that the revoked partitions are assigned again (M84, M91)."""
+    """Adopt the pending assignment, and rejoin so that the revoked partitions get new owners (M84, M91)."""
     finish_release(member)
     assert member.pending_assignment is not None
     adopt(member, member.pending_assignment, out)

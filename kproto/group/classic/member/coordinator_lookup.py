@@ -18,7 +18,7 @@ from .state import Actions, Member, S, backoff, request_rejoin, retry_heartbeat
 
 
 def find_coordinator(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Look up the coordinator if it is unknown, one lookup at a time, with a growing backoff (M28)."""
+    """Look up the coordinator if it is unknown, no lookup is in flight and the backoff has ended (M28)."""
     if member.coordinator is not None or member.is_finding_coordinator:
         return
     if member.lookup_at is None or now >= member.lookup_at:
@@ -27,7 +27,7 @@ def find_coordinator(member: Member, event: MemberEvent, now: int, out: Actions)
 
 
 def on_coordinator_found(member: Member, event: CoordinatorFound, now: int, out: Actions) -> None:
-    """Use the coordinator that was found. Java's session timeout restarts here (M30); kproto's continues."""
+    """Use the coordinator that was found. With Java's policy the session timeout restarts (M30)."""
     member.coordinator, member.is_finding_coordinator, member.lookup_at = event.node, False, None
     member.failed_lookups = 0
     if member.session_ends_at is not None and not member.policy.lose_on_session_timeout:
@@ -35,7 +35,7 @@ def on_coordinator_found(member: Member, event: CoordinatorFound, now: int, out:
 
 
 def on_coordinator_lost(member: Member, event: CoordinatorLost, now: int, out: Actions) -> None:
-    """Look the coordinator up again: immediately, or after a backoff if a lookup has failed (M26, M28)."""
+    """Look the coordinator up again immediately, or after a backoff if a lookup failed (M26, M28)."""
     if member.is_finding_coordinator:
         member.is_finding_coordinator = False
         member.lookup_at = now + backoff(member, member.failed_lookups)
@@ -50,10 +50,10 @@ def on_coordinator_lost_leaving(member: Member, event: CoordinatorLost, now: int
 
 
 def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None:
-    """Look the coordinator up again after a request without a response (M26).
+    """Look the coordinator up again, because a request got no response (M26).
 
-    A Heartbeat that is sent while JoinGroup is in flight uses another connection. If that Heartbeat fails,
-    JoinGroup still waits for its response.
+    A Heartbeat that is sent while JoinGroup is in flight uses another connection than JoinGroup. If that
+    Heartbeat fails, only the Heartbeat is retried, and the member still waits for the response to JoinGroup.
     """
     if event.request is member.heartbeat_request:
         retry_heartbeat(member, now)
@@ -66,13 +66,13 @@ def on_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None
 
 
 def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Report to the application that JoinGroup or SyncGroup cannot be sent to this broker (M25)."""
+    """Raise the error to the application if JoinGroup or SyncGroup cannot be sent to this broker (M25)."""
     if event.request is member.rebalance_request:
         member.rebalance_request = None
         fail(member, event.error, type(event.error).__name__, out)
 
 
 def on_describe_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Rejoin if DescribeGroups cannot check the inherited assignment."""
+    """Rejoin if DescribeGroups cannot be sent, so that the inherited assignment remains unchecked."""
     if member.inherits_assignment and isinstance(event.request, DescribeGroupsRequest):
         request_rejoin(member, METADATA_CHANGED)

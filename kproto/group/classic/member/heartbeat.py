@@ -28,7 +28,7 @@ from .state import (
 
 
 def send_heartbeat(member: Member, now: int, out: Actions) -> None:
-    """Send a Heartbeat. While JoinGroup is in flight, the Heartbeat needs another connection."""
+    """Send a Heartbeat; while JoinGroup is in flight, send it on another connection."""
     assert member.generation is not None
     request = HeartbeatRequest(
         group_id=member.config.group_id,
@@ -42,7 +42,7 @@ def send_heartbeat(member: Member, now: int, out: Actions) -> None:
 
 
 def on_heartbeat_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Handle the response to a Heartbeat.
+    """Restart the session timeout, rejoin, reset the membership or retry, as the response requires.
 
     On success the session timeout restarts (M56). On an error the member rejoins (M14), resets its membership
     (M59), or retries after a backoff (M57, M59). An error of an earlier generation or member id is ignored
@@ -70,7 +70,8 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         fence(member, "Heartbeat", out)
     elif code == ErrorCode.ILLEGAL_GENERATION and member.state is S.JOINING and keeps_partitions(member):
-        # The group has begun the next generation, so the response to JoinGroup will arrive soon.
+        # The Heartbeat had the previous generation. The group has begun the next one, so the response to
+        # JoinGroup will arrive soon.
         retry_heartbeat(member, now)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         reset_after(member, code, "HEARTBEAT", out)
@@ -79,9 +80,9 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
 
 
 def on_session_timeout(member: Member, now: int, out: Actions) -> None:
-    """Look the coordinator up again.
+    """Look the coordinator up again after the session timeout (M20).
 
-    With `Policy.lose_on_session_timeout` lose all partitions (M20, M111).
+    With `Policy.lose_on_session_timeout` the member also loses all partitions (M111).
     """
     if member.policy.lose_on_session_timeout:
         reset(member, NO_ANSWER, out, keep_id=True)
@@ -89,7 +90,7 @@ def on_session_timeout(member: Member, now: int, out: Actions) -> None:
 
 
 def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Actions) -> None:
-    """Handle an error of OffsetCommit like the same error of Heartbeat (M61)."""
+    """React to an error code of OffsetCommit as to the same error code of Heartbeat (M61)."""
     code = event.error_code
     if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT):
         lose_coordinator(member, now)
@@ -99,7 +100,8 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
         if member.state in (S.STABLE, S.ADOPTING):
             request_rejoin(member, COMMIT_WHILE_REBALANCING)
     elif code == ErrorCode.FENCED_INSTANCE_ID:
-        # In Java only the commit fails. The member is fenced when its next Heartbeat fails.
+        # As in Java, only the commit fails. The next Heartbeat is answered with the same error code and
+        # fences the member.
         if not member.policy.fenced_join_again:
             fence(member, "OffsetCommit", out)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -109,7 +111,7 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
 def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
     """Rejoin unless the response shows that the inherited assignment covers all partitions.
 
-    If the member owns nothing, rejoin if the response shows that this is wrong.
+    A follower with an empty assignment rejoins if the response shows that the assignment is wrong.
     """
     assert isinstance(event.response, DescribeGroupsResponse)
     if member.checks_empty:

@@ -46,7 +46,7 @@ JOIN_GROUP_TIMEOUT_LAPSE_MS = 5_000
 
 
 def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Prepare the join if the coordinator is known and the backoff has ended (M21)."""
+    """Look up an unknown coordinator; otherwise prepare the join if the backoff has ended (M21)."""
     if member.coordinator is None:
         find_coordinator(member, event, now, out)
     elif member.join_at is None or now >= member.join_at:
@@ -54,7 +54,7 @@ def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> N
 
 
 def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Prepare a join if the metadata, the subscription or the coordinator requires a rejoin (M92)."""
+    """Prepare a join if a rejoin was requested, or if metadata or subscription have changed (M92)."""
     rejoin_after_changes(member)
     if member.coordinator is None:
         find_coordinator(member, event, now, out)
@@ -63,7 +63,10 @@ def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions)
 
 
 def rejoin_after_changes(member: Member) -> None:
-    """Request a rejoin if metadata or subscription have changed, unless one is requested (M19, M92)."""
+    """Request a rejoin if metadata or subscription have changed (M19, M92).
+
+    A rejoin that was requested before keeps its reason.
+    """
     if member.assignment_snapshot is not None and not member.rejoin_needed:
         with_racks = member.config.rack_id is not None
         topics = leadership.topics_of(member.subscriptions) if member.is_leader else member.joined_topics
@@ -86,7 +89,7 @@ def prepare_join(member: Member, out: Actions) -> None:
             topics = {partition.topic for partition in member.owned}
             unsubscribed = {topic for topic in topics if not is_subscribed(member, topic)}
             revoked = tuple(partition for partition in member.owned if partition.topic in unsubscribed)
-        # An eager member of Java runs the callback even if it owns no partitions, except before the first
+        # As in Java, an eager member runs the callback even if it owns no partitions, except before its first
         # generation.
         if member.generation is not None and (revoked or not member.cooperative):
             revoke(member, revoked, member.rejoin_reason, out, precedes_join_or_close=True)
@@ -141,7 +144,7 @@ def _subscription(member: Member, assignor: Assignor) -> Subscription:
 
 
 def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Continue with the assignment (M7), or handle the error code of the response.
+    """Go on to assignment or SyncGroup if the join succeeded (M7), otherwise react to the error code.
 
     A response is ignored if the member no longer waits for it (M8).
     """
@@ -169,14 +172,17 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
     elif code == ErrorCode.REBALANCE_IN_PROGRESS:
         join_later(member, java_name(code), now, 0)
     else:
-        # Java does not expect ILLEGAL_GENERATION here (M39).
+        # Java has no branch for ILLEGAL_GENERATION here, so its reason names KafkaException (M39).
         name = JAVA_OTHER if code == ErrorCode.ILLEGAL_GENERATION else java_name(code)
         fail(member, broker_error(code, "JoinGroup", member.config), name, out)
     back_off_from_repeated_joins(member, now)
 
 
 def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actions) -> None:
-    """Adopt the generation and restart the timers (M7, M117); then assign if leader, or send SyncGroup."""
+    """Adopt the generation and restart the timers (M7, M117).
+
+    Then a leader assigns the partitions, and a follower sends SyncGroup.
+    """
     names = {assignor.name for assignor in member.assignors}
     protocol_type = response.protocol_type or PROTOCOL_TYPE
     if protocol_type != PROTOCOL_TYPE or response.protocol_name not in names:
@@ -193,8 +199,8 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
     may_skip = config.group_instance_id is not None or not policy.check_inherited_plan
     skips = leads_unannounced or (response.skip_assignment and may_skip)
     if leads and not skips and all(m.member_id != response.member_id for m in response.members):
-        # The response must list the leader as a member. A leader of Java assigns to the listed members, and
-        # owns nothing itself.
+        # The response must list the leader as a member. A leader of Java that is missing in the list assigns
+        # to the listed members, and so owns nothing itself.
         detail = f"this member is the leader, but none of the {len(response.members)} members in the response"
         fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
         return
@@ -208,7 +214,8 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
     member.is_leader = leads
     member.assignment_snapshot = None
     if not member.is_leader:
-        # Another member has computed an assignment since this member last led.
+        # The leader of this generation computes a new assignment, so this follower does not check the
+        # inherited assignment.
         member.inherits_assignment = False
         if policy.every_member_watches:
             member.assignment_snapshot = leadership.take_snapshot(
@@ -229,9 +236,9 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
 
 
 def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
-    """Return whether a restarted static member is the leader, although JoinGroup below v9 does not say so.
+    """Return whether this restarted static member is the leader although the response does not say so.
 
-    Below v9 the response names as leader the member id of the process that this member replaces.
+    JoinGroup below v9 names as the leader the member id of the process that this member replaces.
     """
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:

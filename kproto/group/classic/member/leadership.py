@@ -1,18 +1,20 @@
 """The pure functions that a leader uses: decode subscriptions, assign partitions, compare metadata.
 
 * The assignment covers the topics of all members, not only the leader's own (M80, M200).
-* The leader takes a snapshot of these topics when it assigns. It rejoins when a later snapshot differs: a
-  number of partitions has changed, a topic was deleted, or, with `client.rack`, racks have changed (M92).
+* The leader takes a snapshot of the metadata of these topics when it assigns. It rejoins when a later
+  snapshot differs: a number of partitions has changed, a topic was deleted, or, with `client.rack`, racks
+  have changed (M92).
 * The leader remembers how many partitions each topic had at the group's first assignment (M206). It sends
   these counts to all members in the assignment's user data, which other clients ignore, so that every later
-  leader knows them. A partition beyond the count was created later. If it has no committed offset, it is read
-  from its first record. With `latest`, records that were written before the group noticed the partition would
-  be skipped. A topic is counted only if its count is certain: in the group's first generation, or when the
-  topic appears in metadata after complete metadata without it. With the sticky assignor no counts are sent,
-  because sarama's members report the assignment's user data as their own.
+  leader knows them. A partition beyond the count was created after that assignment. If it has no committed
+  offset, it is read from its first record: from `latest` the group would skip the records that were written
+  before it noticed the partition. A topic is counted only if its count is certain: in the group's first
+  generation, or when the topic appears in metadata after complete metadata without it. With the sticky
+  assignor no counts are sent, because sarama's members report the assignment's user data as their own.
 * A static leader that has restarted keeps the group's assignment (KIP-814). It does not know the metadata
-  from which the assignment was made. `is_complete` checks the response to DescribeGroups: every partition
-  must have an owner. `is_empty_by_mistake` checks the response for a follower that owns nothing.
+  from which the assignment was made. `is_complete` checks with the response to DescribeGroups that every
+  partition has an owner. `is_empty_by_mistake` checks with this response whether a follower should own
+  nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from ...assignors import Assignor
 from ...protocol import MetadataUpdated
 from ...subscription import Assignment, Subscription, TopicPartition, read_subscription
 
-# The first bytes of kproto's user data: its name and version.
+# The first bytes of kproto's user data: kproto's name and the version of the format.
 MAGIC = b"kproto\0\1"
 
 # Maps a topic to its number of partitions, or to the racks of each partition if the member has a rack.
@@ -47,7 +49,7 @@ class TopicInitialCount(Struct):
 
 
 def encode_initial_counts(initial_counts: Mapping[str, int]) -> bytes:
-    """Return the user data of an assignment for topic -> number of partitions."""
+    """Return the user data of an assignment. `initial_counts` maps a topic to its number of partitions."""
     topics = [
         TopicInitialCount(topic=topic, initial_count=initial_counts[topic])
         for topic in sorted(initial_counts)
@@ -56,7 +58,7 @@ def encode_initial_counts(initial_counts: Mapping[str, int]) -> bytes:
 
 
 def decode_initial_counts(user_data: bytes | None) -> dict[str, int] | None:
-    """Return topic -> number of partitions, or None if `user_data` is not kproto's."""
+    """Return a mapping from topic to number of partitions, or None if `user_data` is not kproto's."""
     if user_data is None or not user_data.startswith(MAGIC):
         return None
     try:
@@ -67,7 +69,7 @@ def decode_initial_counts(user_data: bytes | None) -> dict[str, int] | None:
 
 
 def decode_subscriptions(members: Iterable[tuple[str, str | None, bytes]]) -> dict[str, Subscription]:
-    """Return member id -> subscription, from (member id, instance id, metadata).
+    """Decode (member id, instance id, metadata) triples into a mapping from member id to subscription.
 
     Metadata that is equal for several members is decoded only once.
     """
@@ -87,7 +89,10 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
 
 
 def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
-    """Return the part of the metadata whose changes cause a rebalance, without topics that do not exist."""
+    """Return the numbers of partitions, or racks, of the topics; a change of these causes a rebalance.
+
+    Topics that do not exist are left out.
+    """
     snapshot: Snapshot = {}
     for topic in topics:
         count = metadata.partitions.get(topic, 0)
@@ -98,9 +103,9 @@ def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: 
 
 
 def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metadata: MetadataUpdated) -> bool:
-    """Return whether every existing partition of `topics` is assigned, and no partition that does not exist.
+    """Return whether exactly the existing partitions of `topics` are assigned.
 
-    The result is False also if the response does not list the assignments, for example because of an error.
+    If the response has no assignments, for example because of an error, the result is False.
     """
     try:
         assigned = {partition for _, owned in _owners(described) for partition in owned}
@@ -114,9 +119,9 @@ def is_complete(described: DescribeGroupsResponse, topics: Iterable[str], metada
 def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topics: Container[str]) -> bool:
     """Return whether the empty assignment of a follower is wrong.
 
-    It is wrong if the coordinator knows another assignment of the member, or if no member owns any partition
-    of `topics`: then the leader does not know that it is the leader, and has sent no assignment. The result
-    is False if the response does not describe a stable group with this member.
+    The empty assignment is wrong if the coordinator knows another assignment of the member, or if no member
+    owns any partition of `topics`. In the second case the leader does not know that it is the leader, and has
+    sent no assignment. The result is False if the response does not describe a stable group with this member.
     """
     if not any(group.group_state == "Stable" for group in described.groups):
         return False
@@ -130,7 +135,7 @@ def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topic
 
 
 def _owners(described: DescribeGroupsResponse) -> list[tuple[str, tuple[TopicPartition, ...]]]:
-    """Return each member id with its partitions. Raise DecodeError for an assignment in another format."""
+    """Return each member id with its partitions. Raise DecodeError for an invalid assignment."""
     return [
         (member.member_id, Assignment.decode(member.member_assignment).partitions)
         for group in described.groups
@@ -145,7 +150,7 @@ def update_initial_counts(
     previous: MetadataUpdated | None,
     is_first_generation: bool,
 ) -> dict[str, int]:
-    """Return `initial_counts` with the topics added whose initial count is known at this assignment.
+    """Return `initial_counts` with the topics whose initial count is known at this assignment.
 
     `previous` is the metadata of the assignment before this one, or None if it is unknown.
     """

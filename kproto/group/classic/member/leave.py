@@ -1,4 +1,4 @@
-"""Leaving the group after `unsubscribe`, after `close`, and when the application does not poll in time."""
+"""Leaving the group, because the application unsubscribes, closes the consumer or does not poll in time."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def send_leave(member: Member, reason: str, out: Actions) -> Message | None:
 
 
 def in_version(request: Message, version: int) -> Message:
-    """Return a member's request in the form of `version`. Encoding it may still raise EncodeError.
+    """Return a member's request with the fields of `version`. Encoding it may still raise EncodeError.
 
-    Only LeaveGroup has two forms: up to version 2 it has one member id, later a list of members (KIP-345).
-    As with Java's JoinGroupRequest.Builder, UnsupportedVersion is raised for the JoinGroup of a static member
-    if the version has no field for it.
+    Only LeaveGroup is changed: up to version 2 it has one member id, from version 3 on a list of members
+    (KIP-345). Raises UnsupportedVersion for the JoinGroup of a static member if the version has no field for
+    the instance id, as Java's JoinGroupRequest.Builder does.
     """
     if isinstance(request, JoinGroupRequest) and version < STATIC_MEMBERS and request.group_instance_id:
         allowed = (
@@ -80,7 +80,7 @@ def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Remove the released partitions. If all are released, leave the group."""
+    """Remove the released partitions; then leave the group, or release what the member still owns."""
     finish_release(member)
     _release_all_or_leave(member, UNSUBSCRIBED, now, out)
 
@@ -95,12 +95,12 @@ def on_unsubscribe(member: Member, event: Unsubscribed, now: int, out: Actions) 
 
 
 def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Stay idle. The reason in the next JoinGroup is that the member has left, as in Java."""
+    """Stay idle. As in Java, the next JoinGroup has the reason that the member has left."""
     member.rejoin_reason = LEFT_BY_ITSELF
 
 
 def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Drop the subscription that was made since the last `Unsubscribed`."""
+    """Drop a subscription that was made after the first `Unsubscribed`; the member already leaves."""
     member.topics, member.pattern = frozenset(), None
 
 
@@ -122,7 +122,7 @@ def on_close(member: Member, event: CloseRequested, now: int, out: Actions) -> N
 
 
 def on_close_again(member: Member, event: CloseRequested, now: int, out: Actions) -> None:
-    """Close by the earlier of the two deadlines."""
+    """Close by the earlier of the two deadlines, because `CloseRequested` arrived twice."""
     assert member.close_ends_at is not None
     member.close_ends_at = min(member.close_ends_at, now + event.timeout_ms)
 
@@ -136,7 +136,7 @@ def _leave_closing(member: Member, now: int, out: Actions) -> None:
 
 
 def close_now(member: Member, out: Actions) -> None:
-    """Drop the membership and all partitions without callbacks, and return `Left`."""
+    """Close immediately: drop the membership and all partitions without callbacks, and return `Left`."""
     forget_membership(member, BEING_CLOSED, keep_id=False)
     member.owned, member.unreleased, member.close_ends_at = (), None, None
     move(member, S.CLOSED)
@@ -165,7 +165,7 @@ def on_leave_refused(member: Member, event: SendRefused, now: int, out: Actions)
 
 
 def on_join_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Store the member id of the response, which LeaveGroup needs."""
+    """Store the member id that the response assigns, because LeaveGroup needs it."""
     assert isinstance(event.response, JoinGroupResponse)
     if event.request is member.rebalance_request:
         member.rebalance_request = None

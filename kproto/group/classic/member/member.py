@@ -19,7 +19,7 @@ REJOINED_ERRORS = RETRIABLE | {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
 }
-# The error codes of Heartbeat to which the member reacts. After any other code it only sends the next
+# The error codes of Heartbeat to which the member reacts. After any other error code it only sends the next
 # Heartbeat, as Java does.
 HANDLED_HEARTBEAT_ERRORS = {
     ErrorCode.NONE,

@@ -12,7 +12,7 @@ from .state import Actions, Member, S, move, request_rejoin
 
 
 def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
-    """Reset the generation, and the member id unless `keep_id` (M13).
+    """Reset the generation, and unless `keep_id` also the member id; request a rejoin (M13).
 
     `reason` is sent with the next JoinGroup (KIP-800).
     """
@@ -39,18 +39,20 @@ def reset(member: Member, reason: str, out: Actions, *, keep_id: bool) -> None:
 def reset_after(member: Member, code: int, request: str, out: Actions) -> None:
     """Reset the membership: the coordinator does not know this generation or member id (M59)."""
     if member.state is S.JOINING and not member.owned:
-        # The member has no partitions to lose, and the JoinGroup in flight will be answered with the same
-        # error.
+        # The member has no partitions to lose, and the response to the JoinGroup in flight will report the
+        # same error.
         return
     reason = ENCOUNTERED.format(ErrorCode(code).name, request)
     reset(member, reason, out, keep_id=code == ErrorCode.ILLEGAL_GENERATION)
 
 
 def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
-    """Report an error that the application has to resolve. The next poll joins again with the same member id.
+    """Report an error that the application has to resolve, and lose all partitions.
 
-    All partitions are lost, because the group will reassign them. Java keeps the partitions and sends no
-    heartbeats.
+    The member joins again at the next poll, with the same member id.
+
+    The partitions are lost, because the member sends no more heartbeats and the group will reassign them.
+    Java keeps the partitions.
     """
     generation = member.generation
     forget_membership(member, FAILED_WITH.format(reason), keep_id=True)
@@ -64,7 +66,8 @@ def fail(member: Member, error: KprotoError, reason: str, out: Actions) -> None:
 def fence(member: Member, request: str, out: Actions) -> None:
     """Stop the member, because another process has joined with its group.instance.id (FENCED_INSTANCE_ID).
 
-    With `Policy.fenced_join_again` the next poll joins again and fences the other process, as in Java.
+    With `Policy.fenced_join_again` the member joins again at the next poll and fences the other process, as
+    in Java.
     """
     code = ErrorCode.FENCED_INSTANCE_ID
     final = not member.policy.fenced_join_again
@@ -96,7 +99,7 @@ def join_later(member: Member, reason: str, now: int, backoff_ms: int) -> None:
 
 
 def lose_coordinator(member: Member, now: int) -> None:
-    """Look the coordinator up again. Requests to it have failed; the membership is kept (M20, M26)."""
+    """Drop the coordinator, so that it is looked up again, but keep the membership (M20, M26)."""
     member.coordinator, member.heartbeat_request, member.rebalance_request = None, None, None
     if member.is_rebalancing:
         join_later(member, "DisconnectException", now, member.config.retry_backoff_ms)

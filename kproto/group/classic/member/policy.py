@@ -1,4 +1,4 @@
-"""Policies: choices in which Kafka clients differ, and which the protocol leaves open."""
+"""Policies: behaviour that the protocol leaves open and in which Kafka clients differ."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # Lose all partitions after session.timeout.ms without a response, as librdkafka does. The member id is
     # kept, because a coordinator that was only unreachable still knows it. Java keeps the partitions until
     # the coordinator answers again, so two members may deliver the same records. With this choice the session
-    # timeout and max.poll.interval.ms also count while a JoinGroup is in flight. A member that keeps
-    # partitions during a rebalance then sends heartbeats on another connection.
+    # timeout and max.poll.interval.ms also run while a JoinGroup is in flight. During that time a member that
+    # keeps partitions sends heartbeats on another connection.
     lose_on_session_timeout: bool = False
     # Every member whose topics change their number of partitions rejoins (librdkafka). By default only the
     # leader does (Java, sarama, franz-go).
@@ -22,7 +22,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     fenced_join_again: bool = False
     # A static member may be removed during a cooperative rebalance and accepted again in the same generation.
     # The partitions that it has revoked in the meantime have no owner until the next rebalance. With this
-    # choice the member rejoins once more, which starts that rebalance. Java's member does not.
+    # choice the member rejoins once more to start that rebalance. Java's member does not.
     finish_revocations: bool = False
     # A static leader that has restarted keeps the group's assignment (KIP-814). With this choice it sends
     # DescribeGroups after its first heartbeat, and rejoins unless every partition is assigned. This also
@@ -33,8 +33,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # the SyncGroup response contains another assignment than the leader has made for itself. A follower that
     # owns nothing checks once whether the group knows another assignment for it, or none at all.
     check_inherited_plan: bool = False
-    # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because a retry soon
-    # succeeds. Java raises the error.
+    # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because the coordinator has
+    # soon loaded the group. Java raises the error.
     retry_loading: bool = False
     # After an error that was raised, the next JoinGroup reports no generation, because the member has lost
     # its partitions. Java reports the last generation.
@@ -44,7 +44,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 JAVA = Policy()
 # The policy that `policy="java"` of the consumer selects.
 AS_JAVA = Policy(fenced_join_again=True)
-# The consumer's default policy. No record is delivered by two members, and every partition gets an owner.
+# The consumer's default policy. It prevents that two members deliver the same record, and that a partition
+# stays without an owner.
 KPROTO = Policy(
     lose_on_session_timeout=True,
     finish_revocations=True,

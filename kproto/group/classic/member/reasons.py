@@ -12,10 +12,10 @@ COMMIT_WHILE_REBALANCING = "offset commit failed since group is already rebalanc
 METADATA_CHANGED = "cached metadata has changed"
 SUBSCRIPTION_CHANGED = "subscription has changed"
 NOT_OUR_SUBSCRIPTION = "received assignment does not match the current subscription"
-# The coordinator has answered the leader with another assignment than the leader has sent. Java has no reason
-# for this case.
+# The coordinator's assignment for the leader differs from the one that the leader has sent. Java does not
+# check this.
 NOT_OUR_PLAN = "the response to SyncGroup does not contain the assignment that the leader sent"
-# The member owns nothing, and DescribeGroups shows that this is wrong. Java has no reason for this case.
+# The member's assignment is empty, and DescribeGroups shows that this is wrong. Java does not check this.
 EMPTY_BY_MISTAKE = "the member owns no partition, although another assignment was expected"
 REVOKED_SOME = "need to revoke partitions and re-join"
 BEING_CLOSED = "the consumer is being closed"
@@ -24,10 +24,10 @@ LEFT_BY_ITSELF = "consumer pro-actively leaving the group"
 GET_MEMBER_ID = "need to re-join with the given member-id: {}"
 ENCOUNTERED = "encountered {} from {} response"
 FAILED_WITH = "rebalance failed due to {}"
-# The reason after the session timeout. Java has no reason for this case.
+# The reason for rejoining after the session timeout. Java's member does not rejoin then.
 NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"
 
-# The exception class that Java names in FAILED_WITH for unexpected error codes.
+# The exception class that Java names in FAILED_WITH for error codes that it does not expect.
 JAVA_OTHER = "KafkaException"
 JAVA_EXCEPTIONS: dict[int, str] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "CoordinatorLoadInProgressException",

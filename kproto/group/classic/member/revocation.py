@@ -20,12 +20,12 @@ def revoke(
     *,
     precedes_join_or_close: bool = False,
 ) -> None:
-    """Return a `Revoke`: the application commits and releases `partitions`, then sends `Released`."""
+    """Add a `Revoke` to `out`: the application commits and releases `partitions`, then sends `Released`."""
     out.append(Revoke(_start_release(member, partitions), reason, precedes_join_or_close))
 
 
 def lose(member: Member, partitions: Iterable[TopicPartition], reason: str, out: Actions) -> None:
-    """Return a `Lose`: the application drops `partitions` without a commit, then sends `Released`."""
+    """Add a `Lose` to `out`: the application drops `partitions` without a commit, then sends `Released`."""
     out.append(Lose(_start_release(member, partitions), reason))
 
 
@@ -43,14 +43,17 @@ def _start_release(member: Member, partitions: Iterable[TopicPartition]) -> tupl
 
 
 def finish_release(member: Member) -> None:
-    """Remove the released partitions from the owned partitions. The callback has returned (M79)."""
+    """Remove the released partitions from the owned partitions, because the callback has returned (M79)."""
     released = set(member.unreleased or ())
     member.owned = tuple(partition for partition in member.owned if partition not in released)
     member.unreleased = None
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Remove the released partitions. The state does not change before another event of the application."""
+    """Remove the released partitions from the owned partitions.
+
+    The state changes only at the application's next event.
+    """
     finish_release(member)
 
 

@@ -1,7 +1,7 @@
 """The attributes of a classic member, its states, and the edges between the states.
 
 Java has four states (M1): UNJOINED, PREPARING_REBALANCE (here JOINING), COMPLETING_REBALANCE (here ASSIGNING
-and SYNCING) and STABLE. The other states exist only here. They say what the member waits for.
+and SYNCING) and STABLE. The other states exist only here. They distinguish what the member waits for.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class MemberState(Enum):
 
 
 S = MemberState
-# Aliases of the states that are checked on every event: Enum attribute access is slow before Python 3.12.
+# Aliases of the states that are checked on every event, because Enum attribute access is slow before Python
+# 3.12.
 STABLE, UNJOINED = S.STABLE, S.UNJOINED
 _AFTER_RESET = {S.RELEASING, S.UNJOINED, S.FENCED, S.UNSUBSCRIBING, S.CLOSING}
 
@@ -93,14 +94,15 @@ EDGES: Final[machine.Edges[MemberState]] = {
 HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
 # The states in which max.poll.interval.ms counts for every member with a generation.
 POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
-# The states in which, with `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout
-# also count for a member that keeps partitions: other members may already own these partitions.
+# Further states in which, with `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout
+# count for a member that keeps partitions: the group may have assigned these partitions to other members.
 TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which an unknown coordinator is looked up.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
 
-# The number of JoinGroup requests that follow each other without a backoff, as in Java. Further requests back
-# off until an assignment is final. The number allows for cooperative rebalances, which need several joins.
+# The number of JoinGroup requests that follow each other without a backoff, as all of them do in Java.
+# Further JoinGroup requests back off until an assignment is final. Five are enough for a cooperative
+# rebalance, which needs several joins.
 JOINS_WITHOUT_BACKOFF = 5
 
 
@@ -126,9 +128,9 @@ class Member:
         self.joined_topics: frozenset[str] = frozenset()
 
         self.owned: tuple[TopicPartition, ...] = ()
-        # The partitions of the `Revoke` or `Lose` that has not been answered, or None.
+        # The partitions of the pending `Revoke` or `Lose`, which `Released` will answer, or None.
         self.unreleased: tuple[TopicPartition, ...] | None = None
-        # The assignment to adopt when the revoked partitions are released.
+        # The assignment to adopt when the application has released the revoked partitions.
         self.pending_assignment: Assignment | None = None
         # The last adopted assignment and its generation, for the user data of the sticky assignors.
         self.last_assigned: tuple[TopicPartition, ...] | None = None
@@ -140,19 +142,19 @@ class Member:
         # arrived.
         self.assigned_generation: int | None = None
         self.revoked_since_assignment: set[TopicPartition] = set()
-        # Whether a static member has lost its membership since then. The coordinator may still list the
-        # member.
+        # Whether a static member has lost its membership since the last assignment. The coordinator may still
+        # list the member.
         self.was_reset = False
 
-        # The generation, member id and protocol that every request carries. Java: Generation (M3).
+        # The generation, member id and protocol of the membership (M3). Java's class is Generation.
         self.generation: int | None = None
         self.member_id = ""
         self.protocol: str | None = None
 
         self.rejoin_needed = True
         self.rejoin_reason = ""
-        # Whether the partitions that the member cannot keep during the next join are released. Java: the
-        # negation of needsJoinPrepare.
+        # Whether the partitions that the member cannot keep during the next join are released. It is the
+        # negation of Java's needsJoinPrepare.
         self.is_prepared = False
         # The requests in flight: JoinGroup or SyncGroup, Heartbeat, and the LeaveGroup that follows
         # `CloseRequested`.
@@ -167,30 +169,32 @@ class Member:
         self.is_finding_coordinator = False
         self.failed_lookups = 0
         self.failed_heartbeats = 0
-        # The number of JoinGroup requests since the last final assignment.
+        # The number of JoinGroup requests since the last assignment after which the member did not have to
+        # rejoin.
         self.joins = 0
 
         # Times in milliseconds; None while the timer is stopped.
         self.heartbeat_at: int | None = None
         self.session_ends_at: int | None = None
-        # The time at which max.poll.interval.ms ends; None while the application is in poll.
+        # The time at which max.poll.interval.ms has passed; None while the application is in poll.
         self.poll_ends_at: int | None = None
         self.join_at: int | None = None
         self.lookup_at: int | None = None
         self.close_ends_at: int | None = None
 
         self.is_leader = False
-        # If the member is the leader: maps each member id to the subscription of that member.
+        # Maps each member id to the subscription of that member. Empty unless this member is the leader.
         self.subscriptions: dict[str, Subscription] = {}
         self.skips_assignment = False
         # Whether the leader keeps the assignment of the process that it replaces, and has not checked that
         # every partition is assigned.
         self.inherits_assignment = False
-        # Whether to check an empty assignment with DescribeGroups, and whether it has been checked.
+        # Whether to check the empty assignment with DescribeGroups, and whether an empty assignment has been
+        # checked since the member last owned partitions.
         self.checks_empty = self.has_checked_empty = False
         self.metadata = MetadataUpdated({})
-        # The metadata with which the current assignment was made, and its snapshot to compare later metadata
-        # with (M92).
+        # The metadata with which the leader made the current assignment, and the snapshot with which later
+        # metadata is compared (M92).
         self.assignment_metadata: MetadataUpdated | None = None
         self.assignment_snapshot: leadership.Snapshot | None = None
         # Maps a topic to its number of partitions at the group's first assignment.
@@ -230,7 +234,7 @@ class Member:
 
     @property
     def topics_of_interest(self) -> frozenset[str]:
-        """The topics whose metadata is needed: its own, and for a leader those of all members (M200)."""
+        """The topics whose metadata the member needs: its own, or if it is the leader those of all (M200)."""
         return self.topics | self.joined_topics | leadership.topics_of(self.subscriptions)
 
 
@@ -254,7 +258,7 @@ def move(member: Member, state: MemberState) -> None:
 
 
 def request_rejoin(member: Member, reason: str) -> None:
-    """Rejoin as soon as the state allows it. The coordinator receives `reason` (KIP-800)."""
+    """Make the member rejoin as soon as its state allows it, with `reason` in JoinGroup (KIP-800)."""
     member.rejoin_needed, member.rejoin_reason = True, reason
 
 
@@ -269,7 +273,7 @@ def sends_heartbeats(member: Member) -> bool:
     """Return whether the member sends heartbeats.
 
     Java sends no heartbeats while JoinGroup is in flight (M6). A member that keeps partitions during the join
-    does.
+    also sends them during this time.
     """
     if member.generation is None:
         return False
@@ -295,7 +299,7 @@ def restart_poll_interval(member: Member, now: int) -> None:
 
 
 def retry_heartbeat(member: Member, now: int) -> None:
-    """Send the next heartbeat after a backoff that grows with every failure (M105)."""
+    """Delay the next heartbeat by a backoff that grows with every failure (M105)."""
     member.heartbeat_at = now + backoff(member, member.failed_heartbeats)
     member.failed_heartbeats += 1
 

@@ -11,28 +11,28 @@ The member follows Java's AbstractCoordinator and ConsumerCoordinator (M70):
 * M21  JoinGroup is sent after the application has released the partitions that the member cannot keep. An
   eager member keeps none, a cooperative member those of subscribed topics. After SyncGroup a cooperative
   member revokes the partitions that are no longer assigned to it, adopts the assignment, and joins again.
-* M3   An error counts only if the member still has the generation and member id of the request.
+* M3 An error code counts only if the member still has the generation and member id of the request.
 * M13  UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION and FENCED_INSTANCE_ID on any request lose all partitions
   immediately. The member joins again with a reason (KIP-800, M116).
 * M81  Only the leader watches the metadata of the group's topics, and rejoins when it changes.
 
-The member differs from Java where Java's members lose records, or fence each other without end:
+The member differs from Java where Java's members can lose records, or fence each other endlessly:
 
 * A fenced member never joins again. Java's member joins again at the next poll, and fences the other process.
-* After some errors Java raises an exception and keeps the assignment without heartbeats. Here the member
-  returns `Fatal` and `Lose`, because the group assigns its partitions to other members.
+* After some errors Java raises an exception and keeps the assignment, but sends no heartbeats. Here the
+  member returns `Fatal` and `Lose`, because the group assigns its partitions to other members.
 * Partitions are lost when max.poll.interval.ms has passed. In Java they are lost at the next poll. The
   interval runs while the application is outside poll or in a callback (librdkafka, M112). In Java it starts
   when poll is called.
-* A member that keeps partitions while it joins sends heartbeats on another connection: JoinGroup may take
-  minutes. So the member notices within a session timeout that the coordinator is unreachable, or that the
-  group has removed the member.
+* A member that keeps partitions while it joins sends heartbeats on another connection, because the response
+  to JoinGroup may take minutes. So the member notices within a session timeout that the coordinator is
+  unreachable, or that the group has removed the member.
 * A restarted static leader checks with DescribeGroups that the assignment that it keeps is complete, because
   topics may have gained partitions since. Java assumes that the assignment was made with the current
   metadata.
 * A leader rejoins if the SyncGroup response contains another assignment than it has made for itself. A
-  follower that owns nothing checks once with DescribeGroups whether that is right. Java believes each
-  response, and reads nothing until the next rebalance if a response was wrong.
+  follower that owns nothing checks once with DescribeGroups whether its empty assignment is right. Java
+  trusts the response, and reads nothing until the next rebalance if the assignment is wrong.
 * A member that has to rejoin immediately more than five times in a row backs off.
 * After COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response the member rejoins after a backoff, as it does
   for JoinGroup, if the policy has `retry_loading`.
@@ -98,7 +98,7 @@ class MemberEventKind(Enum):
     METADATA = "metadata arrived"
     CLOSE = "the application closes the member"
     TICK = "a deadline has been reached"
-    # Processed after every other event.
+    # This row runs after every event: the member takes the next step that its state allows.
     PROCEED = "what the event has made possible"
 
     # An Enum's own __hash__ is slow: it is written in Python.
@@ -159,7 +159,7 @@ def kind_of(event: MemberEvent) -> MemberEventKind:
         raise TypeError(f"event={event!r} is not an event of a member, which are {kinds}")
     if isinstance(event, SubscriptionChanged):
         topics: object = event.topics
-        if isinstance(topics, str):  # Without this check a str would be taken as a set of its letters.
+        if isinstance(topics, str):  # Without this check a str would be taken as a set of one-letter topics.
             raise TypeError(f"topics={topics!r} is not a set of topics; use frozenset({{{topics!r}}})")
         if not event.topics and event.pattern is None:
             return K.UNSUBSCRIBE

@@ -48,8 +48,8 @@ def next_deadline(member: Member) -> int | None:
 def session_end(member: Member) -> int | None:
     """Return the time at which the session times out, or None while the timeout does not apply.
 
-    At that time the coordinator is looked up again. With `Policy.lose_on_session_timeout` all partitions are
-    lost as well.
+    When the session times out, the coordinator is looked up again. With `Policy.lose_on_session_timeout` all
+    partitions are also lost.
     """
     loses = member.policy.lose_on_session_timeout
     if sends_heartbeats(member):
@@ -86,7 +86,7 @@ def on_tick(member: Member, event: Tick, now: int, out: Actions) -> None:
 
 
 def _expire(member: Member, out: Actions) -> None:
-    """Leave the group: the application has not polled for max.poll.interval.ms (M16, M110)."""
+    """Leave the group, because the application has not polled for max.poll.interval.ms (M16, M110)."""
     send_leave(member, POLL_TIMEOUT, out)
     forget_membership(member, LEFT_BY_ITSELF, keep_id=False)
     lose_all(member, POLL_TIMEOUT, out)
@@ -106,6 +106,6 @@ def on_poll_ended(member: Member, event: PollLeft, now: int, out: Actions) -> No
 
 
 def on_poll_began_again(member: Member, event: PollEntered, now: int, out: Actions) -> None:
-    """Join again, because the application polls again, after it was late or after a `Fatal` error (M110)."""
+    """Join again: the application polls after max.poll.interval.ms or after a `Fatal` error (M110)."""
     member.is_polling = True
     move(member, S.UNJOINED if member.unreleased is None else S.RELEASING)
