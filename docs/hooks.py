@@ -1,8 +1,8 @@
 """MkDocs hooks that generate pages from the source; the generated pages are not committed.
 
-The API comes from docstrings, the command line from argparse, the protocol from the messages, the stories
-from the scenarios, and the versions of Kafka from a record of what each release lists. `generated()` returns
-all these pages, also for the tests.
+The pages on the API come from docstrings, those on the command line from argparse, on the protocol from the
+messages, and on the stories from the scenarios. The page on the versions of Kafka comes from a record of the
+API versions that each release lists. `generated()` returns all these pages, also for the tests.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Add the tables of options."""
+    """Insert the tables of options into the page of the client options. MkDocs calls this for each page."""
     return with_option_tables(markdown) if page.file.src_uri == "reference/client-options.md" else markdown
 
 
@@ -166,7 +166,8 @@ def _signature(function: Any) -> str:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return "(...)"
-    # `**unknown: Never` only produces a helpful error for names of other libraries.
+    # The parameter `**unknown: Never` is omitted: it only produces a helpful error for names of other
+    # libraries.
     parameters = [
         part for name, part in signature.parameters.items() if name != "self" and part.annotation != "Never"
     ]
@@ -262,7 +263,7 @@ class _Wide(argparse.HelpFormatter):
         super().__init__(prog, width=88)
 
 
-# Facts of the documents that are not stories, and that the source cites.
+# Statements of the documents that the source cites under an id like a story's, but that no story shows.
 FACTS = {
     "S1-11": "the configuration of sarama-cluster does not affect how partitions are assigned",
     "S2-11": "poll(long) of Java 2.6 waits for the assignment, and its timeout starts afterwards",
@@ -341,7 +342,9 @@ def state_machines() -> str:
 
 
 class Feature(NamedTuple):
-    """Something that kproto does if a broker lists this version of an API, and what happens without it."""
+    """A feature that kproto uses if the broker lists this version of an API. `without` says what happens
+    otherwise.
+    """
 
     name: str
     api: str

@@ -28,7 +28,7 @@ def watch(bootstrap: str) -> None:
             old = cluster.topics()["sensors"]
             cluster.create_partitions({"sensors": old + 2})
         with Producer(bootstrap) as producer:
-            for number in range(100):  # the consumer has not noticed the new partitions yet
+            for number in range(100):  # At this time the consumer has not noticed the new partitions.
                 producer.send("sensors", b"%d" % number, partition=old + number % 2)
 
         numbers: list[int] = []

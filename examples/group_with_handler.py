@@ -54,8 +54,8 @@ def main() -> None:
                 print("error:", error)
 
         def consume() -> None:
-            with suppress(IllegalState):  # raised after the group was closed
-                while not printer.done.is_set():  # a session ends with each rebalance
+            with suppress(IllegalState):  # consume() raises it after the group was closed
+                while not printer.done.is_set():  # consume() returns after each rebalance
                     group.consume(["flights"], printer)
 
         threads = [threading.Thread(target=errors), threading.Thread(target=consume)]
@@ -63,7 +63,7 @@ def main() -> None:
             thread.start()
         try:
             printer.done.wait(30)
-        finally:  # also after Ctrl-C, because the threads run until the group is closed
+        finally:  # Close the group also after Ctrl-C, because the threads run until then.
             group.close()
         for thread in threads:
             thread.join()

@@ -26,7 +26,7 @@ def main() -> None:
         while not reader.assignment():
             reader.poll(0.1)
         for partition in reader.assignment():
-            reader.position(partition)  # wait for the start position, the end of the log
+            reader.position(partition)  # wait until the start position, the end of the log, is known
 
         with Producer(bootstrap) as producer:
             for number in range(MESSAGES):

@@ -34,7 +34,9 @@ class Sessions(StatefulProcessor):
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        """Return the sessions that ended half a day before the watermark, and are therefore complete."""
+        """Return the sessions whose last departure is half a day before the watermark, so that no later one
+        belongs to them.
+        """
         watermark_ms = timerValues.getCurrentWatermarkInMs()
         sessions: list[list[int]] = []
         for (departure_ms,) in sorted(self.departures.get()):

@@ -1,6 +1,6 @@
 """Keep the latest record of each aircraft, as for change data capture.
 
-Every batch is merged into a table. A repeated batch leads to the same table.
+The pipeline merges every batch into a table. If Spark repeats a batch, the table is the same afterwards.
 """
 
 from __future__ import annotations
