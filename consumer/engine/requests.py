@@ -1,7 +1,7 @@
 """Functions that build requests in all versions, and functions that read their responses.
 
-Unknown offsets, epochs and timestamps are None. Only this module converts them to and from Kafka's -1.
-`fetch.sessions` builds Fetch requests, because their content depends on the fetch session.
+Unknown offsets, epochs and timestamps are None. Only this module converts None to and from Kafka's -1. Fetch
+requests are not built here but in `fetch.sessions`, because their content depends on the fetch session.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _SPECS = {
     "earliest_local": EARLIEST_LOCAL,
     "latest_tiered": LATEST_TIERED,
 }
-# Special timestamp -> (the first version of ListOffsets that knows it, the first release with this version).
-# Earlier brokers take the number for a time before 1970.
+# Special timestamp -> (the first version of ListOffsets that supports it, the first release with this
+# version). Earlier brokers would interpret the number as a time before 1970.
 _TIMESTAMP_SINCE = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.5"), LATEST_TIERED: (9, "3.9")}
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 # Last version of OffsetCommit and OffsetFetch that identifies topics by name (Kafka 4.1). Java's classic
-# consumer uses no later one.
+# consumer uses no later version.
 LAST_WITH_NAMES: Final = 9
 _Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 
@@ -77,12 +77,12 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     leader_epoch: int | None
 
 
-# An offset to commit: as a number, with metadata, or as OffsetFetch returned it.
+# An offset to commit: a number, a pair (offset, metadata), or an entry that OffsetFetch returned.
 Offset = int | tuple[int, str] | CommittedOffset
 
 
 def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
-    """Convert offsets of any accepted form; map each partition to (offset, leader epoch, metadata)."""
+    """Map each partition to (offset, leader epoch, metadata), for offsets of any type in `Offset`."""
     committed: dict[TopicPartition, tuple[int, int | None, str]] = {}
     for partition, value in offsets.items():
         if isinstance(value, CommittedOffset):
@@ -95,7 +95,7 @@ def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tu
 
 
 def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False) -> Prepared:
-    """Build a Metadata request for `topics`, all topics (None), or the brokers only (an empty list)."""
+    """Build a Metadata request for `topics`, all topics (None), or only the brokers (an empty list)."""
     wanted = None if topics is None else sorted(set(topics))
 
     def build(version: int) -> MetadataRequest:
@@ -123,7 +123,7 @@ def coordinator_request(key: str, key_type: int = 0) -> Prepared:
 
 
 def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAddress | tuple[int, str]:
-    """Return the coordinator's address, or (error code, the broker's error message)."""
+    """Return the coordinator's address, or the pair (error code, error message)."""
     if version >= 4 and not response.coordinators:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the response contains no coordinator"
     first = response.coordinators[0] if version >= 4 else response
@@ -142,7 +142,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
     return grouped
 
 
-# The values of the argument `node` of `Cluster.request`.
+# What the argument `node` of `Cluster.request` allows, for error messages.
 ROUTES: Final = (
     'None, a node id, "controller", ("group", name), ("transaction", transactional_id), '
     '("share", "GROUP:TOPIC_ID:PARTITION") or ("leader", topic, partition)'
@@ -151,9 +151,9 @@ PLACES = f"{', '.join(_SPECS)} or a time in ms since 1970, an integer of at leas
 
 
 def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:
-    """Return the ListOffsets timestamp of "earliest", "latest", "max_timestamp" or a time in ms.
+    """Return the timestamp for ListOffsets that `spec` means: a word such as "earliest", or a time in ms.
 
-    Raises ConfigError for an invalid value. `name` is the name of the argument in the error.
+    Raises ConfigError if `spec` is invalid. `name` is the argument's name in the error.
     """
     if isinstance(spec, str) and spec in _SPECS:
         return _SPECS[spec]
@@ -218,7 +218,7 @@ def offset_commit_request(
     instance_id: str | None = None,
     may_use_names: bool = True,
 ) -> Prepared:
-    """Build an OffsetCommit request. `offsets` has the values (offset, leader epoch, metadata).
+    """Build an OffsetCommit request. `offsets` maps a partition to (offset, leader epoch, metadata).
 
     Up to version 9 the request identifies topics by name, and from version 10 on by the topic ids in `ids`.
     Without `may_use_names` the request is only sent in version 10 or higher.
@@ -259,7 +259,7 @@ ValueT = TypeVar("ValueT")
 
 
 def consistent_values(entries: Iterable[tuple[TopicPartition, ValueT]]) -> dict[TopicPartition, ValueT]:
-    """Map each partition to its value. Partitions with contradicting values are omitted."""
+    """Map each partition of a response to its value. A partition with contradicting values is omitted."""
     values: dict[TopicPartition, ValueT] = {}
     contradicted: set[TopicPartition] = set()
     for partition, value in entries:
@@ -275,7 +275,7 @@ def offset_commit_codes(
     version: int,
     requested: Mapping[TopicPartition, object],
 ) -> dict[TopicPartition, int]:
-    """Map each requested partition to its error code. `ids` are the topic ids of the request."""
+    """Map each requested partition to its error code. `ids` are the topic ids that the request contained."""
     names = {topic_id: name for name, topic_id in ids.items()}
 
     def entries() -> Iterator[tuple[TopicPartition, int]]:
@@ -290,7 +290,7 @@ def offset_commit_codes(
 
 
 def version_limit(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
-    """Return `last_with_names` if the id of a topic is unknown, as before Kafka 2.8; otherwise None."""
+    """Return the highest version to use: `last_with_names` if a topic's id is unknown, or None (no limit)."""
     return None if all(view.topic_id(topic) for topic in topics) else last_with_names
 
 
@@ -345,8 +345,8 @@ def offset_fetch_result(
 ) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]] | None:
     """Return the group's error code, and the committed offset of each partition.
 
-    The value of a partition without a commit is None, and that of a failed partition is its error code. The
-    whole result is None if the response does not contain the group.
+    The entry of a partition without a commit is None, and that of a failed partition is its error code. If
+    the response does not contain the group, the function returns None.
     """
 
     named: Iterable[tuple[str, Sequence[_Committed]]]
@@ -403,7 +403,7 @@ Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 def init_producer_id_request(
     transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch | None
 ) -> Prepared:
-    """Build an InitProducerId request: for a producer id, or for the next epoch of the id `own`.
+    """Build an InitProducerId request for a producer id, or, with `own`, for the next epoch of this id.
 
     If a producer id is requested for a transactional id, the previous producer with this transactional id is
     fenced.
@@ -428,7 +428,7 @@ def init_producer_id_request(
 def add_partitions_request(
     transactional_id: str, identity: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """Build an AddPartitionsToTxn request in the form that clients use, up to version 3."""
+    """Build an AddPartitionsToTxn request in version 3 or lower, the versions for clients."""
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
@@ -463,8 +463,9 @@ def txn_offset_commit_request(
 ) -> Prepared:
     """Build a TxnOffsetCommit request. If the generation is -1, the coordinator does not check the member.
 
-    As with Java's TxnOffsetCommitRequest.Builder, building raises UnsupportedVersion if the version cannot
-    identify the member. Otherwise the coordinator would accept the offsets of a member that was removed.
+    Building raises UnsupportedVersion if the version cannot identify the member, as in Java's
+    TxnOffsetCommitRequest.Builder. In such a version the coordinator would accept the offsets of a member
+    that was removed.
     """
 
     is_member = member.generation >= 0 or bool(member.member_id) or member.group_instance_id is not None

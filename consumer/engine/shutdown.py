@@ -1,9 +1,10 @@
 """The calls of unsubscribe and close. After unsubscribe the consumer may subscribe again.
 
-* Close leaves the group first, with its callbacks and commits. Then the fetch sessions at the brokers are
-  closed, and finally the connections (M98). Close ends within its timeout, whatever it waits for.
-* Every call of unsubscribe and close completes exactly once. If a commit failed during the call, the call
-  fails with its error.
+* Close first leaves the group, after the callbacks and commits that this requires. Then it closes the fetch
+  sessions at the brokers, and finally the connections (M98). Close ends within its timeout, whatever it waits
+  for.
+* Every call of unsubscribe and close completes exactly once. If a commit fails during the call, the call
+  fails with the commit's error.
 """
 
 from __future__ import annotations
@@ -53,11 +54,10 @@ class ConsumerShutdown:
         # Time (ms) at which close ends, even if it still waits for responses or callbacks.
         self.close_ends_at: int | None = None
         self._close_event: ev.Close | None = None
-        # Whether the first part of close is complete: the group, if any, has been left, and the fetch
-        # sessions are being closed.
+        # Whether the group, if any, has been left, and close has begun to close the fetch sessions.
         self._has_left = False
-        # The partitions that had a position when close was called. Positions that are looked up after that
-        # need no commit.
+        # The partitions that had a position when close was called. Only their processed offsets have to be
+        # committed.
         self._positioned: frozenset[TopicPartition] = frozenset()
         self._unsubscribe_tokens: list[Any] = []
         # Whether the processed offsets of manually assigned partitions are being committed.
@@ -90,10 +90,10 @@ class ConsumerShutdown:
     def _commit_processed(
         self, partitions: Sequence[TopicPartition], timeout_ms: int, proceed: Callable[[], None]
     ) -> None:
-        """Commit processed offsets of manually assigned partitions if auto commit is on; call `proceed`.
+        """Commit processed offsets of manually assigned partitions if auto commit is on, then call `proceed`.
 
-        Earlier commits complete before `proceed` is called. With `policy="java"` offsets are only committed
-        during close (M99).
+        All earlier commits also complete before `proceed` is called. With `policy="java"` offsets are only
+        committed during close (M99).
         """
         options, states = self._core.options, dict[TopicPartition, PartitionState]()
         if options.enable_auto_commit and not (options.as_java and not self._close_event):
@@ -143,8 +143,8 @@ class ConsumerShutdown:
         if event.processed:
             core.partitions.mark_processed()
         self._positioned = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
-        # The member has an earlier deadline, so that LeaveGroup is sent even if a callback or a commit does
-        # not end.
+        # The member's deadline is earlier than that of close, so that LeaveGroup is sent even if a callback
+        # or a commit does not end.
         timeout_ms = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
         if self._status.in_group:
             self._group.close(event.leave, timeout_ms)
@@ -152,7 +152,7 @@ class ConsumerShutdown:
         self._commit_processed(list(core.partitions), timeout_ms, self.on_left)
 
     def on_left(self) -> None:
-        """Close the fetch sessions at the brokers, after the group, if any, has been left."""
+        """Continue close after the group, if any, has been left: close the fetch sessions at the brokers."""
         if self._close_event is None or self._has_left or self.closed:
             return
         self._has_left = True
@@ -166,8 +166,7 @@ class ConsumerShutdown:
     def _fail_commits(self) -> None:
         """Fail all commits that have not completed, and report processed offsets that were not sent.
 
-        This method reads the processed offsets of partitions, so it must be called before the partitions are
-        dropped.
+        It must be called before the partitions are dropped, because it reads their processed offsets.
         """
         core = self._core
         self._committer.close()

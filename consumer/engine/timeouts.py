@@ -1,7 +1,7 @@
 """Backoff, report intervals, and every fixed timeout of the engine.
 
-All other timeouts are options, such as `retry_backoff_ms`, whose defaults are in `consumer.options`. The
-defaults in this module apply to clients without such an option.
+Timeouts that are not fixed are options, such as `retry_backoff_ms`, with their defaults in
+`consumer.options`. The defaults in this module apply to clients without such an option.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ RECONNECT_BACKOFF_MS: Final = 50
 RECONNECT_BACKOFF_MAX_MS: Final = 1000
 CONNECTION_SETUP_TIMEOUT_MS: Final = 10_000
 REQUEST_TIMEOUT_MS: Final = 30_000
-# Default of the broker's offsets.commit.timeout.ms: how long a coordinator waits for the replicas of a
+# Default (ms) of the broker's offsets.commit.timeout.ms: how long a coordinator waits for the replicas of a
 # commit.
 OFFSETS_COMMIT_TIMEOUT_MS: Final = 5_000
 
 # Connections:
 
-# Timeout of the first attempt to connect. Each attempt that times out doubles the timeout. A handshake that
-# loses two SYNs takes 3 s (RFC 6298).
+# Timeout (ms) of the first attempt to connect. Each attempt that times out doubles the timeout. A handshake
+# that loses two SYNs takes 3 s (RFC 6298).
 FIRST_SETUP_TIMEOUT_MS: Final = 3_000
-# Timeout of a request whose response a healthy broker does not delay. Each attempt that times out doubles the
-# timeout. A segment that is lost twice arrives after 3 s (RFC 6298).
+# Timeout (ms) of a request whose response a healthy broker does not delay. Each attempt that times out
+# doubles the timeout. A segment that is lost twice arrives after 3 s (RFC 6298).
 FIRST_RESPONSE_TIMEOUT_MS: Final = 5_000
-# After this time a connection attempt counts as slow, and requests that any broker can serve go to another
-# address. If an address is reachable, the SYN is answered immediately, or after 1 s if the first SYN was
-# lost.
+# Time (ms) after which a connection attempt counts as slow, and requests that any broker can serve go to
+# another address. If an address is reachable, its host responds to the SYN immediately, or after 1 s if the
+# first SYN was lost.
 SLOW_CONNECT_MS: Final = 1_500
 # Interval of Metadata requests that check whether a broker is alive while it works on a slow request.
 LIVENESS_CHECK_INTERVAL_MS: Final = 2_000

@@ -1,4 +1,4 @@
-"""Plans for the cluster: its metadata, its coordinators, and any single request."""
+"""Plans that read the cluster's metadata, look up coordinators, and send any single request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_metadata(
         [call] = yield [Ask(metadata_request(wanted))]
         response = expect_response(MetadataResponse, call)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
-            # KIP-1102: the broker asks the client to start again at the bootstrap addresses
+            # KIP-1102: the broker asks the client to find the cluster again through the bootstrap addresses
             view.brokers = {}
             yield Rest(f"Metadata was answered with {describe(response.error_code)}")
         elif not response.brokers:
@@ -57,15 +57,15 @@ def read_metadata(
 def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], int]) -> Plan[None]:
     """Wait until every topic has a leader for each partition.
 
-    Raises UnknownTopic for a topic that is still unknown after `PATIENCE` more Metadata responses.
+    The plan raises UnknownTopic for a topic that is still unknown after `PATIENCE` more Metadata responses.
     """
     names = sorted(set(topics))
     for attempt in count():
         missing = [name for name in names if not is_complete(view, name)]
         if not missing:
             return
-        # Only errors of a response that this plan has requested count. An older error may be outdated, for
-        # example because authorization has been granted since.
+        # Errors count only if they come from a response that this plan has requested. An error of an earlier
+        # response may be outdated, for example because authorization has been granted since.
         denied = [
             (name, topic.error_code)
             for name in missing
@@ -127,9 +127,9 @@ COORDINATOR_KEYS: Final = ("group", "transactional id", "share-partition")
 
 
 def find_coordinator(view: ClusterView, key: str, clock: Callable[[], int], key_type: int = 0) -> Plan[int]:
-    """Return the node id of a coordinator. Its address is then known.
+    """Look up a coordinator, add its address to `view`, and return its node id.
 
-    `key_type` is the index of the key's kind in `COORDINATOR_KEYS`.
+    `key_type` is FindCoordinator's key type, an index of `COORDINATOR_KEYS`.
     """
     detail = f"{COORDINATOR_KEYS[key_type]} {key!r}"
     while True:

@@ -75,7 +75,7 @@ class AdminEngine:
         self.reports.append(ev.Report(GroupChange(self._wall(), "throttled", reason=why)))
 
     def happened(self, event: NetworkEvent) -> None:
-        """Handle an event of a connection."""
+        """Pass an event of a connection to the network client."""
         self.network.handle(event, self.now)
 
     def tick(self, event: ev.Tick) -> None:
@@ -88,7 +88,7 @@ class AdminEngine:
         self.runner.drop(event.token)
 
     def close(self, event: ev.Close) -> None:
-        """Close the connections; every plan fails."""
+        """Fail every plan, and close the connections."""
         self.closed = True
         self.runner.end(IllegalState("this cluster was closed"))
         self.network.close(self.now)

@@ -1,4 +1,4 @@
-"""Plans for groups: they list, describe and delete groups, and compute their lag."""
+"""Plans that list, describe and delete groups, and compute the lag of a group."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from .plan import (
 )
 from .records import list_offsets
 
-# Kafka's state of a group that does not exist.
+# The group state with which DescribeGroups describes a group that does not exist.
 DEAD = "Dead"
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
     """A group, as its coordinator returned it in ListGroups.
 
-    `state` has the values of `Group.state`; it is None from brokers before 2.6. `protocol_type` is "consumer"
-    for consumers, "connect" for Kafka Connect, and "" for a group that only has committed offsets. `type` is
-    "classic", "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071); it is None from brokers before
-    3.8.
+    `state` has the same values as `Group.state`; it is None from brokers before 2.6. `protocol_type` is
+    "consumer" for consumers, "connect" for Kafka Connect, and "" for a group that only has committed offsets.
+    `type` is "classic", "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071); it is None from
+    brokers before 3.8.
     """
 
     name: str
@@ -55,7 +55,7 @@ class ListedGroup(msgspec.Struct, frozen=True):
 class GroupMember(msgspec.Struct, frozen=True):
     """One member of a group: its client, and the partitions assigned to it.
 
-    If the assignment cannot be decoded, `partitions` is empty and `assignment_error` says why. `partitions`
+    `partitions` is empty if the assignment cannot be decoded; `assignment_error` then says why. `partitions`
     is also empty for members of Streams groups, which are assigned tasks.
     """
 
@@ -70,11 +70,12 @@ class GroupMember(msgspec.Struct, frozen=True):
 class Group(msgspec.Struct, frozen=True):
     """A group with its members, committed offsets and lag, as its coordinator described it.
 
-    `state` is Kafka's word: Empty, PreparingRebalance, CompletingRebalance, Stable, or Dead for a group that
-    does not exist. A committed offset is that of the *next* record to read. `lag` is the number of records
-    that the group has not committed, for every partition of the topics that have a commit or are assigned. If
-    a partition has no commit, all of its records count. `type` is the value of `ListedGroup.type`, or None if
-    the group does not exist. A share group has no committed offsets and no lag.
+    `state` is Kafka's name of the group state: Empty, PreparingRebalance, CompletingRebalance, Stable, or
+    Dead for a group that does not exist. A committed offset is that of the *next* record to read. `lag` is
+    the number of records that the group has not committed, for every partition of the topics that have a
+    commit or are assigned. If a partition has no commit, all of its records count. `type` is the value of
+    `ListedGroup.type`, or None if the group does not exist. A share group has no committed offsets and no
+    lag.
     """
 
     name: str
@@ -88,7 +89,7 @@ class Group(msgspec.Struct, frozen=True):
     def total_lag(self) -> int | None:
         """Total number of records that the group has not committed.
 
-        The value is None, not 0, for a group without commits and without assigned partitions.
+        The total is None, not 0, for a group without commits and without assigned partitions.
         """
         return sum(self.lag.values()) if self.lag else None
 
@@ -138,7 +139,8 @@ def groups(view: ClusterView, clock: Callable[[], int]) -> Plan[dict[str, Listed
             }
         if pause is not None:
             yield pause
-            # The groups of a removed broker have moved to other coordinators.
+            # The broker has been removed from the cluster: other brokers coordinate its groups now and list
+            # them.
             yield from read_metadata(view, [], clock)
     return {
         name: listed_group for node in sorted(by_node) for name, listed_group in sorted(by_node[node].items())
@@ -161,7 +163,8 @@ def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]
 def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[_Description]:
     """Return the state, the type and the members of a group.
 
-    DescribeGroups returns the state Dead for a group of another type, as for a group that does not exist.
+    DescribeGroups returns the state Dead both for a group that is not of type "classic" and for a group that
+    does not exist.
     """
     while True:
         call = yield from _request_coordinator(view, name, DescribeGroupsRequest(groups=[name]), clock)
@@ -205,7 +208,7 @@ def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[_D
 def _describe_as(
     group_type: str, request: type[Message], view: ClusterView, name: str, clock: Callable[[], int]
 ) -> Plan[_Description | None]:
-    """Describe a group of this type. The result is None if there is no such group of this type."""
+    """Describe a group of the type `group_type`. Returns None if no group of this type has the name."""
     message = request(group_ids=[name], include_authorized_operations=False)  # type: ignore[call-arg]
     while True:
         call = yield from _request_coordinator(view, name, message, clock)
@@ -237,7 +240,7 @@ def _describe_as(
 
 
 def _named_partitions(assignment: Any) -> tuple[TopicPartition, ...]:
-    """Return the partitions of an assignment in ConsumerGroupDescribe or ShareGroupDescribe."""
+    """Return the partitions of an `assignment` in a ConsumerGroupDescribe or ShareGroupDescribe response."""
     return tuple(
         sorted(
             TopicPartition(topic.topic_name, number)
@@ -260,7 +263,7 @@ def _request_coordinator(
 
 
 def _assigned_partitions(assignment: bytes) -> tuple[tuple[TopicPartition, ...], str | None]:
-    """Return the partitions of an assignment, which is encoded as in SyncGroup, or why it is malformed."""
+    """Decode an assignment of SyncGroup: return (partitions, None), or ((), why it cannot be decoded)."""
     try:
         return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else (), None
     except DecodeError as error:
@@ -273,7 +276,7 @@ def _lag(
     owned: Iterable[TopicPartition],
     clock: Callable[[], int],
 ) -> Plan[dict[TopicPartition, int]]:
-    """Return the lag of each partition of the topics that are committed or owned."""
+    """Return the lag of each partition of the topics with a committed offset or an assigned partition."""
     topics = sorted({partition.topic for partition in (*committed, *owned)})
     if not topics:
         return {}

@@ -44,7 +44,7 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, tuple[int, int | None, str]],
     clock: Callable[[], int],
 ) -> Plan[None]:
-    """Commit offsets without being a member. The group must have no members, or not exist."""
+    """Commit offsets for a group that has no members or does not exist yet."""
     if not offsets:
         return
     while True:
@@ -75,7 +75,7 @@ def commit_offsets(
 def _refresh_recreated(
     view: ClusterView, errors: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[None]:
-    """Read the metadata of topics that have been re-created, because their ids have changed."""
+    """Read the metadata of re-created topics, whose cached ids the coordinator does not know."""
     topics = {partition.topic for partition, code in errors.items() if code == ErrorCode.UNKNOWN_TOPIC_ID}
     if topics:
         yield from read_metadata(view, topics, clock)

@@ -23,7 +23,10 @@ PATIENCE = 3
 
 
 class Ask(msgspec.Struct):
-    """One request to the broker `node`, or to any broker. The default timeout is request.timeout.ms."""
+    """One request to the broker `node`, or to any broker if `node` is None.
+
+    Without `timeout_ms` the request has the timeout request.timeout.ms.
+    """
 
     request: Message | Prepared
     node: int | None = None
@@ -44,7 +47,7 @@ Plan = Generator[list[Ask] | Rest, Answers, R]
 
 
 def expect_response(kind: type[R], call: Call) -> R:
-    """Return the response of the call, which must be an instance of `kind`. Raises the call's error."""
+    """Return the response of the call, an instance of `kind`. Raises the call's error if it has one."""
     if call.error is not None:
         raise call.error
     if not isinstance(call.response, kind):
@@ -53,7 +56,7 @@ def expect_response(kind: type[R], call: Call) -> R:
 
 
 def may_repeat(call: Call) -> bool:
-    """Return whether the call got no response, so that it may be repeated."""
+    """Return whether the call failed without a response: the connection broke, or the request timed out."""
     return isinstance(call.error, (ConnectionFailed, RequestTimedOut))
 
 

@@ -1,4 +1,4 @@
-"""Plans for partitions: they look up offsets of timestamps, and fetch and append encoded batches."""
+"""Plans that look up offsets of timestamps, and fetch and append encoded batches."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class OffsetAt(msgspec.Struct, frozen=True):
-    """The offset of a timestamp in a partition, or None if no record has that timestamp or a later one."""
+    """The first offset with at least the requested timestamp; None if the partition has no such record."""
 
     offset: int | None
     timestamp: int | None
@@ -71,9 +71,9 @@ class OffsetAt(msgspec.Struct, frozen=True):
 
 
 class FetchedBytes(msgspec.Struct, frozen=True):
-    """The response of a leader for one partition: record batches as they are on the wire.
+    """A leader's response to a fetch of one partition: its record batches, encoded as they were received.
 
-    After a `fetch` with `lent=True` the records are a view, which keeps the whole response in memory.
+    After a `fetch` with `lent=True`, `records` is a view that keeps the whole response in memory.
     """
 
     records: bytes | memoryview
@@ -92,7 +92,7 @@ def list_offsets(
     isolation: str,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, OffsetAt]]:
-    """Return the offset of a timestamp for each partition, from the partition's leader."""
+    """Return the offset of each partition for its timestamp, from the partition's leader."""
 
     def request(timestamps: Mapping[TopicPartition, int]) -> Message | Prepared:
         return list_offsets_request(view, timestamps, ISOLATION[isolation], timeout_ms)
@@ -102,11 +102,13 @@ def list_offsets(
             for entry in topic.partitions:
                 partition = TopicPartition(topic.name, entry.partition_index)
                 if not entry.error_code and entry.offset < 0 and times.get(partition) in (EARLIEST, LATEST):
-                    # Every log has a first and an end offset, so an entry without an offset is invalid.
+                    # Every log has a start offset and an end offset, so an entry without an offset is
+                    # invalid.
                     continue
                 code = entry.error_code
                 if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                    # Messages before format 0.10 have no timestamps, so none has this timestamp, as in Java.
+                    # Messages in the formats before 0.10 have no timestamps. As in Java, the result is
+                    # therefore that no record has this timestamp.
                     code = ErrorCode.NONE
                 offset_at = OffsetAt(
                     entry.offset if entry.offset >= 0 else None,
@@ -122,7 +124,7 @@ def list_offsets(
 def epoch_ends(
     view: ClusterView, wants: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartition, int | None]]:
-    """Return the end offset of a leader epoch for each partition, from its leader; None if unknown."""
+    """Return the end offset of each partition's leader epoch, from the leader; None if it is unknown."""
 
     def read(call: Call) -> Answers[int | None]:
         for topic in expect_response(OffsetForLeaderEpochResponse, call).topics:
@@ -144,7 +146,7 @@ def _from_leaders(
     request: Callable[[Mapping[TopicPartition, int]], Message | Prepared],
     read: Callable[[Call], Answers[T]],
 ) -> Plan[dict[TopicPartition, T]]:
-    """Send a request to the leaders of the partitions, and retry it until each partition has a result."""
+    """Send requests to the leaders of the partitions, and retry them until each partition has a result."""
     pending = dict(wants)
     results: dict[TopicPartition, T] = {}
     attempts: dict[TopicPartition, int] = {}
@@ -210,10 +212,10 @@ def fetch(
     partition_max_bytes: int,
     lent: bool = False,
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
-    """Fetch once from each leader, without a fetch session. Errors of partitions are part of the result.
+    """Fetch the partitions once from their leaders, without fetch sessions.
 
-    An error because a partition's leader has moved is part of the result, too. The next fetch of the
-    partition refreshes its metadata first.
+    A partition's error is part of its result, even if it only says that the leader has moved. The next fetch
+    of this partition first refreshes its metadata.
     """
     yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}
@@ -281,13 +283,13 @@ def fetch(
                 )
         for partition in offsets.keys() - result.keys():
             view.forget_leader(partition)
-            # The partition has to be fetched again.
+            # The response does not contain the partition. This error code makes the caller fetch it again.
             result[partition] = FetchedBytes(b"", UNKNOWN, -1, None, None, ())
     return result
 
 
 def _aborted(transactions: Sequence[AbortedTransaction] | None) -> tuple[tuple[int, int], ...]:
-    """Return (producer id, first offset) of aborted transactions."""
+    """Return a pair (producer id, first offset) for each aborted transaction."""
     return tuple((aborted.producer_id, aborted.first_offset) for aborted in transactions or ())
 
 
@@ -319,8 +321,9 @@ def produce(
             Ask(Prepared(ProduceRequest, build), node=view.leader(partition), max_version=max_version)
         ]
         if may_repeat(call):
-            # The broker may have appended the records, and only an idempotent producer may send them again.
-            # The next request reads the leader from fresh metadata.
+            # The records are not sent again: the broker may have appended them, and only an idempotent
+            # producer can repeat a batch without a duplicate. The next request reads the leader from fresh
+            # metadata.
             view.forget_leader(partition)
             raise call.error or RequestTimedOut("Produce", timeout_ms)
         entry = consistent_values(

@@ -8,11 +8,11 @@ Rules:
 
 * Every plan ends in exactly one `Done`: with its result, its error, or RequestTimedOut, which names the
   request or the reason that the plan was waiting for. Only `drop` ends a plan without `Done`.
-* An exception in a plan ends that plan only, even if it is not an error of this library.
-* A plan continues as soon as the last of its calls has ended. The owner's backoff determines its pauses,
-  which grow.
-* Deadlines and pauses are in a heap, so plans that wait cost no time.
-* When a plan has updated the metadata, `on_metadata` is called with the topics.
+* An exception in a plan ends only that plan, even if it is not a KprotoError.
+* A plan continues as soon as the last of its calls has ended. The runner's `backoff` determines the lengths
+  of a plan's pauses.
+* Deadlines and the ends of pauses are in a heap, so the runner does not visit plans that wait.
+* After a plan has updated the metadata, the runner calls `on_metadata` with the topics of the response.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Job:
 class PlanRunner:
     """The running plans of one client.
 
-    `backoff(n)` returns the length (ms) of a plan's pause number n; the first one has number 0.
+    `backoff(n)` returns the length (ms) of a plan's n-th pause, counted from 0.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class PlanRunner:
         self._backoff = backoff
         self.on_metadata: Callable[[frozenset[str]], None] = lambda topics: None
         self._jobs: dict[object, _Job] = {}
-        # A heap of (time, number, job), with the deadlines and the ends of pauses. `number` orders equal
-        # times. Entries of ended jobs are skipped.
+        # A heap of (time, number, job) with the deadlines of the jobs and the ends of their pauses. `number`
+        # orders entries of the same time. Entries of ended jobs are skipped.
         self._due: list[tuple[int, int, _Job]] = []
         self._number = 0
         # The results of the plans that have ended since the last `take`.
@@ -116,7 +116,7 @@ class PlanRunner:
         heapq.heappush(self._due, (when, self._number, job))
 
     def _advance(self, job: _Job, answers: list[Call] | None) -> None:
-        """Run the plan until it waits for calls or for the end of a pause."""
+        """Run the plan until it waits for calls or for the end of a pause, or ends."""
         try:
             while True:
                 step = next(job.plan) if answers is None else job.plan.send(answers)
@@ -131,7 +131,7 @@ class PlanRunner:
                 answers = []
         except StopIteration as end:
             self._end(job, end.value, None)
-        except BaseException as error:  # SystemExit included: the caller of the plan receives every exception
+        except BaseException as error:  # SystemExit as well: the caller of the plan receives every exception
             self._end(job, None, error)
 
     def _ask(self, job: _Job, asks: list[Ask]) -> None:

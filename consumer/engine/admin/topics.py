@@ -1,4 +1,4 @@
-"""Plans for topics: the controller creates and deletes topics, and adds partitions."""
+"""Plans that create and delete topics and add partitions, through the cluster's controller."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def on_controller(
     done: ErrorCode,
     ignore_done: bool = False,
 ) -> Plan[None]:
-    """Send a request to the controller; refresh metadata after NOT_CONTROLLER or a lost connection.
+    """Send a request about `names` to the controller until every topic has succeeded.
+
+    The plan refreshes the metadata after NOT_CONTROLLER and after a lost connection.
 
     `done` is the error code of a topic that is already in the requested state. The code counts as success if
     an earlier attempt may have been executed: after a lost connection, or after a response without one of
@@ -143,8 +145,8 @@ def create_partitions(
     def answers(call: Call) -> Sequence[_Topic]:
         return expect_response(CreatePartitionsResponse, call).results
 
-    # INVALID_PARTITIONS means that the topic has at least that many partitions already. The following call
-    # checks the number.
+    # INVALID_PARTITIONS means that the topic has at least that many partitions already.
+    # `_await_partition_counts` checks the number.
     yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
     yield from _await_partition_counts(view, totals, clock)
 
@@ -173,10 +175,10 @@ def delete_topics(
 def _await_partition_counts(
     view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int], *, may_grow: bool = True
 ) -> Plan[None]:
-    """Wait until the topics have these numbers of partitions, each with a leader.
+    """Wait until the topics have at least these numbers of partitions, each with a leader.
 
-    If `may_grow` is false, a topic that already existed with fewer partitions raises an error. Two responses
-    must show fewer partitions, because the metadata of the first broker may be outdated.
+    If `may_grow` is false, the plan raises an error for a topic that already existed with fewer partitions.
+    Two responses must show fewer partitions, because the metadata of the first broker may be outdated.
     """
     fewer: set[str] = set()
     while True:

@@ -1,7 +1,7 @@
 """Commits the offsets of processed records every `auto_commit_interval_ms` (M122).
 
-* A record counts as processed when the application calls poll again after poll has returned the record. No
-  commit is sent if no offset has changed.
+* A record counts as processed when the application calls poll again after poll has returned the record. If no
+  processed offset has changed since the last commit, none is sent.
 * An error is reported once, and the commit of the next interval serves as the retry (M123). An error that is
   not retriable is also raised by the next poll, except with `policy="java"`.
 """
@@ -22,7 +22,7 @@ States = Mapping[TopicPartition, PartitionState]
 
 
 class AutoCommit:
-    """The timer of automatic commits, which calls `commit(states, on_committed)` for each of them."""
+    """The timer of automatic commits. It calls `commit(states, on_committed)` after each interval."""
 
     def __init__(
         self,
@@ -58,7 +58,10 @@ class AutoCommit:
         return None if self._in_flight else self._next_at
 
     def pump(self) -> None:
-        """Commit if the interval has ended. Offsets of revoked partitions are committed by the membership."""
+        """Commit processed offsets if the interval has ended.
+
+        The membership commits those of revoked partitions.
+        """
         core = self._core
         if self._next_at is None or self._in_flight or self._next_at > core.now:
             return

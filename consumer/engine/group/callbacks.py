@@ -16,10 +16,10 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     kind: str
     partitions: tuple[TopicPartition, ...]
     reason: str
-    # Whether the member waits for the event `Released`. The event follows when the callback has returned and
-    # its commit is complete.
+    # Whether the member waits for the event `Released`. The membership sends this event after the callback
+    # has returned and the commit of its partitions is complete.
     releases: bool = False
-    # Whether the processed offsets are committed before the callback is called, as in Java.
+    # Whether no commit follows the return of the callback. Java commits before the callback instead.
     is_committed: bool = False
     # Whether the commit for these partitions has been requested. The membership then reports a failure of
     # this commit.
@@ -27,7 +27,7 @@ class RebalanceCallback(msgspec.Struct, eq=False):
 
 
 class CallbackQueue:
-    """Callbacks in the order of their rebalances. They run one at a time."""
+    """The rebalance callbacks that wait or run, in the order of the rebalances. They run one at a time."""
 
     def __init__(self) -> None:
         self.waiting: deque[RebalanceCallback] = deque()
@@ -35,12 +35,12 @@ class CallbackQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no callback waits or runs."""
+        """Whether no callback is waiting or running."""
         return self.running is None and not self.waiting
 
     @property
     def has_loss(self) -> bool:
-        """Whether a "lost" callback waits or is running. Thread-safe."""
+        """Whether a "lost" callback is waiting or running. Thread-safe."""
         return any(
             callback is not None and callback.kind == "lost" for callback in (self.running, *self.waiting)
         )

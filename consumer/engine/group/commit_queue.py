@@ -1,4 +1,4 @@
-"""The queue of commits that have not completed, in the order of the calls, with their timeouts."""
+"""The queue of commits that wait to be sent, in the order of the calls, and the timeouts of commits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .initial_commits import Offsets, OnCommitted
 
 
 class QueuedCommit(msgspec.Struct, eq=False):
-    """A commit that has not completed. A commit without offsets only waits for the earlier commits."""
+    """A commit that waits or is in flight. A commit without offsets only waits for the earlier commits."""
 
     offsets: Offsets
     deadline: int
@@ -28,14 +28,14 @@ class QueuedCommit(msgspec.Struct, eq=False):
     on_committed: OnCommitted
     # Whether the commit may only be sent while this client is a member of the group.
     requires_membership: bool
-    # The partition states at the time of the call. A partition that was revoked and reassigned has a new
-    # state.
+    # The partition states at the time of the call. A partition that was revoked and assigned again since then
+    # has a new state object.
     states: Mapping[TopicPartition, PartitionState]
-    # Whether partitions that were revoked after the call are removed from the commit without an error. False
-    # for explicit commits.
+    # Whether partitions that were revoked after the call are removed from the commit, instead of failing it.
+    # False for commits that the application requests.
     drops_revoked: bool = False
-    # The only member id and generation with which the commit may be sent; None for any. It is set for the
-    # commit before a member leaves or, in Java, rejoins.
+    # The only member id and generation with which the commit may be sent; None for any. The commit before a
+    # member leaves has one, and in Java also the commit before JoinGroup.
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for its second attempt.
     is_initial: bool = False
@@ -43,17 +43,19 @@ class QueuedCommit(msgspec.Struct, eq=False):
     is_single_attempt: bool = False
     retry_at: int = 0
     failures: int = 0
-    # Why the commit has not succeeded yet: a part of the error if the commit times out.
+    # Why the commit has not succeeded yet. If the commit times out, its error contains this reason.
     reason: str = ""
     sent_identity: Identity | None = None
     call: Call | None = None
     is_completed: bool = False
     # Topic -> the topic id that the offsets belong to. A re-created topic of the same name has another id.
     topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Topic -> the topic id in the request. Topics that are missing in `topic_ids` get their cached id.
+    # Topic -> the topic id in the last request. For a topic that is missing in `topic_ids` it is the id in
+    # the cached metadata.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Whether the coordinator has confirmed the topic ids, so that the commit may identify topics by name. The
-    # other two attributes are the topics that the coordinator does not know, or knows with other ids.
+    # Whether the coordinator has confirmed the topic ids, so that the commit may identify topics by name.
+    # `unknown_topics` are those that the coordinator does not know, and `recreated_topics` those that it
+    # knows with other ids.
     is_confirmed: bool = False
     unknown_topics: set[str] = msgspec.field(default_factory=set[str])
     recreated_topics: set[str] = msgspec.field(default_factory=set[str])
@@ -79,7 +81,10 @@ class CommitQueue:
 
     @property
     def first(self) -> QueuedCommit | None:
-        """The first commit of the queue. Commits that have timed out are removed first."""
+        """The first commit of the queue that has not timed out; None if there is none.
+
+        Commits before it are removed from the queue.
+        """
         while self._waiting and self._waiting[0].is_completed:
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
@@ -87,7 +92,8 @@ class CommitQueue:
     def add(self, commit: QueuedCommit) -> None:
         """Add a new commit. A commit with a required identity goes to the front of the queue.
 
-        Such a commit is only valid now, while the other commits may have to wait for the next generation.
+        A required identity is only valid until the next generation begins, while the other commits may wait
+        for that generation.
         """
         if commit.required_identity is None:
             self._waiting.append(commit)
@@ -96,7 +102,8 @@ class CommitQueue:
         self._calls += 1
         heapq.heappush(self._deadlines, (commit.deadline, self._calls, commit))
         if len(self._deadlines) > 100 + 2 * len(self._waiting):
-            # Most of the commits in the heap have completed long before their deadlines.
+            # Most commits complete long before their deadlines, so the heap consists mostly of completed
+            # ones.
             self._deadlines = [entry for entry in self._deadlines if not entry[2].is_completed]
             heapq.heapify(self._deadlines)
 
@@ -105,15 +112,15 @@ class CommitQueue:
         self._waiting.appendleft(commit)
 
     def pop(self) -> QueuedCommit:
-        """Remove and return the oldest commit, to send it."""
+        """Remove and return the first commit of the queue, because it is being sent."""
         return self._waiting.popleft()
 
     def due(self) -> int | None:
-        """Return the earliest deadline of a commit (ms), or None."""
+        """Return the time (ms) of the earliest deadline in the queue, or None."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now: int, in_flight: QueuedCommit | None) -> None:
-        """Complete the commits whose timeout has passed."""
+        """Fail the commits whose timeout has passed with RequestTimedOut."""
         while self._deadlines:
             deadline, _, commit = self._deadlines[0]
             if deadline > now and not commit.is_completed:
@@ -121,8 +128,8 @@ class CommitQueue:
             heapq.heappop(self._deadlines)
             if commit is in_flight and commit.call is not None:
                 if commit.call.deadline <= now:
-                    # The request has timed out as well. The commit fails with the error of the request, which
-                    # is more specific.
+                    # The request has timed out at the same time. The commit fails with the request's error,
+                    # which is more specific.
                     continue
                 commit.reason = commit.reason or "the coordinator has not answered yet"
             commit.complete(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))

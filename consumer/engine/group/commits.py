@@ -1,21 +1,22 @@
 """Offset commits: they are sent one at a time, in the order of the calls, in every phase of a rebalance.
 
 * Commits are sent one after the other, so that an older offset never overwrites a newer one (M130).
-* A commit of a member carries the member's identity at the time it is sent. During a rebalance the commit
-  waits (M95). The commit is sent in the next generation if the member has kept all partitions of the commit,
-  and otherwise fails with CommitFailed. With `policy="java"` the commit fails during a rebalance.
-* Commits and JoinGroup use different connections. So the coordinator may receive a commit after the next
-  generation has begun. ILLEGAL_GENERATION only ends the membership if the member still has the identity that
-  was sent (M3).
+* A commit of a member carries the member's identity at the time the commit is sent. During a rebalance the
+  commit waits (M95). It is sent in the next generation if the member has kept all partitions of the commit,
+  and otherwise fails with CommitFailed. With `policy="java"` a commit fails immediately during a rebalance.
+* Commits and JoinGroup use different connections, so a commit may arrive at the coordinator after the next
+  generation has begun. ILLEGAL_GENERATION therefore ends the membership only if the member still has the
+  identity that was sent (M3).
 * An offset belongs to the topic id of its topic at the time of the call. If the topic is re-created before
   the commit is sent, the offset is not sent (KIP-516). A coordinator before Kafka 4.2 identifies topics by
-  name. Before each commit the member therefore asks this coordinator for the ids of the topics.
-* Every commit completes: it succeeds, fails, times out, or fails when the consumer is closed. A commit of all
+  name, and would accept the offset for the new topic. Before each commit to such a coordinator, the member
+  therefore requests the topic ids from it.
+* Every commit completes: it succeeds, fails or times out, or closing the consumer fails it. A commit of all
   positions fails if partitions with uncommitted records have been lost.
-* Retriable errors are retried with a growing backoff until the timeout of the commit (M129). A lost
-  coordinator is looked up again.
-* Two other kinds of commits use the same queue: the initial commits of partitions without a committed offset
-  (`initial_commits`), and automatic commits (`auto_commit`).
+* Retriable errors are retried with a growing backoff until the timeout of the commit (M129). If the
+  coordinator does not respond, it is looked up again.
+* Besides the application's commits, the queue contains two kinds: the initial commits of partitions without a
+  committed offset (`initial_commits`), and automatic commits (`auto_commit`).
 """
 
 from __future__ import annotations
@@ -62,17 +63,17 @@ from .initial_commits import InitialCommits, Offsets, OnCommitted
 CANNOT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 REBALANCING = "a rebalance is in progress"
 
-# Interval at which unchanged offsets are committed again. The coordinator removes the offsets of a group
-# without members offsets.retention.minutes after their commit. Before Kafka 2.1 this includes groups with
-# members.
+# Interval (ms) at which unchanged offsets are committed again, so that they do not expire. The coordinator
+# removes the offsets of a group without members offsets.retention.minutes after their commit. Before Kafka
+# 2.1 this includes groups with members.
 REFRESH_MS = 3_600_000
 
 
 class Committer:
-    """The queue of commits.
+    """Sends the commits of a consumer one after the other, and completes or retries each of them.
 
-    `on_error(code, identity)` is called for each error of a member's commit, because some errors end the
-    membership.
+    `on_error(code, identity)` is called for each error of a commit that carries a member's identity, because
+    some errors end the membership.
     """
 
     def __init__(
@@ -93,12 +94,12 @@ class Committer:
         self._last_failed = False
         self.initial_commits = InitialCommits(core, self._commit_initial)
         self.auto_commit = AutoCommit(core, self.states_to_commit, self._commit_automatically)
-        # Partition -> (position, committed offset) of partitions that were lost with uncommitted records,
-        # until the application has been notified.
+        # Partition -> (position, committed offset) for each partition that was lost with uncommitted records.
+        # Cleared when the application has been notified of the loss.
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
     def due(self) -> int | None:
-        """Return the next time (ms) at which a commit is due or times out, or None."""
+        """Return the next time (ms) at which a commit is due to be sent or times out, or None."""
         times: list[int] = []
         if (timeout_at := self._queue.due()) is not None:
             times.append(timeout_at)
@@ -140,10 +141,11 @@ class Committer:
         held: Mapping[TopicPartition, int],
         is_single_attempt: bool = False,
     ) -> None:
-        """Commit the positions of all partitions, without the records that the application still processes.
+        """Commit the positions of all partitions; for those in `held`, the first unprocessed offset.
 
-        `held` maps a partition to its first unprocessed offset. The commit fails if partitions with
-        uncommitted records were lost, and the loss has not been reported to the application yet (M95).
+        `held` has the partitions whose returned records the application still processes. The commit fails if
+        partitions with uncommitted records were lost, and the loss has not been reported to the application
+        yet (M95).
         """
         if self._lost:
             lost = self._lost
@@ -164,8 +166,8 @@ class Committer:
     ) -> dict[TopicPartition, PartitionState]:
         """Return the states of the partitions with processed records that are not committed.
 
-        `partitions` limits the result. With `policy="java"` it contains all partitions with a position, even
-        if nothing has changed.
+        Only partitions in `partitions` are returned, unless it is None. With `policy="java"` all partitions
+        with a position are returned, even if nothing has changed.
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:
@@ -201,7 +203,7 @@ class Committer:
         self._enqueue(offsets_of(states), timeout_ms, on_committed, drops_revoked=True)
 
     def prepare_close(self) -> None:
-        """Stop automatic commits; initial commits get one attempt only."""
+        """Stop automatic commits before a close. From now on an initial commit is not retried."""
         self.auto_commit.stop()
         self.initial_commits.is_closing = True
 
@@ -255,10 +257,9 @@ class Committer:
                     state.on_commit_sent(offset, commit)
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
-        """Return the topic id to which offsets of this partition belong now.
+        """Return the current id of the partition's topic; None if it is unknown or may be outdated.
 
-        The result is None if the topic's metadata is not kept up to date, because a cached id may belong to a
-        deleted topic.
+        A cached id may belong to a deleted topic if the topic's metadata is not kept up to date.
         """
         if (state := self._core.partitions.get(partition)) is not None:
             return state.topic_id
@@ -267,7 +268,7 @@ class Committer:
     # ---- sending
 
     def pump(self) -> None:
-        """Complete the commits that have timed out, and send the oldest commit unless one is in flight."""
+        """Fail the commits that have timed out, and send the next commit unless one is in flight."""
         self._queue.expire(self._core.now, self._in_flight)
         if self._in_flight is not None:
             self._move_to_new_coordinator()
@@ -290,7 +291,7 @@ class Committer:
             self._queue.add_again(commit)
 
     def _send_or_complete(self, commit: QueuedCommit) -> bool:
-        """Send or complete the oldest commit. Return False if it has to wait."""
+        """Send or complete the first commit of the queue. Return False if it has to wait."""
         core, status = self._core, self._status
         if commit.deadline <= core.now:
             self._complete(commit, RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))
@@ -326,7 +327,7 @@ class Committer:
         return True
 
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
-        """Remove revoked or re-created partitions from a commit, or fail the commit.
+        """Remove revoked partitions, and those of re-created topics, from a commit, or fail the commit.
 
         Return whether the commit was changed or failed.
         """
@@ -351,14 +352,15 @@ class Committer:
         return False
 
     def _is_revoked(self, commit: QueuedCommit, partition: TopicPartition) -> bool:
-        """Return whether the partition was revoked after the call, even if it has been assigned again."""
+        """Return whether the partition was revoked since the call, even if it was assigned again."""
         state = self._core.partitions.get(partition)
         return state is None or commit.states.get(partition, state) is not state
 
     def _is_recreated(self, commit: QueuedCommit, topic: str) -> bool:
         """Return whether `topic` was deleted and re-created since `commit` was requested (KIP-516).
 
-        Java's consumer commits by name and does not notice the change.
+        With `policy="java"` the result is False: Java's consumer commits by name and does not notice the
+        change.
         """
         core, known_id = self._core, commit.topic_ids.get(topic)
         if core.options.as_java or known_id is None:
@@ -373,7 +375,7 @@ class Committer:
         commit.sent_topic_ids = {**topic_ids_of(core.view, commit.offsets), **broker_ids(commit.topic_ids)}
         offsets = {p: offset for p, offset in commit.offsets.items() if p.topic not in commit.unknown_topics}
         may_use_names = commit.is_confirmed or core.options.as_java or not broker_ids(commit.topic_ids)
-        commit.is_confirmed = False  # A later attempt needs another confirmation.
+        commit.is_confirmed = False  # A retry needs a new confirmation of the topic ids.
         request = offset_commit_request(
             commit.sent_topic_ids,
             group_id,
@@ -385,8 +387,7 @@ class Committer:
         )
         has_all_ids = all(topic in commit.sent_topic_ids for topic, _ in commit.offsets)
         # The request has the full request timeout, even if the timeout of the commit is shorter. A request
-        # that times out closes its connection, so a short timeout would also fail other requests on the
-        # connection.
+        # that times out closes its connection, and with it would fail the other requests on the connection.
         commit.call = core.send(
             request,
             lambda call: self._on_call_finished(commit, call, may_use_names),
@@ -398,18 +399,18 @@ class Committer:
     # ---- responses
 
     def _confirm_topics(self, commit: QueuedCommit, node: int) -> None:
-        """Ask the coordinator for the current ids of the commit's topics.
+        """Request the current ids of the commit's topics from the coordinator.
 
-        A broker handles the requests of a connection in order, and the coordinator forgets the offsets of a
-        topic when it learns of the deletion. So only a topic that is re-created within one round trip is
-        missed.
+        The commit by name follows this response. Its offsets reach a new topic only if the topic is
+        re-created between the two requests: the coordinator removes the offsets of a topic when it learns of
+        the deletion.
         """
         request = metadata_request(broker_ids(commit.topic_ids))
         commit.call = self._core.send(request, lambda call: self._on_topics(commit, call), node=node)
         self._in_flight = commit
 
     def _on_topics(self, commit: QueuedCommit, call: Call) -> None:
-        """Compare the ids of the topics on the coordinator with those that the offsets belong to."""
+        """Compare the coordinator's topic ids with those of the offsets, then queue the commit again."""
         if commit.call is not call:
             return
         self._in_flight = None
@@ -438,7 +439,7 @@ class Committer:
 
     def _on_call_finished(self, commit: QueuedCommit, call: Call, used_names: bool) -> None:
         if commit.call is not call:
-            return  # The commit has been sent again, to another coordinator.
+            return  # The commit was queued again for another coordinator.
         self._in_flight = None
         if isinstance(call.response, OffsetCommitResponse):
             self._on_response(commit, call, call.response)
@@ -482,7 +483,7 @@ class Committer:
             self._complete(commit, None)
 
     def _mark_committed(self, commit: QueuedCommit, codes: Mapping[TopicPartition, int]) -> None:
-        """Record the committed offsets of partitions that the member has kept since the call."""
+        """Record the committed offsets of partitions that were not revoked since the commit was requested."""
         for partition, (offset, _, _) in commit.offsets.items():
             state = self._core.partitions.get(partition)
             is_same = state is not None and commit.states.get(partition, state) is state
@@ -501,7 +502,7 @@ class Committer:
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._fails_in_rebalance(commit):
             action = ErrorAction.RETRY
         if code == ErrorCode.UNKNOWN_TOPIC_ID and self._core.view.topic_id(partition.topic) is None:
-            # The metadata does not contain the topic either, so the topic was deleted.
+            # The metadata does not contain the topic, so the topic was deleted and a retry would fail.
             action = ErrorAction.RAISE
         group = self._core.options.group_id
         error = broker_error(code, "OffsetCommit", f"group {group!r}, {partition}")
@@ -522,7 +523,7 @@ class Committer:
             case ErrorAction.RETRY:
                 self._retry(commit, reason, error)
             case ErrorAction.REFRESH_METADATA:
-                # The next attempt needs the current topic ids, or must use names.
+                # The retry uses the current topic ids, or names for topics without an id.
                 self._metadata.need()
                 for topic in {p.topic for p in errors if not self._metadata.watches(p.topic)}:
                     self._metadata.look_up(topic)
@@ -532,8 +533,8 @@ class Committer:
                     commit.drops_revoked and commit.required_identity is None
                 )
                 if isinstance(error, Fenced) and self._core.options.as_java and is_background:
-                    # As in ConsumerCoordinator.asyncCommitFenced, each later poll and commit raises the
-                    # error.
+                    # Each later poll and commit raises the error, as in Java's
+                    # ConsumerCoordinator.asyncCommitFenced.
                     self._status.final_error = error
                 self._complete(commit, error)
 
@@ -545,17 +546,22 @@ class Committer:
     def _cannot_write(self, code: int) -> bool:
         """Return whether the code means that the broker is still the coordinator but cannot write offsets.
 
-        With `policy="java"` the result is False. Java's consumer looks the coordinator up again, which
-        interrupts the heartbeats.
+        With `policy="java"` the result is False, because Java's consumer looks the coordinator up again. The
+        lookup interrupts its heartbeats.
         """
         return code in CANNOT_WRITE and not self._core.options.as_java
 
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
-        """Return whether the commit fails during a rebalance, as in Java (M95)."""
+        """Return whether the commit fails during a rebalance, as a call of the application does in Java
+        (M95).
+        """
         return self._core.options.as_java and not commit.drops_revoked
 
     def _retry(self, commit: QueuedCommit, reason: str, error: KprotoError | None = None) -> None:
-        """Queue the commit again, with a backoff. A commit with a single attempt fails with `error`."""
+        """Queue the commit again, with a backoff.
+
+        A commit with a single attempt fails with `error` instead, if there is one.
+        """
         if commit.is_completed:
             return
         if commit.is_single_attempt and error is not None:
@@ -572,7 +578,7 @@ class Committer:
         commit.complete(error)
 
     def close(self) -> None:
-        """Fail all commits that have not completed, because the consumer sends no further request."""
+        """Fail all commits that have not completed. No request is sent after the consumer has been closed."""
         in_flight = [self._in_flight] if self._in_flight is not None else []
         commits = [*in_flight, *self._queue.clear()]
         self.initial_commits.clear()
@@ -584,5 +590,5 @@ class Committer:
 
 
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
-    """Return the processed offsets of partitions, as OffsetCommit sends them."""
+    """Return the processed offset of each partition, with its leader epoch and empty commit metadata."""
     return {partition: (state.processed or 0, state.leader_epoch, "") for partition, state in states.items()}

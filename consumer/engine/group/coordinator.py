@@ -1,11 +1,12 @@
-"""The lookup of the group's coordinator. All parts of the engine share it: one lookup at a time.
+"""Looks up the group's coordinator for all parts of the engine. At most one lookup is in flight.
 
-* The coordinator is looked up only when a part of the engine needs it, and never without a group. The backoff
-  between two lookups grows with every failure (M28). A lookup counts as a failure until the node that it
-  returned has responded to a request. So the backoff also grows if two brokers keep naming each other.
+* The coordinator is looked up only when a part of the engine needs it, and never by a consumer without a
+  group. The backoff between two lookups grows with every failure (M28). A lookup counts as a failure until
+  the node that it returned has responded to a request as the coordinator. So the backoff also grows if two
+  brokers name each other as the coordinator.
 * A broker remains the coordinator until it responds that it is not, or cannot be reached. Requests in flight
-  on the group's connection to this broker then fail immediately (M26). With `policy="java"` the coordinator
-  is also looked up when the group's connection to it breaks, even if no request was in flight.
+  on the group's connection to the previous coordinator then fail immediately (M26). With `policy="java"` the
+  coordinator is also looked up when the group's connection to it breaks, even if no request was in flight.
 * A coordinator that cannot write offsets is verified by a FindCoordinator to another broker. The requests in
   flight fail only if the response names another node. Heartbeats continue during the verification.
 """
@@ -30,10 +31,10 @@ from ..requests import coordinator_of, coordinator_request
 
 
 class CoordinatorLookup:
-    """The node of this consumer's group coordinator, None while it is unknown.
+    """The lookup of the group's coordinator. `node` is its node id, or None while it is unknown.
 
-    `on_found(node)` is called when the node becomes known, `on_lost(why)` when it is lost, and
-    `on_unreachable()` when no broker responds.
+    `on_found(node)` is called when the coordinator becomes known, `on_lost(why)` when it is lost, and
+    `on_unreachable()` when a lookup gets no response from any broker.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class CoordinatorLookup:
         return self.node
 
     def look_up_again(self, why: str) -> None:
-        """Look the coordinator up again, because the member requested it; `on_lost` is not called."""
+        """Look the coordinator up again at the member's request. `on_lost` is not called."""
         self._is_needed = True
         self._forget(why)
 
@@ -116,18 +117,19 @@ class CoordinatorLookup:
         if node is None:
             return
         self.node = None
-        # If the node has responded as the coordinator, there is no backoff before the first lookup.
+        # The backoff counts from the last lookup. If the node has responded as the coordinator since then,
+        # the backoff has mostly ended.
         self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)
 
     def learn(self, node: int) -> None:
-        """Use this node as the coordinator: another part of the client has looked it up."""
+        """Use this node as the coordinator if none is known. Another part of the client has looked it up."""
         if self.node is None and self._call is None:
             self._set_node(node)
 
     def confirm(self) -> None:
-        """End the backoff, because the node has responded as the coordinator."""
+        """Reset the backoff between lookups, because the node has responded as the coordinator."""
         self._failures = 0
 
     def due(self) -> int | None:

@@ -1,13 +1,14 @@
 """Initial commits: a partition without a commit gets one before its first record is returned.
 
-* Without an initial commit (M206), a crash before the application's first commit would skip records: after
-  the restart, "latest" would be a later end of the log (M203). Start offsets that are looked up together are
-  committed together. So every record of a new partition is read, wherever a crash happens (M209).
-* A commit without a response, or with the identity of another generation, is retried with a growing backoff.
-  Until the commit succeeds, no record of the partition is returned. After any other error, poll raises the
-  error and then returns the records.
-* Close does not wait for a second attempt. The start offset is reported as uncommitted, and the next owner of
-  the partition looks up a start offset again.
+* Without an initial commit (M206), a crash before the application's first commit could skip records: after
+  the restart, the policy "latest" would select a later end of the log (M203).
+* Start offsets that are looked up together are committed together. So every record of a new partition is
+  read, wherever a crash happens (M209).
+* An initial commit that gets no response, or that carries the identity of another generation, is retried with
+  a growing backoff. Until it succeeds, no record of the partition is returned. After any other error, poll
+  raises the error and then returns the records.
+* A consumer that is being closed does not wait for a second attempt. The start offset is reported as
+  uncommitted, and the next owner of the partition looks up a start offset again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NO_RESPONSE = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
 
 
 class InitialCommits:
-    """The partitions whose start offsets have to be committed, by `commit(offsets, on_committed)`."""
+    """Commits the start offsets of partitions, by calling `commit(offsets, on_committed)`."""
 
     def __init__(
         self, core: ClientCore[ConsumerOptions], commit: Callable[[Offsets, OnCommitted], None]
@@ -43,11 +44,11 @@ class InitialCommits:
         self._retry_at = 0
         self._in_flight = False
         self._failures = 0
-        # Whether the consumer is being closed. A commit that fails is then not retried.
+        # Whether the consumer is being closed. An initial commit that fails is then not retried.
         self.is_closing = False
 
     def add(self, state: PartitionState) -> None:
-        """Commit the start offset of a partition.
+        """Add a partition whose start offset has to be committed.
 
         Until the commit succeeds, no record of the partition is returned.
         """
@@ -56,7 +57,7 @@ class InitialCommits:
         state.mark_dirty()
 
     def due(self) -> int | None:
-        """Return when the next commit is due (ms), or None."""
+        """Return when the next initial commit is due (ms), or None."""
         return self._retry_at if self._waiting and not self._in_flight else None
 
     def pump(self) -> None:

@@ -1,21 +1,21 @@
-"""Group membership of the consumer: the member's actions, rebalance callbacks, owned partitions.
+"""Group membership of the consumer: performs the member's actions and queues rebalance callbacks.
 
-`docs/rules/member.md` defines the rules. This module performs the member's actions for the application:
+This module keeps these rules of `docs/rules/member.md`:
 
 * Callbacks run one at a time, in the order of the rebalances that caused them, and only while the application
-  is in poll, close or unsubscribe. Heartbeats continue. The member waits for the return of a callback before
-  it releases partitions (M79).
-* While the application waits in poll, max.poll.interval.ms does not expire. It may expire while a callback
-  runs (M112).
+  is in poll, close or unsubscribe. Heartbeats continue during a callback. The member waits for the return of
+  a callback before it releases partitions (M79).
+* While the application waits in poll, max.poll.interval.ms does not expire. The interval may expire while a
+  callback runs (M112).
 * Revoked (M75): the application receives no more records of the partitions, the callback runs, processed
   offsets are committed if auto commit is on, and pending commits complete. Then the partitions are released,
-  so that no other member reads them before the commit has arrived. A failed commit does not stop the
-  rebalance and is reported.
+  so that no other member reads them before the commit has arrived. A failed commit is reported, and the
+  rebalance proceeds.
 * Lost (M76): the partitions are dropped immediately, nothing is committed, then the callback runs.
 * Assigned (M89): positions are looked up and fetching starts immediately. Records are returned only after the
   callback has returned, so that a seek inside the callback takes effect first.
-* Close and unsubscribe commit before partitions are lost (M97), otherwise after the revoked callback (M98,
-  M99).
+* During a rebalance, close and unsubscribe commit before the partitions are lost (M97); otherwise they commit
+  after the revoked callback (M98, M99).
 * With `policy="java"` commits are sent when Java sends them: before the revoked callback, before each
   JoinGroup and in close, but not in unsubscribe.
 """
@@ -50,12 +50,12 @@ from .subscription import TopicSubscription
 
 # The error codes of a commit that arrives after the next generation has begun.
 NEXT_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
-# The name of a failed request in reports about assignments that the member cannot use.
+# Stands for the name of a request in reports about assignments that the member cannot use.
 ASSIGNMENT = "Assignment"
 
 
 class Membership:
-    """The member of the group and the application's callbacks.
+    """The consumer's membership in its group: the member, its partitions and the rebalance callbacks.
 
     `on_left()` is called after the member has left the group.
     """
@@ -83,17 +83,18 @@ class Membership:
         # The callback after which the member expects the event `Released`.
         self._releasing: RebalanceCallback | None = None
         self._in_poll = False
-        # The last error by which the membership ended.
+        # The last error that ended the membership.
         self._last_error: KprotoError | None = None
-        # The member's next deadline (ms), which is valid until the next event.
+        # The member's next deadline (ms). The next event invalidates it.
         self._deadline: int | None = None
         self._deadline_is_known = False
-        # The kinds of requests whose last attempt failed; ASSIGNMENT if the last assignment was unusable.
+        # The names of the requests whose last attempt failed, and ASSIGNMENT if the last assignment could not
+        # be used.
         self._failing: set[str] = set()
         self._seeks = PendingSeeks(core.options.max_poll_interval_ms)
         # Whether the application has unsubscribed from a manual assignment before its first subscribe.
         self._has_unsubscribed = False
-        # Whether a commit is in flight that precedes leaving the group.
+        # Whether the commit that precedes leaving the group is pending.
         self._commits_before_leaving = False
 
     @property
@@ -140,14 +141,14 @@ class Membership:
         )
 
     def note_manual_unsubscribe(self) -> None:
-        """Record that the application has unsubscribed while it was not in the group.
+        """Record that the application has called unsubscribe() without being a member of the group.
 
-        As in Java, the reason in the first JoinGroup then says that the member has left before.
+        The reason in the first JoinGroup then says that the member has left before, as in Java.
         """
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Start to release all partitions and to leave the group. `is_settled` becomes true at the end."""
+        """Start to release all partitions and to leave the group. `is_settled` is true when both are done."""
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())
@@ -161,7 +162,7 @@ class Membership:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no callback, commit or release is outstanding."""
+        """Whether unsubscribe is complete: no callback, commit or release of it is pending."""
         if not self._callbacks.is_empty or self._releasing is not None or self._commits_before_leaving:
             return False
         if self.member is None or self._status.final_error is not None:
@@ -169,7 +170,7 @@ class Membership:
         return not self.member.is_unsubscribing
 
     def close(self, leave: bool, timeout_ms: int) -> None:
-        """Start to release all partitions, and to leave the group if `leave` is true; `on_left` follows."""
+        """Start to release all partitions, and to leave the group if `leave` is true. Then call `on_left`."""
         ends_at = self._core.now + timeout_ms
         self._commit_before_leaving(
             lambda: self.apply_event(protocol.CloseRequested(leave, max(1, ends_at - self._core.now))),
@@ -197,8 +198,8 @@ class Membership:
 
         def on_committed(error: KprotoError | None) -> None:
             if getattr(error, "code", None) in NEXT_GENERATION and ends_at > self._core.now:
-                # The next generation has begun. The client commits again as soon as it has the identity of
-                # that generation.
+                # The next generation has begun. The commit is sent again as soon as the member has its
+                # identity in that generation.
                 self._committer.commit(offsets_of(states), ends_at - self._core.now, finish)
             else:
                 finish(error)
@@ -206,8 +207,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # If the member has an identity again, its partitions are revoked next, which commits the
-                # offsets.
+                # If the member has joined the next generation, its partitions are now revoked, which commits
+                # the offsets.
                 self.report_uncommitted(states, error)
             leave()
 
@@ -230,7 +231,7 @@ class Membership:
     def on_poll(self) -> None:
         """Restart max.poll.interval.ms after a poll that did not wait.
 
-        The caller checks `is_steady` first.
+        The caller must check first that `is_steady` is true.
         """
         if self._in_poll:
             self.on_poll_ended()
@@ -240,7 +241,7 @@ class Membership:
     def _update_poll_state(self) -> None:
         """Notify the member whether the application waits in poll and runs no callback.
 
-        A poll that is going to raise the error by which the membership ended does not count, because the
+        A poll that is going to raise the error that ended the membership counts as not waiting, because the
         application may stop after this error.
         """
         error = self._last_error
@@ -255,7 +256,7 @@ class Membership:
         return self.member is None or not self.member.is_stable
 
     def defer_seek(self, partition: TopicPartition, seek: Apply) -> None:
-        """Keep a seek, and apply it as soon as the partition is assigned."""
+        """Keep a seek until its partition is assigned, then apply it."""
         self._seeks.put(partition, seek)
 
     # ---- callbacks
@@ -268,20 +269,21 @@ class Membership:
         if self._in_poll:
             self._update_poll_state()
         if callback.kind != "assigned":
-            # Earlier seeks referred to the partitions that are revoked or lost, not to a later assignment.
+            # The deferred seeks of these partitions were meant for the assignment that ends, not for a later
+            # one.
             self._seeks.forget(callback.partitions)
         return CallListener(callback.kind, callback.partitions, callback.reason)
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether a callback is queued or running. Records are returned only after it has returned."""
+        """Whether a callback is queued or running. Poll returns records only after the callback's return."""
         return not self._callbacks.is_empty
 
     @property
     def is_steady(self) -> bool:
         """Whether the member is stable, and no callback is queued or running.
 
-        A poll in this state only restarts max.poll.interval.ms.
+        While this is true, a poll only restarts max.poll.interval.ms.
         """
         if self._callbacks.running is not None or self._callbacks.waiting:
             return False
@@ -294,7 +296,7 @@ class Membership:
         return self._callbacks.has_loss
 
     def on_callback_returned(self) -> None:
-        """Proceed after a callback: release revoked partitions, return records of assigned ones."""
+        """Handle a callback's return: release revoked partitions, or allow records of assigned ones."""
         callback = self._callbacks.finish()
         if callback is None:
             return
@@ -329,11 +331,12 @@ class Membership:
         if action.precedes_join_or_close:
             self._commit_then(callback, self._add_callback)
         else:
-            # Java commits neither in unsubscribe nor before the second revocation of a cooperative rebalance.
+            # Java commits neither in unsubscribe nor before a cooperative rebalance's revocation, which
+            # follows the assignment.
             self._add_callback(callback)
 
     def _commit_then(self, callback: RebalanceCallback, proceed: Callable[[RebalanceCallback], None]) -> None:
-        """Commit the processed offsets of the callback's partitions, wait for all commits, then proceed."""
+        """Commit the callback's partitions if auto commit is on, wait for all commits, call `proceed`."""
         callback.is_committing = True
         options = self._core.options
         timeout_ms = min(options.request_timeout_ms, options.max_poll_interval_ms)
@@ -342,7 +345,7 @@ class Membership:
             states = self._committer.states_to_commit(callback.partitions)
 
         def on_committed(error: KprotoError | None) -> None:
-            # If the partitions were lost during the commit, the loss has already been reported.
+            # If the partitions were lost during the commit, the report of the loss replaces this one.
             if error is not None and callback is self._releasing:
                 self.report_uncommitted(states, error)
             proceed(callback)
@@ -356,7 +359,7 @@ class Membership:
     def is_committing_revoked(self) -> bool:
         """Whether the commit of revoked partitions has been requested.
 
-        If this commit fails, the membership reports the failure, and close must not report it again.
+        If this commit fails, the membership reports the failure, so that close need not.
         """
         return self._releasing is not None and self._releasing.is_committing
 
@@ -390,7 +393,7 @@ class Membership:
         self._add_callback(self._releasing)
 
     def _add_callback(self, callback: RebalanceCallback) -> None:
-        """Queue the callback, unless the partitions were lost and a "lost" callback has replaced it."""
+        """Queue the callback, unless its partitions have been lost and a "lost" callback has replaced it."""
         if not callback.releases or callback is self._releasing:
             self._callbacks.add(callback)
             self._core.wake_poll()
@@ -482,7 +485,10 @@ class Membership:
     # ---- requests of the member
 
     def _send_join(self, action: protocol.Send) -> None:
-        """Send JoinGroup. With `policy="java"` and auto commit, commit retained partitions first (M75)."""
+        """Send JoinGroup.
+
+        With `policy="java"` and auto commit, the partitions that the member keeps are committed first (M75).
+        """
         core, member = self._core, self.member
         assert member is not None
         states, identity = core.partitions.processed_at_all(), member.joined_identity
@@ -509,8 +515,8 @@ class Membership:
             self.apply_event(protocol.SendFailed(request, "the coordinator is not known"))
             return
         if action.purpose is Purpose.JOIN:
-            # The MAIN connection to the coordinator is opened now: committed offsets are read on it after the
-            # assignment.
+            # The MAIN connection to the coordinator is opened now, because committed offsets are read on it
+            # as soon as partitions are assigned.
             core.network.connect(node, core.now)
         core.send(
             Prepared(type(request), lambda version: member.in_version(request, version)),
@@ -554,11 +560,14 @@ class Membership:
             self._failing.discard(call.name)
 
     def on_commit_error(self, code: int, identity: Identity) -> None:
-        """Pass the error of a commit to the member."""
+        """Notify the member of a commit's error code, and of the identity with which the commit was sent."""
         self.apply_event(protocol.CommitAnswered(code, identity.generation, identity.member_id))
 
     def on_coordinator_found(self, node: int) -> None:
-        """Pass the coordinator to the member, which may need it even without a subscription."""
+        """Notify the member of the coordinator.
+
+        A member without a subscription may need the coordinator to leave the group.
+        """
         self.apply_event(protocol.CoordinatorFound(node))
 
     def on_coordinator_lost(self, why: str) -> None:

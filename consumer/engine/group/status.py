@@ -1,6 +1,6 @@
-"""The state that says where a consumer's partitions come from, and what its membership in the group is.
+"""The state that records where a consumer's partitions come from, and its membership in the group.
 
-All parts of the engine read this state. Only these parts change it: the engine, its shutdown, the membership
+All parts of the engine read the state. Only these parts change it: the engine, its shutdown, the membership
 and the commits.
 """
 
@@ -18,18 +18,18 @@ class AssignmentSource(Enum):
     NONE = "none"
     # assign()
     MANUAL = "manual"
-    # The state from subscribe() until unsubscribe() has released all partitions.
+    # Partitions come from the group: from subscribe() until unsubscribe() has released all of them.
     GROUP = "group"
 
 
 class GroupStatus:
-    """The source of the partitions and the membership in the group."""
+    """Where the partitions come from, the member, and the error that ended the membership for good."""
 
     def __init__(self) -> None:
         self.source = AssignmentSource.NONE
         self.member: ClientMember | None = None
-        # The error after which the member never joins or commits again. Every poll raises it. Without the
-        # error, polls that return no records would look like empty topics.
+        # The error after which the member never joins or commits again. Every poll raises it, because polls
+        # without records would look as if the topics were empty.
         self.final_error: KprotoError | None = None
 
     @property
@@ -44,7 +44,7 @@ class GroupStatus:
 
     @property
     def group_error(self) -> KprotoError | None:
-        """The final error, if the group is the source of the partitions."""
+        """The final error if the group assigns the partitions; None otherwise."""
         return self.final_error if self.in_group else None
 
     @property
@@ -54,7 +54,7 @@ class GroupStatus:
 
     @property
     def member_and_generation(self) -> tuple[str, int]:
-        """The current member id and generation for reports; ("", -1) without a membership."""
+        """The current member id and generation, for reports; ("", -1) without a membership."""
         member = self.member
         if member is None:
             return "", -1
@@ -64,8 +64,8 @@ class GroupStatus:
     def assigned_member_and_generation(self) -> tuple[str, int]:
         """The member id and generation of the last assignment, to send offsets in a transaction.
 
-        After the partitions are lost, the values are kept. The coordinator therefore rejects offsets of lost
-        partitions; without a member id it would accept them. The result is ("", -1) before the first
+        The values are kept after the partitions are lost, so that the coordinator rejects offsets of lost
+        partitions. Without a member id it would accept them. The result is ("", -1) before the first
         assignment, and with assign().
         """
         identity = None if self.member is None or self.is_manual else self.member.assigned_identity

@@ -1,8 +1,8 @@
 """The subscription of the application (topics or a pattern), and the topic metadata for the member.
 
 * A pattern is matched for the first time when a Metadata response has listed all topics (M201).
-* The member receives the partition counts and ids of the topics, and with `client_rack` their replicas' racks
-  (M92).
+* The member receives the partition counts and ids of the topics. If `client_rack` is set, it also receives
+  the racks of their replicas (M92).
 * Metadata is kept up to date for the subscribed topics. The leader of the group also needs the topics of all
   other members (M200).
 """
@@ -20,7 +20,7 @@ from ..metadata.updater import MetadataUpdater
 
 
 class TopicSubscription:
-    """The subscribed topics or the pattern. `apply_event` passes events to the member."""
+    """The subscribed topics or the pattern. `apply_event` passes an event to the member."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class TopicSubscription:
         return bool(self.topics) or self.pattern is not None
 
     def replace(self, topics: frozenset[str], pattern: str | None) -> None:
-        """Set the subscription; `update_member` passes it to the member."""
+        """Set the subscription. The member gets it when `update_member` is called."""
         self.pattern = pattern
         self.topics = topics
 
@@ -55,7 +55,7 @@ class TopicSubscription:
             self._match_pattern()
 
     def track_topics(self) -> None:
-        """Keep the metadata up to date for the topics that the member needs."""
+        """Set the topics whose metadata is kept up to date: those that the member needs."""
         member = self._status.member
         if member is not None and self._status.in_group and self.pattern is None:
             self._metadata.watch(member.topics_of_interest | self.topics)

@@ -15,7 +15,7 @@ API_VERSIONS = 18
 
 
 def versions_request(version: int) -> ApiVersionsRequest:
-    """Return the ApiVersions request in this version; from version 3 on it names the client."""
+    """Return the ApiVersions request in this version. From version 3 on it contains the client's name."""
     if version < 3:
         return ApiVersionsRequest()
     return ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
@@ -36,7 +36,7 @@ def listed_versions(response: ApiVersionsResponse, version: int) -> dict[int, tu
 
 
 def lower_version(body: bytes, version: int) -> int:
-    """Return the highest ApiVersions version named in a v0 error response; 0 if it is unreadable."""
+    """Return the highest version of ApiVersions in a version 0 error response; 0 if it cannot be decoded."""
     try:
         _, response = decode_response(body, ApiVersionsResponse, 0)
     except DecodeError:

@@ -14,14 +14,14 @@ from kproto.wire.message import Message
 
 
 class Prepared(msgspec.Struct):
-    """A request whose body `build(version)` builds when it is sent, because the version is unknown before."""
+    """A request whose version is not known yet: `build(version)` builds the message when it is sent."""
 
     message: type[Message]
     build: Callable[[int], Message]
 
 
 class Outcome(Enum):
-    """The outcome of a call. An immediate retry can help only after `NO_RESPONSE`."""
+    """The outcome of a call. Only after `NO_RESPONSE` an immediate retry can succeed."""
 
     ANSWERED = "answered"
     NO_RESPONSE = "no response"  # The connection broke, or the request timed out.
@@ -34,9 +34,9 @@ class Outcome(Enum):
 class Call:
     """One request: its target, its deadline and its outcome.
 
-    `done` becomes true exactly once, when either `response` or `error` is set. `purpose` is any object of the
-    caller. `request` is the message that was sent. A `one_way` call (Produce with acks=0) gets no response.
-    It is done as soon as it is written, and its `response` is the request itself.
+    `done` becomes true exactly once, when either `response` or `error` is set. `purpose` is an object for the
+    caller's own use. `request` is the message that was sent. A `one_way` call (Produce with acks=0) gets no
+    response. Such a call is done as soon as its request is written, and its `response` is the request itself.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Call:
         self.purpose = purpose
         self.version = -1
         self.address = ""
-        # Whether the broker lists its versions again before this call fails because of them.
+        # Whether the call waits for a second ApiVersions response, because the first one does not allow it.
         self.awaits_versions = False
         # Address -> the error of the last attempt to send the request to this address.
         self.tried: dict[tuple[str, int], str] = {}

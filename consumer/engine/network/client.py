@@ -1,4 +1,4 @@
-"""The connections of one client.
+"""The connections of one client to the brokers.
 
 The module selects the connection for each request, and retries or fails requests when a connection breaks.
 
@@ -9,20 +9,20 @@ Rules:
   joined. FETCH carries fetches, which wait at the broker for records. SIDE carries fetches that must not wait
   behind those on FETCH. An offset commit therefore never waits behind a fetch or a JoinGroup.
 * A connection is opened when a call needs it, or in advance (`connect`). The key of a connection is never
-  reused, so events of a closed connection can be recognized and are ignored.
-* After a failure the client backs off from the broker (`nodes`). The calls on a connection fail when it
-  fails. Later calls to the broker wait until the backoff has ended.
+  reused, so the client recognizes and ignores events of closed connections.
+* When a connection breaks, its calls fail, and the client backs off from the broker (`nodes`). Later calls to
+  the broker wait until the backoff has ended.
 * A call for any broker (node None) tries every known address before it fails (`nodes`). A read-only request
   is also sent to another address if the connection breaks after it was sent.
 * A read-only request is retried once on a new connection if an established connection closes before the
   response.
-* If a broker does not respond in time (`request_timeouts`), the request is sent again on a new connection. So
-  a stalled connection only delays a request by seconds.
+* If a broker does not respond in time (`request_timeouts`), a read-only request is sent again on a new
+  connection. So a stalled connection delays such a request only by seconds.
 * A throttled connection carries no requests (`throttle`). Until the throttling ends, a call for any broker
   uses another address.
 * Every call ends, with a response or with an error that names the address.
-* A call that fails authentication (TLS, SASL) ends at once with AuthenticationFailed. Other addresses are not
-  tried, because their brokers would reject the client as well.
+* If authentication (TLS, SASL) fails, the call ends at once with AuthenticationFailed. Other addresses are
+  not tried, because their brokers would reject the same credentials.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ if TYPE_CHECKING:
     from ...security.options import Security
 
 MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
-MORE = SIDE  # From this lane on, lanes are a producer's additional connections.
+MORE = SIDE  # Lanes above this number are a producer's additional connections.
 
 
 class NetworkClient:
-    """Sends requests and routes connection events.
+    """The connections of one client: sends calls to brokers, and collects those that have ended.
 
     The owner calls `send`, `handle` and `tick`. After each of these calls it performs `actions` and handles
     the calls in `finished`.
@@ -108,7 +108,8 @@ class NetworkClient:
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.view = ClusterView()
-        # API key -> the highest version to use, for brokers that advertise versions which they cannot read.
+        # API key -> the highest version to use. The limit is for brokers that advertise versions which they
+        # cannot decode.
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
@@ -166,7 +167,7 @@ class NetworkClient:
         try:
             self._dispatch(call, now)
             return call
-        except BaseException:  # Ctrl-C: the call fails, just as if its connection had broken
+        except BaseException:  # Ctrl-C: the call fails as if its connection had broken
             self._interrupted(call, now)
             raise
 
@@ -183,7 +184,7 @@ class NetworkClient:
     def connect(self, node: int, now: int, *, lane: int = MAIN) -> None:
         """Open a connection that a call will need soon, unless the client backs off from that broker.
 
-        Connecting early saves the later call two round trips.
+        The later call saves two round trips: those of the TCP handshake and of ApiVersions.
         """
         broker = self.view.brokers.get(node)
         if broker is None or self.closed:
@@ -204,7 +205,7 @@ class NetworkClient:
         return None
 
     def feature_at(self, node: int, name: str) -> int | None:
-        """Return the finalized level of a feature: 0 if the feature is off, None if the level is unknown."""
+        """Return a feature's finalized level: 0 if the feature is off, None if no connection is ready."""
         broker = self.view.brokers.get(node)
         connection = broker and self._lanes.get((broker.host, broker.port, MAIN))
         return connection.features.get(name, 0) if connection and connection.ready else None
@@ -220,7 +221,7 @@ class NetworkClient:
         return any(connection.ready for connection in self._connections.values())
 
     def _dispatch(self, call: Call, now: int) -> None:
-        """Pass the call to a connection, or keep it until the backoff of its address has ended."""
+        """Send the call on a connection, or keep it until the backoff of its address has ended."""
         if self.closed:
             self._fail(call, ConnectionFailed(call.address or "(none)", "the client is closed"))
             return
@@ -323,7 +324,7 @@ class NetworkClient:
                     self.on_broken((connection.host, connection.port), lane, why)
 
     def _close_reason(self, connection: Connection, why: str) -> str:
-        """Return why the broker may have closed the connection. Brokers rarely report security problems."""
+        """Return the likely reason why the broker closed the connection, because brokers seldom send one."""
         if not connection.is_open or not (why == CLOSED or "reset" in why):
             return why
         if connection.login is not None and (
@@ -339,7 +340,7 @@ class NetworkClient:
         return f"{why} before its first response; does this port want TLS (security_protocol)?"
 
     def _start_throttle(self, connection: Connection, now: int) -> None:
-        """Start throttling the connection if a response requested it. Report throttling that lasts."""
+        """Start throttling the connection if a response requested it. Report it when a report is due."""
         if connection.requested_throttle[1]:
             api, wait = connection.throttle(now, self._max_throttle_ms)
             news = self._throttles.report(api, connection.address, wait, now)
@@ -347,10 +348,10 @@ class NetworkClient:
                 self.on_throttled(news)
 
     def _end_throttle(self, connection: Connection, now: int) -> bool:
-        """End throttling if its time has passed, and send the calls that waited.
+        """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        Return False if the connection is closed, because the broker demanded a longer pause than the client
-        makes. The calls that waited are then sent on a new connection.
+        Return False if the connection was closed because the broker had demanded a longer pause than the
+        client makes. The calls that waited are then sent on a new connection.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True
@@ -374,7 +375,8 @@ class NetworkClient:
     def _request_token(self, connection: Connection, now: int) -> None:
         """Request a token if the connection's login needs one."""
         if connection.wants_token and self._security is not None and self._security.tokens is not None:
-            # A token provider may be slower than a broker, so the connection gets the longest setup timeout.
+            # A token provider may be slower than a broker, so the connection gets the longest setup timeout
+            # from now on.
             connection.setup_timeout_ms = max(connection.setup_timeout_ms, self._setup_timeout)
             connection.deadline = max(connection.deadline, now + connection.setup_timeout_ms)
             self.actions.append(GetToken(connection.key, self._security.tokens))
@@ -444,10 +446,10 @@ class NetworkClient:
         return min(times, default=None)
 
     def metadata_changed(self, now: int) -> None:
-        """Close connections to addresses at which the metadata lists no broker, or only other brokers.
+        """Close connections to each address where the metadata now lists no broker, or a different one.
 
-        Connections to bootstrap addresses without a listed broker are kept. If two brokers exchange their
-        addresses, their old connections would still lead to the previous broker.
+        Connections to bootstrap addresses at which no broker was ever listed are kept. If two brokers
+        exchange their addresses, their old connections would still lead to the previous broker.
         """
         before, self._listed = self._listed, {}
         for node, broker in self.view.brokers.items():
@@ -463,14 +465,14 @@ class NetworkClient:
             self._disconnect(self._lanes[(host, port, lane)], why, now)
 
     def disconnect(self, node: int, lane: int, why: str, now: int) -> None:
-        """Close one connection so that its calls fail now, as after a move of the coordinator (M26)."""
+        """Close one connection, so that its calls fail now. Used when the coordinator moves (M26)."""
         broker = self.view.brokers.get(node)
         connection = self._lanes.get((broker.host, broker.port, lane)) if broker is not None else None
         if connection is not None:
             self._disconnect(connection, why, now, punish=False)
 
     def close(self, now: int) -> None:
-        """Close all connections; every call fails."""
+        """Close all connections, and fail every call."""
         self.closed = True
         for connection in list(self._connections.values()):
             self._disconnect(connection, "the client is closed", now)
@@ -493,7 +495,7 @@ class NetworkClient:
         self.finished.append(call)
 
     def _name_all_addresses(self, call: Call) -> None:
-        """Name all addresses in the error of a call for any broker, not only the address that failed last."""
+        """If a call for any broker timed out, list every address in its error, not only the last one."""
         error, addresses = call.error, sorted(self._selector.addresses())
         if call.node is not None or not isinstance(error, RequestTimedOut) or len(addresses) < 2:
             return
@@ -516,7 +518,8 @@ class NetworkClient:
         """Close and forget a connection; retry or fail its calls.
 
         `shut` says that the socket is still open, `punish` that the client backs off from the address, and
-        `silent` that the broker did not respond in time.
+        `silent` that the broker did not respond in time. `garbled` and `denied` are as in
+        `Connection.fail_calls`.
         """
         was_ready = connection.ready
         address = (connection.host, connection.port)
@@ -525,8 +528,7 @@ class NetworkClient:
         self._timeouts.forget(connection)
         self._renewals.pop(connection.key, None)
         is_first_timeout = silent and not self._nodes.count_timeout(address, api_key)
-        # A broker that has begun the login exists but may be slow. Each attempt gets twice the time of the
-        # previous one.
+        # A broker that has begun the login is alive but may be slow. The next attempt gets twice the time.
         login = connection.login
         logs_in = login is not None and login.begun and connection.setup_timeout_ms < self._setup_timeout
         for place in [
@@ -542,14 +544,13 @@ class NetworkClient:
             tried_before = address in call.tried
             call.tried[address] = why
             untried = self._selector.untried(call)
-            # A read-only request may be sent twice. If no address responds, the call fails after two
-            # attempts.
+            # A read-only request may be sent to another address even if the broker may have received it.
             is_idempotent = call.message.__api_key__ in READ_ONLY
             may_resend = not was_ready or (is_idempotent and call.outcome is Outcome.NO_RESPONSE)
             try_elsewhere = call.node is None and may_resend and bool(untried) and denied is None
             retry_same = silent and is_idempotent and (was_ready or is_first_timeout or logs_in)
-            # A broker may close an idle connection at the moment when it is used again. Then the broker has
-            # not failed.
+            # The broker may have closed the connection because it was idle, just as the request was sent.
+            # This is not a failure of the broker.
             stale = (
                 connection.has_responded
                 and is_idempotent

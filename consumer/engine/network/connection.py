@@ -5,20 +5,19 @@ Rules:
 * A broker responds in the order of the requests. The client also checks the correlation id, and closes the
   connection after a mismatch.
 * The first request is always ApiVersions, in the client's highest version. A broker that does not know this
-  version responds in version 0 with the range that it knows (KIP-511). The client then sends ApiVersions
-  again, in the highest common version.
-* A call that the listed versions do not allow does not fail at once. The client first requests the versions
-  again, because one response may be wrong, and then uses the new list. Only if the second response does not
-  allow the call either, the call fails.
+  version responds in version 0, with the versions of ApiVersions that it knows (KIP-511). The client then
+  sends ApiVersions again, in the highest common version.
+* If the listed versions do not allow a call, the client requests the versions again, because one response may
+  be wrong. The call fails if the new list does not allow it either.
 * A request waits until the versions are known, because its body may depend on its version. It also waits
   while the connection is throttled (`throttle`).
 * If a request gets no response in time, the connection is closed, as in Java. Otherwise a late response could
   be taken for the response to the next request.
 * With SASL (`login`) the exchange takes place between ApiVersions and the first request. A session that
-  expires is renewed between requests (KIP-368). Requests in flight are not affected, since a broker responds
-  in order.
-* The owner of a connection has the clock and the socket: it passes received bytes and the time in ms, and
-  writes the returned bytes.
+  expires is renewed between requests (KIP-368). Requests in flight are not affected, since the broker
+  responds to them before it handles the renewal.
+* The owner of a connection has the clock and the socket. The owner passes received bytes and the time (ms) to
+  the connection, and writes the bytes that the connection returns.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ UNSUPPORTED_VERSION = 35
 FETCH = 1
 SASL_HANDSHAKE = 17
 
-# The largest response of a broker that has completed ApiVersions: Java's limit, the largest int32. A fetch
-# returns its first batch whole, however large it is, so fetch.max.bytes does not bound it. Memory is only
-# allocated for bytes that have arrived.
+# The largest response (bytes) after ApiVersions is complete: Java's limit, the largest int32. fetch.max.bytes
+# does not bound responses, because a broker returns the first batch of a fetch whole, however large it is.
+# Memory is only allocated for bytes that have arrived.
 MAX_RESPONSE_SIZE = 2**31 - 1
 
 
@@ -77,7 +76,8 @@ S = ConnectionState
 EDGES: Edges[ConnectionState] = {
     S.CONNECTING: frozenset({S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.CLOSED}),
     S.TLS_HANDSHAKE: frozenset({S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.CLOSED}),
-    # If the connection breaks before the first response, the setup starts again at the host's next address.
+    # If the connection breaks before the first response, the setup starts again at the next address of the
+    # host.
     S.CHECKING_API_VERSIONS: frozenset(
         {S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.AUTHENTICATING, S.READY, S.CLOSED}
     ),
@@ -89,13 +89,13 @@ EDGES: Edges[ConnectionState] = {
 
 
 class Connection:
-    """The Kafka protocol on one connection.
+    """One connection to a broker: encodes the requests, and matches the responses to the calls.
 
     The owner moves the bytes. It calls `opened()` when the socket is connected, `received(data)` for each
     chunk or `answered(body)` for each whole frame, and `fail_calls(why)` at the end. It may call `ask(call)`
     at any time. Each method returns the bytes to write, and appends calls that ended to `finished`. While
-    `wants_token` is set, the login waits for `log_in(token)`. AuthenticationFailed and DecodeError end the
-    connection.
+    `wants_token` is set, the login waits for `log_in(token)`. If a method raises AuthenticationFailed or
+    DecodeError, the owner must close the connection.
     """
 
     def __init__(
@@ -108,11 +108,12 @@ class Connection:
         # Deadline (ms) of the connection setup, which includes ApiVersions and the login.
         self.deadline = deadline
         self.setup_timeout_ms = 0  # Timeout (ms) of the connection setup.
-        self.setup_began_at: int | None = None  # Time (ms) at which the setup began; None after its end.
+        # Time (ms) at which the setup began; None after the setup has ended.
+        self.setup_began_at: int | None = None
         self.state = ConnectionState.CONNECTING
         self.has_responded = False  # Whether the broker has responded to a call.
-        # While `is_throttled` is set, nothing is sent; `end_throttle` clears it. The broker reads nothing
-        # before `throttled_until` (ms).
+        # While `is_throttled` is set, no request is sent; `end_throttle` clears it. The broker reads no
+        # request before `throttled_until` (ms).
         self.is_throttled = False
         self.throttled_until = 0
         self.is_throttle_capped = False  # Whether the broker demanded a longer pause than the client makes.
@@ -129,7 +130,7 @@ class Connection:
         self._frames = Frames()
         self._next_correlation = 0
         self._negotiating = -1
-        self._listed_in = 0  # The version of the ApiVersions response that listed the versions.
+        self._listed_in = 0  # The version of ApiVersions in which the broker listed its versions.
         # Whether the versions were requested again, because the first response did not list SaslHandshake.
         self._has_asked_again = False
 
@@ -167,7 +168,7 @@ class Connection:
         return self._send(call)
 
     def throttle(self, now: int, max_ms: int) -> tuple[str, int]:
-        """Start throttling: send no request until `end_throttle`, and extend deadlines of calls in flight.
+        """Start throttling: send no request until `end_throttle`, and postpone deadlines of calls in flight.
 
         The throttling lasts for at most `max_ms`. Returns the API whose response requested the throttling,
         and the requested time in ms.
@@ -188,7 +189,7 @@ class Connection:
         return self._send_waiting() if self.ready else b""
 
     def _note_throttle(self, response: Message | None, version: int, api: str) -> None:
-        """Record the throttle time of a response, if it is longer than the recorded one."""
+        """Record the throttle time that a response demands, if it is longer than the recorded one."""
         wait = 0 if response is None else throttle_ms(response, version)
         if wait > self.requested_throttle[1]:
             self.is_throttled, self.requested_throttle = True, (api, wait)
@@ -229,7 +230,7 @@ class Connection:
         return self._write(call, version, data)
 
     def _write(self, call: Call, version: int, data: bytes) -> bytes:
-        """Record a call whose request is `data`, and return `data`."""
+        """Record a call as sent, and return `data`, its encoded request."""
         call.version = version
         self._next_correlation += 1
         if call.one_way:
@@ -267,9 +268,11 @@ class Connection:
         return b"".join(pieces)
 
     def answered(self, body: bytes | bytearray) -> bytes:
-        """Handle a whole response frame. Raises as `received` does.
+        """Handle a whole response frame, and return the bytes to write.
 
-        The records of a Fetch response are views of the frame.
+        Raises DecodeError if the frame is not a valid response.
+
+        The records of a Fetch response are views of `body`.
         """
         if self._negotiating >= 0:
             return self._negotiated(bytes(body))
@@ -291,8 +294,8 @@ class Connection:
 
     def _negotiated(self, body: bytes) -> bytes:
         version = self._negotiating
-        # The error code is the first field in every version. A broker that does not know the version responds
-        # in version 0.
+        # The error code is the first field of ApiVersions in every version. A broker that does not know the
+        # requested version responds in version 0.
         if len(body) >= 6 and int.from_bytes(body[4:6], "big") == UNSUPPORTED_VERSION:
             if version == 0:
                 raise DecodeError("ApiVersions", 0, "error_code", 4, "the broker rejects version 0 as well")
@@ -313,7 +316,7 @@ class Connection:
         return self.log_in(None)
 
     def _learn_versions(self, response: ApiVersionsResponse, version: int) -> None:
-        """Use the versions of a response. Raises DecodeError if it lists none."""
+        """Store the versions and features that a response lists. Raises DecodeError if it lists no API."""
         self.versions, self._listed_in = listed_versions(response, version), version
         self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
         self._note_throttle(response, version, "ApiVersions")
@@ -329,12 +332,13 @@ class Connection:
     def renew(self, deadline: int) -> bytes:
         """Renew the SASL session.
 
-        The renewal must be complete at `deadline`, or later if requests in flight need more time.
+        The renewal must be complete by `deadline`. Requests in flight that may take longer postpone the
+        deadline.
 
-        New calls wait until the login is complete.
+        New calls wait until the renewal is complete.
         """
         assert self.login is not None
-        # The broker responds to the calls in flight first, and a JoinGroup may take long.
+        # The broker responds to the calls in flight before the renewal, and a JoinGroup may take long.
         deadlines = (call.deadline + self.setup_timeout_ms for _, call in self.in_flight)
         self.deadline = max(deadline, *deadlines, self.throttled_until + self.setup_timeout_ms)
         move(self, ConnectionState.AUTHENTICATING, EDGES)
@@ -410,7 +414,7 @@ class Connection:
     ) -> None:
         """Fail every call, because the connection has ended.
 
-        `garbled` is the error if the response to the oldest call cannot be decoded, `denied` the error if
+        `garbled` is set if the response to the oldest call could not be decoded, and `denied` if
         authentication failed.
         """
         move(self, ConnectionState.CLOSED, EDGES)
@@ -430,8 +434,8 @@ class Connection:
     def expire_calls(self, now: int) -> bool:
         """Fail the calls that have timed out. Return True if the connection is now unusable.
 
-        The connection is unusable if one of the failed calls was sent, because its response could still
-        arrive.
+        The connection is unusable if one of the failed calls was sent: its late response could be taken for
+        the response to the next request.
         """
         late = False
         for _, call in self.in_flight:

@@ -4,11 +4,11 @@ Rules:
 
 * The broker first lists its mechanisms (SaslHandshake). The messages of the mechanism are then sent in
   SaslAuthenticate. Brokers before Kafka 1.0 expect each message as a frame without a header instead.
-* A rejected login is not retried. Its error is not that of an unreachable broker, and says what to change.
+* A rejected login is not retried. It raises AuthenticationFailed, whose message says what to change.
 * A session that expires (KIP-368) is renewed on the same connection after 85 to 95 % of its lifetime, as in
   Java. The broker responds to earlier calls first, and new calls wait. Brokers reject a second renewal within
-  one second, so the client waits for at least one second. If the broker still rejects the renewal as too
-  early, a new connection starts a new session.
+  one second, so the client waits at least one second between renewals. If the broker still rejects a renewal
+  as too early, the client starts a new session on a new connection.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 # Maximum number of characters of a broker's error message that this client's error repeats.
 _MAX_MESSAGE = 300
 
-# Kafka's messages for wrong credentials. This client's error does not repeat these messages, because its own
-# text says more.
+# Kafka's message for wrong credentials. The client's error omits it, because its own text says more.
 _UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
 
 # Minimum time (ms) between two renewals of a session. A broker rejects an earlier renewal.
 _MIN_RENEWAL_MS = 1_000
 
-# A session is renewed after a random fraction of its lifetime: at least the first number, plus at most the
-# second one (Java's ReauthenticationLatency).
+# A session is renewed after a random fraction of its lifetime: RENEW_FROM, plus at most RENEW_SPREAD (Java's
+# ReauthenticationLatency).
 RENEW_FROM, RENEW_SPREAD = 0.85, 0.10
 
 
@@ -68,7 +67,10 @@ EDGES: Edges[LoginState] = {
 
 
 class Login:
-    """The login of one connection. `begin` and `answered` return the next message; None ends the login."""
+    """The SASL login of one connection.
+
+    `begin` and `answered` return the next request or message to send; None means that the login is complete.
+    """
 
     def __init__(self, security: Security, address: str) -> None:
         self._security = security
@@ -87,7 +89,7 @@ class Login:
 
     @property
     def begun(self) -> bool:
-        """Whether the exchange of login messages is in progress."""
+        """Whether the login has begun and is not complete."""
         return self.state in (LoginState.HANDSHAKE, LoginState.EXCHANGE)
 
     @property
@@ -109,18 +111,21 @@ class Login:
         return SaslHandshakeRequest(mechanism=self._exchange.mechanism)
 
     def most(self, message: Message) -> int | None:
-        """Return the highest version of the request to use. Raw frames require version 0 of SaslHandshake."""
+        """Return the highest allowed version of a login request; None for no limit.
+
+        With frames without a header, SaslHandshake must be sent in version 0.
+        """
         return 0 if self.raw and isinstance(message, SaslHandshakeRequest) else None
 
     def message(self, data: bytes) -> Message:
-        """Return a SaslAuthenticate request that contains a message of the mechanism."""
+        """Wrap a message of the SASL mechanism in a SaslAuthenticate request."""
         return SaslAuthenticateRequest(auth_bytes=data)
 
     def answered(self, response: Message) -> bytes | None:
         """Handle a response. Return the next message, or None if the broker has accepted the login.
 
-        Raises AuthenticationFailed if the login was rejected, or ConnectionFailed if a new connection can
-        succeed.
+        Raises AuthenticationFailed if the broker rejected the login, or ConnectionFailed if a login on a new
+        connection can succeed.
         """
         if isinstance(response, SaslHandshakeResponse):
             return self._on_handshake(response)
@@ -185,7 +190,7 @@ class Login:
         return self._exchange.begin()
 
     def _on_message(self, challenge: bytes) -> bytes | None:
-        """Return the reply to a message of the broker, or None if the exchange is complete."""
+        """Return the mechanism's reply to a broker's message, or None if the exchange is complete."""
         assert self._exchange is not None
         try:
             after = self._exchange.answer(challenge)
@@ -211,7 +216,10 @@ class Login:
 
 
 def _one_line(words: str) -> str:
-    """Return a broker's text as one line of limited length: an unauthenticated peer may send anything."""
+    """Return a broker's text as one printable line of limited length.
+
+    A peer that is not authenticated yet can send any text.
+    """
     line = " ".join(
         "".join(char if char.isprintable() else " " for char in words[: 4 * _MAX_MESSAGE]).split()
     )

@@ -2,17 +2,17 @@
 
 Rules:
 
-* The reason of an address's last failure is kept until a connection to the address is ready.
+* The reason of an address's last failure is kept until a connection to the address becomes ready.
 * After a failure the client backs off from the address, beginning with `reconnect_backoff_ms`. Each further
   failure doubles the backoff up to its maximum, with jitter (Kafka's ClusterConnectionStates).
-* Each timeout in a row doubles the timeout of the same request, so a slow broker has more time for each
-  retry. If the connection setup to an address takes long (for example because the login uses a directory),
-  the timeout of its next setup is twice that time.
+* Each timeout in a row doubles the timeout of this API at this address, so that a slow broker has more time
+  for each retry. If the connection setup to an address takes long (for example because the broker's login
+  uses a directory), the next setup gets a timeout of twice that time.
 * A call for any broker goes to the ready address with the fewest requests in flight, or else to an address
-  that is connecting. Otherwise it goes to an address that this call has not tried, round-robin (Kafka's
+  that is connecting. If there is neither, it goes to an address that it has not tried, round-robin (Kafka's
   leastLoadedNode).
-* Bootstrap addresses come last. If `recovers` is set, a client whose brokers have all moved finds the brokers
-  through the bootstrap addresses (KIP-899).
+* The brokers' addresses are tried before the bootstrap addresses. If `recovers` is set, a client whose
+  brokers have all moved finds the cluster again through the bootstrap addresses (KIP-899).
 * A call for any broker does not wait for a slow connection setup if another address is available.
 """
 
@@ -47,7 +47,7 @@ class NodeStates:
         return self._failures.get(address, (0, 0, ""))[1]
 
     def last_failure(self, address: Address) -> str:
-        """Return why the last connection to the address failed; empty if it did not fail."""
+        """Return why the last connection to the address failed; "" if it did not fail."""
         return self._failures.get(address, (0, 0, ""))[2]
 
     def back_off(self, address: Address, now: int, why: str) -> None:
@@ -58,8 +58,8 @@ class NodeStates:
     def on_ready(self, address: Address, took: int | None) -> None:
         """Clear the failures of an address whose connection is ready.
 
-        `took` is its setup time (ms). It is None if the connection was ready before, for example when a
-        session was renewed.
+        `took` is the time (ms) that the connection setup took. It is None if the connection was ready before,
+        for example when its session was renewed.
         """
         self._failures.pop(address, None)
         self._timeouts.pop((address, SETUP), None)
@@ -67,7 +67,7 @@ class NodeStates:
             self._setup_ms[address] = took
 
     def timeout_ms(self, address: Address, api_key: int, first: int, max_ms: int) -> int:
-        """Return the timeout (ms) of a request. `first` is the timeout before any request has timed out."""
+        """Return the timeout (ms) of a request: `first`, doubled for each timeout in a row."""
         return min(max_ms, first << min(self._timeouts.get((address, api_key), 0), 8))
 
     def setup_timeout_ms(self, address: Address, first: int, max_ms: int) -> int:
@@ -77,13 +77,13 @@ class NodeStates:
         )
 
     def count_timeout(self, address: Address, api_key: int) -> bool:
-        """Count a timeout. Return True if the previous attempt has timed out as well."""
+        """Count a timeout. Return True if the previous attempt had timed out as well."""
         before = self._timeouts.get((address, api_key), 0)
         self._timeouts[address, api_key] = before + 1
         return before > 0
 
     def clear_timeouts(self, address: Address, api_key: int) -> None:
-        """Forget the timeouts of a kind of request, because the address has responded to one."""
+        """Reset the timeout of an API, because the broker at the address has responded to such a request."""
         self._timeouts.pop((address, api_key), None)
 
 
@@ -116,11 +116,11 @@ class NodeSelector:
         return list(dict.fromkeys([*known, *(self._bootstrap if self._recovers or not known else ())]))
 
     def untried(self, call: Call) -> list[Address]:
-        """Return the addresses to which the call has not been sent yet."""
+        """Return the addresses at which the call has not been tried yet."""
         return [address for address in self.addresses() if address not in call.tried]
 
     def select(self, call: Call, now: int) -> Address:
-        """Return the address to which the call must be sent."""
+        """Return the address to use for the call. The module's docstring states the order of preference."""
         known, addresses = self._broker_addresses(), self.untried(call)
         if not addresses:
             addresses = list(self._bootstrap) if self._recovers else self.addresses()
@@ -152,7 +152,7 @@ class NodeSelector:
         return max(_slow_from(connection), min(free)) if free else None
 
     def leaves_slow_setup(self, connection: Connection, call: Call, now: int) -> bool:
-        """Return whether a call that waits for a slow connection setup moves to another address now."""
+        """Return whether the call, which waits for a slow connection setup, moves to another address now."""
         if connection.ready or _slow_from(connection) > now:
             return False
         free_at = self._available_elsewhere_at(call)
@@ -173,5 +173,5 @@ class NodeSelector:
 
 
 def _slow_from(connection: Connection) -> int:
-    """Return from when on (ms) the setup of this connection counts as slow."""
+    """Return the time (ms) from which the setup of this connection counts as slow."""
     return connection.deadline - connection.setup_timeout_ms + SLOW_CONNECT_MS

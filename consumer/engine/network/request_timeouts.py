@@ -3,13 +3,14 @@
 Rules:
 
 * Responses on a connection come in the order of the requests, so only the oldest request can be late.
-* A request is late only if its response time is known: a broker responds to metadata requests, lookups and
-  heartbeats immediately, to a fetch after `max_wait_ms` at most, and to a commit after
-  offsets.commit.timeout.ms at most. A broker that is sending a long response is not late.
-* Produce requests and ends of transactions may wait for replicas as long as their timeout. While such a
+* A request counts as late only if the longest response time of a healthy broker is known: a broker responds
+  to metadata requests, lookups and heartbeats immediately, to a fetch after `max_wait_ms` at most, and to a
+  commit after offsets.commit.timeout.ms at most. While a long response is arriving, its request does not
+  count as late.
+* Produce requests and requests of transactions may wait for replicas until their timeout. While such a
   request is in flight, metadata is refreshed repeatedly (`needs_liveness_check`). The cluster fences a frozen
-  broker after broker.session.timeout.ms (9 s), and the metadata does not list it any more. The client then
-  closes the connection.
+  broker after broker.session.timeout.ms (9 s), and then omits it from the metadata. The client then closes
+  the connection.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ WAITS_FOR_REPLICAS = frozenset(
 
 
 class RequestTimeouts:
-    """Tracks the oldest call of each connection, and the time by which a broker may delay the response."""
+    """Tracks the oldest call of each connection, and for how long its broker may delay the response."""
 
     def __init__(self, nodes: NodeStates, request_timeout_ms: int) -> None:
         self._nodes = nodes
@@ -75,7 +76,7 @@ class RequestTimeouts:
         self._liveness_checks: dict[int, int] = {}
 
     def update(self, connection: Connection, now: int) -> None:
-        """Update the oldest call of a connection, after each request and response."""
+        """Record the connection's current oldest call. Called after each request and response."""
         head = connection.in_flight[0][1] if connection.in_flight else None
         known = self._oldest.get(connection.key)
         if known is not None and known[0] is head:
@@ -102,19 +103,20 @@ class RequestTimeouts:
         if head is None or head[2] is None:
             return None
         address = (connection.host, connection.port)
-        # The broker does not read from a throttled connection.
+        # The broker reads no requests from a throttled connection, so the time counts from the end of the
+        # throttling.
         since = max(head[1], connection.throttled_until)
         return since + self._nodes.timeout_ms(
             address, _api_key(head[0]), FIRST_RESPONSE_TIMEOUT_MS + head[2], self._max_ms
         )
 
     def api_key(self, connection: Connection) -> int:
-        """Return the API key of the connection's oldest call, or SETUP."""
+        """Return the API key of the connection's oldest call; SETUP if there is none or no login yet."""
         head = self._oldest.get(connection.key) if connection.ready else None
         return SETUP if head is None else _api_key(head[0])
 
     def needs_liveness_check(self, connection: Connection, now: int) -> bool:
-        """Return whether to refresh metadata now, which shows whether the broker is alive."""
+        """Return whether to refresh metadata now. The new metadata shows whether the broker is alive."""
         at = self._liveness_checks.get(connection.key)
         if at is None or at > now:
             return False
@@ -122,7 +124,7 @@ class RequestTimeouts:
         return True
 
     def add_deadlines(self, connection: Connection, times: list[int]) -> None:
-        """Add to `times` when (ms) this connection has to be checked."""
+        """Add the times (ms) at which this connection has to be checked to `times`."""
         if (at := self.expires_at(connection)) is not None:
             times.append(at)
         if (at := self._liveness_checks.get(connection.key)) is not None:
@@ -147,7 +149,8 @@ def _api_key(call: Call) -> int:
 def _broker_wait_ms(call: Call) -> int | None:
     """Return how long (ms) a healthy broker may delay its response; None if that is unknown.
 
-    A broker responds immediately only to a member's first JoinGroup, which obtains the member id (KIP-394).
+    The only JoinGroup with a known delay is a member's first one, which obtains the member id: the broker
+    responds to it immediately (KIP-394).
     """
     request = call.request
     if isinstance(request, FetchRequest):

@@ -4,16 +4,15 @@ Rules:
 
 * A throttled connection carries no request until the throttle time has passed, as the broker reads nothing
   from it. The deadlines of requests in flight are extended by the same time.
-* Fetches and produce requests check `NetworkClient.throttled_until` first. So these requests are only built
-  when they can be sent.
-* In earlier request versions than those in `FROM`, the broker itself delays the response. The throttle time
-  has then already passed.
-* A pause lasts for at most `metadata_max_age_ms`, whatever the broker demands. The report names the limit. A
-  response that demands days is probably wrong. After the pause the client uses a new connection, because
-  the broker may still read nothing from the old one.
-* Throttling of at least a second is reported, and while it lasts the report is repeated after growing
-  intervals. A pause that outlasts the interval is reported immediately, because no response comes before its
-  end. Java reports nothing, even if the pause takes 24 days.
+* The fetcher and the producer's sender check `NetworkClient.throttled_until` before they build a request.
+* In request versions below those in `FROM`, the broker itself delays the response. When the client receives
+  it, the throttle time has passed.
+* A pause lasts for at most `metadata_max_age_ms`, because a response that demands days is probably wrong. The
+  report states this limit. After a pause that was cut short the client uses a new connection, because the
+  broker may still read nothing from the old one.
+* Throttling of at least a second is reported. While it lasts, the report is repeated after growing intervals.
+  A pause that ends after the next report is due is reported immediately, because no response comes during the
+  pause. Java reports nothing, even if the pause takes 24 days.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ DAY_MS = 86_400_000
 
 
 def throttle_ms(response: Message, version: int) -> int:
-    """Return for how long (ms) a response asks the client to pause; 0 for no pause."""
+    """Return the time (ms) for which a response asks the client to pause; 0 for no pause."""
     wait: int = getattr(response, "throttle_time_ms", 0)
     if wait <= 0:
         return 0
@@ -126,5 +125,5 @@ class ThrottleReports:
         return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
     def _outlasts(self, now: int) -> bool:
-        """Return whether the throttling lasts longer than reported, and beyond the next report."""
+        """Return whether the throttling lasts beyond the next report, and longer than already reported."""
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

@@ -1,4 +1,4 @@
-"""The interface to the sockets: the actions and events of a network client.
+"""The interface between a network client and the owner of its sockets: actions and events.
 
 Each action and event has the key of its connection. Keys are never reused.
 """
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # Interval (s) at which the owner of the sockets sends an empty `Data` while a long response arrives.
 COMING_S = 1.0
-# librdkafka's default of receive.message.max.bytes, and the bytes that it adds to fetch.max.bytes.
+# The default limit (bytes) of a response, librdkafka's default of receive.message.max.bytes. The limit is
+# raised if needed to fetch.max.bytes plus the overhead below, librdkafka's minimum.
 RECEIVE_MESSAGE_MAX_BYTES = 100_000_000
 RESPONSE_OVERHEAD_BYTES = 512
 
@@ -26,7 +27,7 @@ RESPONSE_OVERHEAD_BYTES = 512
 
 
 class Open(msgspec.Struct, frozen=True):
-    """Connect a socket to host:port, with TLS if `tls` is given.
+    """Connect a socket to host:port, with TLS if `tls` is set.
 
     A response of more than `max_response` bytes ends the connection.
 
@@ -70,8 +71,8 @@ class GetToken(msgspec.Struct, frozen=True):
 class Opened(msgspec.Struct, frozen=True):
     """The connection is established.
 
-    The event is sent again if the connection broke before the first response and the owner has connected to
-    another address of the host. The first request must then be written again.
+    If the connection breaks before the first response, the owner connects to the host's next address and
+    sends this event again. The first request must then be written again.
     """
 
     key: int
@@ -86,7 +87,7 @@ class Reached(msgspec.Struct, frozen=True):
 class Data(msgspec.Struct, frozen=True):
     """Received bytes, in pieces of any size.
 
-    If the data is empty, a part of a long response has arrived. The whole response follows as an `Answer`.
+    Empty `data` says that a part of a long response has arrived. The whole response follows as an `Answer`.
     """
 
     key: int
@@ -96,7 +97,7 @@ class Data(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """A whole response frame, without its size.
 
-    Records of a large frame are views of `body`, so the owner must not change it. The memory of `body` is
+    The records of a large frame stay views of `body`, so the owner must not change `body`. Its memory is
     reused after the last view of it has been freed.
     """
 

@@ -2,15 +2,16 @@
 
 Rules:
 
-* An error never counts as "no commit". Only a response without a committed offset leads to a reset (I7).
+* An error never counts as "no commit". The reset policy applies only after a response that says that the
+  partition has no committed offset (I7).
 * A partition without a commit that was created after the group's first assignment starts where the option
   `on_new_partition` says (by default at the earliest offset). Every other partition without a commit starts
   where `auto_offset_reset` says (M206). The member knows the number of partitions that the topic had at that
-  first assignment. If no member knows the number, a partition is new if other partitions of its topic have
-  commits.
-* The policy is applied once for each partition. Retries look up the same timestamp.
+  first assignment. If no member knows this number, a partition without a commit counts as new if other
+  partitions of its topic have commits.
+* A policy is translated into a timestamp once for each reset, so that retries look up the same timestamp.
 * The start offset that a policy chose is committed before any record is returned (`group.initial_commits`).
-* After OFFSET_OUT_OF_RANGE another policy applies: `on_out_of_range`.
+* After OFFSET_OUT_OF_RANGE the option `on_out_of_range` is the policy, if it is set.
 * Every reset is reported with its reason.
 """
 
@@ -68,7 +69,7 @@ WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
 class OffsetLookup:
-    """Looks up the positions of the partitions in the states INITIALIZING and AWAIT_RESET."""
+    """Looks up the positions of the partitions whose state is INITIALIZING or AWAIT_RESET."""
 
     def __init__(
         self,
@@ -83,13 +84,13 @@ class OffsetLookup:
         self._committer = committer
         self._finding: Waiting = {}
         self._listing: Waiting = {}
-        # Values of the last assignment: whether it belongs to the group's first generation, and the number of
-        # partitions that each topic had in the first generation.
+        # Facts from the last assignment: whether it belongs to the group's first generation, and the number
+        # of partitions that each topic had in that generation.
         self.first = False
         self.existed: Mapping[str, int] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Add a partition to the lookups, or remove it, after a change of its state."""
+        """After a change of a partition, add it to those to look up, or remove it from them."""
         idle = (
             state.released
             or state.lookup_pending
@@ -129,8 +130,8 @@ class OffsetLookup:
         topics = {partition.topic for partition in states}
         wanted = set(states)
         if core.options.on_new_partition != core.options.auto_offset_reset:
-            # A partition without a commit is new if other partitions of its topic have commits, so their
-            # offsets are requested as well.
+            # Whether a partition without a commit is new can depend on the commits of the topic's other
+            # partitions, so their offsets are requested as well.
             for topic in topics:
                 known = core.view.topics.get(topic)
                 if known is not None:
@@ -146,7 +147,7 @@ class OffsetLookup:
         self._mark_in_flight(states, self._finding)
 
     def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
-        """Return a response handler, which calls `then` with the partitions whose epoch is unchanged."""
+        """Return a response handler that calls `then` with the partitions whose epoch is still the same."""
         requested = [(state, state.epoch) for state in states.values()]
         core = self._core
         for leader in dict.fromkeys(map(core.view.leader, states)):
@@ -169,7 +170,7 @@ class OffsetLookup:
     def _mark_in_flight(states: Waiting, waiting: Waiting) -> None:
         """Mark the lookups as in flight.
 
-        The caller must send the request first, because Ctrl-C may interrupt the send.
+        The caller must have sent the request, because Ctrl-C may interrupt the send.
         """
         for partition, state in states.items():
             state.lookup_pending = True
@@ -249,7 +250,7 @@ class OffsetLookup:
             state.back_off_until(until)
 
     def _without_commit(self, state: PartitionState, *, others_committed: bool) -> None:
-        """Apply the reset policy for a partition without a committed offset.
+        """Reset a partition that has no committed offset, according to the policy that applies to it.
 
         `others_committed` says whether other partitions of its topic have a committed offset.
         """
@@ -266,7 +267,7 @@ class OffsetLookup:
         state.await_reset(OffsetReset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
 
     def _saves(self) -> bool:
-        """Return whether start offsets that a reset policy chooses have to be committed."""
+        """Return whether the start offsets that a reset policy chooses have to be committed to the group."""
         options = self._core.options
         return self._core.group_status.in_group and options.group_id is not None and not options.as_java
 
@@ -282,7 +283,7 @@ class OffsetLookup:
         return others_committed and not self.first
 
     def _timestamp(self, policy: str) -> int:
-        """Return the timestamp of ListOffsets that stands for a reset policy."""
+        """Return the timestamp that ListOffsets has to look up for a reset policy."""
         duration = duration_ms(policy)
         if duration is not None:
             return max(0, self._core.wall() - duration)
@@ -291,7 +292,7 @@ class OffsetLookup:
     def out_of_range(self, state: PartitionState, why: str = "") -> None:
         """Reset a partition after OFFSET_OUT_OF_RANGE. Its buffer must be empty.
 
-        The second and later resets in a row are delayed by a growing backoff.
+        From the second reset in a row on, the lookup is delayed by a growing backoff.
         """
         options = self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
@@ -307,14 +308,14 @@ class OffsetLookup:
         state.reset_count += 1
 
     def reset_recreated(self, state: PartitionState) -> None:
-        """Reset a partition whose topic was re-created: its position belongs to the old topic (M206.6)."""
+        """Reset a partition of a re-created topic, because its position belongs to the old topic (M206.6)."""
         policy = self._core.options.on_new_partition
         unread = state.has_position and not state.has_returned and state.has_committed(state.position)
         ours = self._core.group_status.in_group
         initializing = state.state is FetchState.INITIALIZING
         if ours and (initializing or is_local(state.topic_id) or (unread and policy != "none")):
-            # An earlier owner of the partition may have noticed the new topic first, and have committed an
-            # offset in the new topic. Without topic ids the topic may also be the same as before.
+            # Another owner of the partition may already have noticed the new topic, and have committed an
+            # offset in it. Without topic ids, the topic may also not have been re-created at all.
             state.on_topic_recreated()
             state.is_new = True
             state.await_committed_offset()
@@ -330,12 +331,13 @@ class OffsetLookup:
         """Send a ListOffsets to each leader of the partitions that await a reset."""
         core = self._core
         listing = dict(self._listing)
-        # The leader, and a special timestamp that it may not know.
+        # (Leader, special timestamp or None) -> partitions. Special timestamps are requested separately,
+        # because the leader may not know them.
         requests: dict[tuple[int, int | None], Waiting] = {}
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
-                # The Metadata response marks all partitions dirty, so that this one is visited again.
+                # The Metadata response marks all partitions dirty, which adds this one to the lookups again.
                 self._metadata.need()
                 self._listing.pop(partition, None)
             else:
@@ -357,7 +359,7 @@ class OffsetLookup:
         if not isinstance(call.response, ListOffsetsResponse):
             timestamps = [state.reset.timestamp for state in states.values() if state.reset is not None]
             if isinstance(call.error, UnsupportedVersion) and min(timestamps, default=0) < EARLIEST:
-                # The leader does not know this special timestamp, so a retry would fail, too.
+                # The leader does not support this special timestamp, so a retry would fail as well.
                 for waiting in states.values():
                     waiting.fail(call.error)
                 core.wake_poll()
@@ -401,8 +403,8 @@ class OffsetLookup:
     def _listed(self, state: PartitionState, reset: OffsetReset, offset: int) -> None:
         """Apply the offset that a leader returned for a reset."""
         if offset < 0:
-            # No record has this timestamp or a later one. The partition starts at the end, as with Kafka's
-            # by_duration.
+            # No record has the requested timestamp or a later one. The partition starts at the end, as with
+            # Kafka's by_duration.
             instead = LATEST if reset.timestamp >= 0 else WITHOUT.get(reset.timestamp)
             if instead is None:
                 self._report_and_retry([state], "ListOffsets", "the leader returned no offset")

@@ -3,20 +3,20 @@
 Rules:
 
 * `position` is the offset of the next record to return. `fetch_offset` is the offset after the last buffered
-  record. `processed` is the position at the last poll. Automatic commits stop there, because only a further
-  poll confirms that the returned records are processed.
-* The committed offset is certain if every commit has got a response. A commit without a response (queued, in
-  flight or timed out) may still change the committed offset. Until a later commit is acknowledged, the
-  partition therefore counts as uncommitted.
+  record. `processed` is the position at the last poll. Automatic commits do not go beyond `processed`,
+  because only the next poll confirms that the application has processed the returned records.
+* The committed offset is certain only if the last requested commit has got a response. A commit without a
+  response (queued, in flight or timed out) may still change the committed offset. Until a commit is
+  acknowledged, the partition therefore counts as uncommitted.
 * Every seek, reset and assignment gives the partition a new `epoch` that was never used before. A response to
-  a request of an earlier epoch is ignored, so the last seek wins over everything in flight (I8).
+  a request of an earlier epoch is ignored. So no request in flight overrides the last seek (I8).
 * Records are returned only if the partition is FETCHING, not paused and not being revoked, its assigned
   callback has returned, and its start offset is committed if that is required (`start_uncommitted`, rule
   M206).
-* A pause keeps buffered records and positions.
+* A paused partition keeps its buffered records and its position.
 * Every change marks the partition dirty, and the other parts of the engine only visit dirty partitions. An
-  event therefore costs nothing for the other partitions. Scheduled visits are kept in the order of their
-  times.
+  event therefore costs nothing for partitions that it does not change. A heap orders the scheduled visits by
+  their times.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_FETCHES = 2
 
 
 class FetchState(Enum):
-    """The state of a partition: what it waits for (Java's SubscriptionState.FetchStates)."""
+    """What a partition waits for (Java's SubscriptionState.FetchStates)."""
 
     INITIALIZING = "initializing"  # Waits for the lookup of the group's committed offset.
     AWAIT_RESET = "await reset"  # Waits for the lookup of the offset of a reset policy or seek_to().
@@ -59,14 +59,14 @@ EDGES: Edges[FetchState] = {
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
-    """A lookup of a start offset at the leader: the timestamp of ListOffsets, and the reason of the reset."""
+    """A pending reset: the timestamp to look up by ListOffsets, and the reason to report."""
 
     timestamp: int
     reason: str
-    # Whether the offset is committed before the first record is returned. This is required if the group has
-    # no commit (M206).
+    # Whether the offset that the lookup finds is committed before the first record is returned. This is
+    # required if the group has no commit (M206).
     save: bool = False
-    # The previous position, which is not in the log; None if there was none.
+    # The position before the reset; None if there was none.
     before: int | None = None
 
 
@@ -133,8 +133,8 @@ class PartitionState:
         self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
         self.pending_commit: object | None = None  # The last commit that has not got a response.
         self.reset: OffsetReset | None = None
-        # Number of resets in a row because of OFFSET_OUT_OF_RANGE. Between two of them there was at most one
-        # fetch.
+        # Number of resets in a row because of OFFSET_OUT_OF_RANGE: at most one fetch with records came
+        # between two of them.
         self.reset_count = 0
         self.start_uncommitted = False
         self.paused = False
@@ -147,7 +147,7 @@ class PartitionState:
         self.extra_fetch_open = False  # Whether a fetch without a session is in flight for the partition.
         self.retry_at = 0
         self.failures = 0
-        # The offset at which the last fetch without a session returned no records.
+        # The offset of the last fetch without a session that returned no records; -1 if there was none.
         self.empty_at = -1
         self.error: KprotoError | None = None
         self.fetches: deque[CompletedFetch] = deque()
@@ -160,7 +160,7 @@ class PartitionState:
         self.replica_until = self.no_rack_until = self.replica_failures = 0
 
     def set_position(self, offset: int, leader_epoch: int | None = None) -> None:
-        """Set the position to a committed offset, to an offset of the leader's log, or to that of a seek."""
+        """Set the position and start fetching from it. Used for committed offsets, lookups and seeks."""
         self._invalidate()
         move(self, FetchState.FETCHING, EDGES)
         self.position = self.fetch_offset = offset
@@ -184,7 +184,8 @@ class PartitionState:
     def await_validation(self) -> None:
         """Make the partition wait until the leader has confirmed that its log contains the position.
 
-        Buffered records are fetched again, because they may come from a truncated part of the log.
+        The buffer is dropped and fetched again, because its records may come from a truncated part of the
+        log.
         """
         unsaved, processed, committed = self.start_uncommitted, self.processed, self.committed
         self._invalidate()
@@ -193,14 +194,14 @@ class PartitionState:
         self.fetch_offset = self.position
 
     def on_validated(self, leader_epoch: int | None) -> None:
-        """Allow fetches again, because the leader with this epoch has confirmed the position."""
+        """Resume fetching, because the leader with this epoch has confirmed the position."""
         move(self, FetchState.FETCHING, EDGES)
         self.validated = leader_epoch
         self.lookup_pending = False
         self.mark_dirty()
 
     def on_topic_recreated(self) -> None:
-        """Forget the offsets and epochs of the deleted topic after the topic was re-created."""
+        """Forget the offsets and epochs of the deleted topic. Called after the topic was re-created."""
         self.committed = self.high_watermark = self.last_stable_offset = self.log_start_offset = None
         self.leader_epoch = self.replica = None
 
@@ -230,7 +231,7 @@ class PartitionState:
         self.mark_dirty()
 
     def back_off_until(self, until: int) -> None:
-        """Send no request for the partition until that time (ms)."""
+        """Send no request for the partition until the time `until` (ms)."""
         self.retry_at = until
         self._home.schedule(self, until)
         self.mark_dirty()
@@ -256,7 +257,7 @@ class PartitionState:
         self.mark_dirty()
 
     def add_fetch(self, chunk: CompletedFetch) -> None:
-        """Add a fetch to the buffer. The next fetch starts at its end."""
+        """Add a fetch to the buffer. The partition's next fetch starts at the end of this one."""
         if self.fetches or self.has_returned:
             self.reset_count = 0  # The reset has led to more than one fetch with records.
         self.fetches.append(chunk)
@@ -284,7 +285,7 @@ class PartitionState:
         self.fetch_offset = self.position
 
     def rewind(self, offset: int) -> None:
-        """Return the records from `offset` on again, because the application has not got them."""
+        """Set the position back to `offset`, the first record that the application has not received."""
         committed, processed, validated = self.committed, self.processed, self.validated
         self.set_position(offset, self.leader_epoch)
         self.committed, self.validated, self.has_returned = committed, validated, True
@@ -294,16 +295,16 @@ class PartitionState:
     def on_commit_sent(self, offset: int, by: object) -> None:
         """Record that a commit of `offset` was requested.
 
-        The committed offset is uncertain until the commit `by` gets a response. With the commit the
-        application confirms the returned records before `offset`, so later automatic commits do not commit a
-        smaller offset.
+        The committed offset is uncertain until the commit `by` gets a response. By committing, the
+        application also confirms that the returned records below `offset` are processed, so that no later
+        automatic commit has a smaller offset.
         """
         if self.has_returned and self.has_position and (self.processed or 0) < offset <= self.position:
             self.processed = offset
             self._home.update_uncommitted(self)
         if self.pending_commit is not None or self.committed != offset:
             self.pending_commit = by
-            # Otherwise the partition is already among the uncommitted ones.
+            # If they differ, the partition is already marked as uncommitted.
             if self.processed == self.committed:
                 self._home.update_uncommitted(self)
 
@@ -318,7 +319,7 @@ class PartitionState:
         self._home.update_uncommitted(self)
 
     def has_committed(self, offset: int | None) -> bool:
-        """Return whether `offset` is certainly the group's committed offset."""
+        """Return whether it is certain that `offset` is the group's committed offset."""
         return self.pending_commit is None and self.committed == offset
 
     @property
@@ -333,7 +334,7 @@ class PartitionState:
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether a fetch may request more records of the partition."""
+        """Whether the next fetch may include the partition."""
         return (
             self.state is FetchState.FETCHING
             and not self.released
@@ -346,7 +347,7 @@ class PartitionState:
 
     @property
     def is_full(self) -> bool:
-        """Whether the buffer is full until the next poll takes records."""
+        """Whether the buffer is full, and the next poll can take records from it."""
         return len(self.fetches) >= MAX_FETCHES and self.is_deliverable
 
     @property
@@ -383,7 +384,7 @@ class PartitionState:
 
 
 class SubscriptionState:
-    """All assigned partitions, and the set of dirty ones (Java's SubscriptionState)."""
+    """All assigned partitions, and which of them are dirty or uncommitted (Java's SubscriptionState)."""
 
     def __init__(self) -> None:
         self.states: dict[TopicPartition, PartitionState] = {}
@@ -394,7 +395,7 @@ class SubscriptionState:
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
-        # Number of partitions that were released until now. Callers that hold records compare this number to
+        # Number of partitions that were ever released. A caller that holds records compares two readings to
         # notice a release.
         self.losses = 0
 
@@ -418,7 +419,7 @@ class SubscriptionState:
         announced: bool = False,
         new: bool = False,
     ) -> PartitionState:
-        """Add a partition. Its position is then looked up.
+        """Add a partition, whose position is then looked up.
 
         `topic_id` is the id of its topic, or None if the id is unknown or not kept up to date.
         """
@@ -453,7 +454,7 @@ class SubscriptionState:
         heapq.heappush(self._scheduled, (until, self._epochs, state))
 
     def mark_due_dirty(self, now: int) -> None:
-        """Mark the scheduled partitions whose time has been reached as dirty."""
+        """Mark each scheduled partition dirty whose time has been reached."""
         while self._scheduled and self._scheduled[0][0] <= now:
             heapq.heappop(self._scheduled)[2].mark_dirty()
 
@@ -462,7 +463,7 @@ class SubscriptionState:
         return self._scheduled[0][0] if self._scheduled else None
 
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
-        """Count the returned records as processed, except those from the offsets in `held` on."""
+        """Count the returned records as processed, except those from a partition's offset in `held` on."""
         for partition, state in list(self.returned.items()):
             if state.has_position and not state.released:
                 below = min(held.get(partition, state.position), state.position)
@@ -473,7 +474,7 @@ class SubscriptionState:
             del self.returned[partition]
 
     def update_uncommitted(self, state: PartitionState) -> None:
-        """Add the partition to the uncommitted ones, or remove it."""
+        """Add the partition to the uncommitted ones, or remove it, according to its state."""
         if state.to_commit and not state.released:
             self._uncommitted[state.partition] = state
         else:
@@ -484,7 +485,7 @@ class SubscriptionState:
     ) -> dict[TopicPartition, PartitionState]:
         """Return the states of the partitions with processed records that are not committed.
 
-        `partitions` limits the result; None means all.
+        Only partitions in `partitions` are returned; None means all.
         """
         if partitions is None:
             return {p: state for p, state in self._uncommitted.items() if state.to_commit}
@@ -503,6 +504,6 @@ class SubscriptionState:
         }
 
     def next_epoch(self) -> int:
-        """Return an epoch that no partition has had."""
+        """Return a new epoch, which no partition has had before."""
         self._epochs += 1
         return self._epochs

@@ -2,11 +2,12 @@
 
 Rules:
 
-* If a partition is sought several times, only the last seek is applied.
-* A seek is dropped and reported when the group assigns its partition to another member. If the seek were
-  applied after a much later assignment, its offset would be outdated.
-* In a cooperative rebalance a partition of another member is assigned one generation later. A seek waits for
-  the partition, but no longer than the other member may take to revoke it.
+* Only the last seek of a partition is applied.
+* A seek is dropped and reported when the group assigns its partition to another member. If the seek waited
+  until the partition comes back, its offset could be long outdated.
+* In a cooperative rebalance another member first revokes the partition, so this member gets it one generation
+  later. A seek waits for this assignment, but no longer than the other member may take to revoke the
+  partition.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class _Seek(msgspec.Struct, eq=False):
     """A seek that waits for the assignment of its partition."""
 
     apply: Apply
-    # When the seek is dropped (ms). The first assignment that does not contain the partition sets this time.
+    # When the seek is dropped (ms); None until the first assignment that does not contain the partition.
     until: int | None = None
 
 
@@ -54,10 +55,10 @@ class PendingSeeks:
         self._waiting.clear()
 
     def over(self, owned: Container[TopicPartition], now: int, *, last: bool) -> list[TopicPartition]:
-        """Drop the seeks that must not wait for a later assignment. Return their partitions.
+        """Drop the seeks that do not wait for a later assignment, and return their partitions.
 
-        `last` says that this assignment completes the rebalance: no further JoinGroup follows, as it does
-        after a cooperative revocation.
+        `last` says that this assignment completes the rebalance. In a cooperative rebalance a further
+        JoinGroup may follow, after which the partition can still be assigned.
         """
         ended: list[TopicPartition] = []
         for partition, seek in list(self._waiting.items()):

@@ -3,16 +3,18 @@
 Rules:
 
 * An earlier id of a topic is ignored for `STALE_METADATA_MS` after it was replaced, because a broker with
-  outdated metadata may still return it. After this time the earlier id counts as a change. The response that
-  replaced it may have been wrong, for example because it came from another cluster with the same address.
-* A new id means that there is another topic of the same name, and that positions in the old topic are
-  invalid. assign() refers to the topic that exists now, even if this client has read an earlier topic of that
-  name. All topics of a response are examined, since a subscribed pattern does not match a topic while it is
-  deleted.
-* A broker before Kafka 2.8 sends no topic ids. There a topic that was missing counts as re-created as soon as
-  it is missing, so that its offsets are not committed any more. The positions are reset when it is back.
-* A partition that has no leader for some seconds is reported as `refused`. A partition that does not exist is
-  reported as `missing`.
+  outdated metadata may still return it. After this time an earlier id counts as a change like any other id.
+  Perhaps the response that replaced it was wrong, for example because another cluster had the same address.
+* A new id means that the topic was re-created, and that positions in the deleted topic are invalid. A call of
+  assign() refers to the topic that exists at that time, even if this client has read an earlier topic of that
+  name.
+* All topics of a response are examined, not only those of assigned partitions: a subscribed pattern matches
+  no topic while it is deleted.
+* A broker before Kafka 2.8 sends no topic ids. Without ids a topic counts as re-created as soon as a response
+  lacks it, so that its offsets are not committed any more. Its positions are reset when a response lists it
+  again.
+* A partition without a leader is reported as `refused` if it has none for some seconds. A partition that does
+  not exist is reported as `missing`.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from ..core import ClientCore
 from ..metadata.cluster import is_local, local_id
 from .offset_lookup import OffsetLookup
 
-# Time (ms) for which brokers may have outdated metadata. A restarted broker has current metadata within
+# Time (ms) for which a broker may send outdated metadata. A restarted broker has current metadata within
 # seconds.
 STALE_METADATA_MS = 10_000
 
 
 class TopicChanges:
-    """Compares each Metadata response with the assigned partitions."""
+    """Compares each Metadata response with the known topic ids and the assigned partitions."""
 
     def __init__(self, core: ClientCore[ConsumerOptions], finder: OffsetLookup) -> None:
         self._core = core
@@ -42,7 +44,7 @@ class TopicChanges:
         # Earlier topic id -> the time (ms) at which it was replaced.
         self._replaced_at: dict[object, int] = {}
         self._leaderless: set[TopicPartition] = set()
-        # The topics without a broker's id that are missing, and the number of the last local id.
+        # The missing topics for which brokers send no ids, and the number of the last local id.
         self._missing: set[str] = set()
         self._last_local_id = 0
 
@@ -74,7 +76,7 @@ class TopicChanges:
                     self._finder.reset_recreated(state)
 
     def _local_id(self, name: str, known_id: UUID | None) -> UUID | None:
-        """Return the current id of a topic for which the brokers send none; None if the topic is missing."""
+        """Return the local id of a topic without a broker's id; None if the topic is missing."""
         topic = self._core.view.topics.get(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
         has_broker_id = known_id is not None and not is_local(known_id)
@@ -93,7 +95,7 @@ class TopicChanges:
         return local_id(self._last_local_id)
 
     def _adopt_broker_id(self, name: str, known_id: UUID | None, topic_id: UUID) -> None:
-        """Use the id that an upgraded broker sends for a topic that the client has numbered."""
+        """Replace the local id of a topic by the id that an upgraded broker sends for it."""
         for state in self._core.partitions.states.values():
             if state.partition.topic == name and state.topic_id == known_id:
                 state.topic_id = topic_id

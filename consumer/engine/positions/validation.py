@@ -5,12 +5,12 @@ Rules (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
 * A committed offset with a leader epoch is validated before the first fetch. A position after a record with a
   known epoch is validated whenever the partition gets a leader with a newer epoch. A position from a reset,
   or from a seek without an epoch, is not validated (M141).
-* The leader returns the end offset of that epoch in its log. If this offset is below the position, the log
-  was truncated (by an unclean election, or because the topic was restored from a copy). Some records that
-  were read no longer exist, and other records may have their offsets.
-* Every truncation is raised or reported. Without a reset policy it raises `LogTruncated` with the offset
-  where the logs diverge. With a policy the partition continues at that offset, and the truncation is
-  reported.
+* The leader returns the end offset of the position's epoch in its log. If this offset is below the position,
+  the log was truncated (by an unclean election, or because the topic was restored from a copy). Then some
+  records that were read no longer exist, and other records may have taken their offsets.
+* Every truncation is raised or reported. If the reset policy is "none", poll raises `LogTruncated` with the
+  offset where the logs diverge. With any other policy the partition continues at that offset, and the
+  truncation is reported.
 * Brokers before 2.3 accept the request only from other brokers, so positions are not validated there.
 """
 
@@ -37,13 +37,13 @@ from ..requests import by_topic, consistent_values
 from .offset_lookup import OffsetLookup
 from .partition_states import FetchState, PartitionState
 
-# The lowest version of OffsetForLeaderEpoch for clients. Earlier versions require the authorization of a
-# broker (KIP-320).
+# The lowest version of OffsetForLeaderEpoch that clients may send. Lower versions require the authorization
+# of a broker (KIP-320).
 LOWEST_VERSION = 3
 
 
 class PositionValidator:
-    """Validates positions after a partition was assigned or sought, and after its leader has changed."""
+    """Validates the positions of partitions after an assignment, a seek or a change of the leader."""
 
     def __init__(
         self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, finder: OffsetLookup
@@ -54,7 +54,7 @@ class PositionValidator:
         self._checking: dict[TopicPartition, PartitionState] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Add a partition to those to validate, or remove it, after a change of its state or leader."""
+        """After a change of a partition or its leader, add it to those to validate, or remove it."""
         if state.state is FetchState.FETCHING and not state.released and state.error is None:
             self._validate_against_leader(state)
         waits = (
@@ -70,7 +70,7 @@ class PositionValidator:
             self._checking.pop(state.partition, None)
 
     def _validate_against_leader(self, state: PartitionState) -> None:
-        """Start validation if the leader has a newer epoch than the position was validated for."""
+        """Start validation if the leader's epoch is newer than the one that `state.validated` contains."""
         leader = self._core.view.partition(state.partition)
         epoch = leader.leader_epoch if leader is not None else None
         if epoch is None or (state.validated is not None and epoch <= state.validated):
@@ -94,7 +94,8 @@ class PositionValidator:
                 continue
             leader = core.view.leader(partition)
             if leader is None:
-                # The Metadata response marks all partitions dirty, so that this one is visited again.
+                # The Metadata response marks all partitions dirty, which adds this one to the validation
+                # again.
                 self._metadata.need()
                 del self._checking[partition]
             else:
@@ -137,7 +138,7 @@ class PositionValidator:
             self._on_response(current_states, current, call)
 
         self._core.send(Prepared(OffsetForLeaderEpochRequest, build), on_response, node=node)
-        # These statements follow the send, because Ctrl-C may interrupt the send.
+        # The states change after the send, because Ctrl-C may interrupt the send.
         for partition, state in states.items():
             state.lookup_pending = True
             self._checking.pop(partition, None)
@@ -148,7 +149,7 @@ class PositionValidator:
         current: dict[TopicPartition, int | None],
         call: Call,
     ) -> None:
-        """Handle the response for the partitions whose epoch is unchanged."""
+        """Handle the response for the partitions whose state epoch has not changed since the request."""
         core = self._core
         if not isinstance(call.response, OffsetForLeaderEpochResponse):
             for partition, state in states.items():
@@ -183,7 +184,7 @@ class PositionValidator:
         current: int | None,
         refused: dict[TopicPartition, int],
     ) -> None:
-        """Handle the response for one partition."""
+        """Handle the entry of one partition in the response; errors to raise are added to `refused`."""
         core = self._core
         action = action_for(EPOCHS, entry.error_code)
         if action is ErrorAction.RAISE:
@@ -204,7 +205,7 @@ class PositionValidator:
     def _truncated(
         self, state: PartitionState, diverging: int | None, epoch: int | None, current: int | None
     ) -> None:
-        """Handle a truncation: reset the position, or raise LogTruncated."""
+        """Handle a truncation: move the position to the diverging offset, reset it, or raise LogTruncated."""
         core, options = self._core, self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
         if policy == "none":

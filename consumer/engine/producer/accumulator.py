@@ -2,17 +2,18 @@
 
 Rules (Java's RecordAccumulator):
 
-* One batch per partition accepts records. It is sealed, and accepts no further ones, when it is full or when
-  the sender sends it. A record takes one entry of a list, or four. Records are encoded later, because this is
-  the innermost loop of a producer.
-* `buffer.memory` bounds the memory before compression, from the append of a record until its response. While
-  more than half of the memory is in use, a partition whose oldest record has waited for a second accepts no
-  more records. So records that cannot be delivered leave memory for other partitions.
+* One batch per partition accepts records. The batch is sealed, and accepts no further records, when it is
+  full or when the sender sends it. Because `take` is the innermost loop of a producer, it only adds one or
+  four entries to a list for each record; the sender encodes the batch later.
+* `buffer.memory` bounds the memory of the records before compression, from the append of a record until its
+  response. While more than half of the memory is in use, a partition whose oldest record has waited for a
+  second accepts no more records. So records that cannot be delivered leave memory for other partitions.
 * A record is appended without a lock. No function is called between the check of the batch's free memory and
-  the append, so no other thread, signal handler or finalizer can run between them. At all other places they
-  may run and send records. If Python has no GIL, `take` holds the guard (the producer's lock).
-* Rare operations hold the guard for a short time: a new batch, the end of a batch, an unknown topic. While
-  the guard is held, no code of the application runs except signal handlers and finalizers.
+  the append, so no other thread, signal handler or finalizer can run between them. At any other point in
+  `take` they may run and send records. If Python has no GIL, `take` holds the guard.
+* Rare operations hold the guard (the producer's lock) for a short time: a new batch, the end of a batch, an
+  unknown topic. While the guard is held, no code of the application runs except signal handlers and
+  finalizers.
 * `open` contains every batch that is not delivered yet, so that all of them can be failed when the producer
   ends.
 """
@@ -49,15 +50,17 @@ from .batches import (
 )
 from .partitioner import Partitioner
 
-# Maximum number of bytes that a record adds to its content: seven varints, and an addition for each header.
+# Maximum number of bytes that the format adds to a record's content: seven varints, and for each header its
+# lengths.
 RECORD_OVERHEAD = 30
 HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
-# Bytes that a new batch reserves. A batch that needs more doubles its memory, up to `batch.size`.
+# Number of bytes that a new batch reserves. A batch that needs more doubles its reservation, up to
+# `batch.size`.
 FIRST_BYTES = 4096
 
-# Number of bytes after which records without a key may go to another partition. This is Java's default of
-# batch.size, which its BuiltInPartitioner uses. Batches may become larger.
+# Number of bytes after which another partition is selected for records without a key. This is Java's default
+# of batch.size, which its BuiltInPartitioner uses. Batches may become larger.
 STICKY_BYTES = 16 * 1024
 # Whether the interpreter switches threads only at function calls.
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -66,8 +69,8 @@ GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", l
 class RecordAccumulator:
     """The batches of a producer, from the append of their records until the end of their delivery."""
 
-    # Whether callers must append every record by `take`. Otherwise they may append the most common kind of
-    # record directly, as `take` does.
+    # Whether callers must append every record by `take`. If false, they may append the most common kind of
+    # record directly, by the same statements as in `take`.
     gated = not GIL
 
     def __init__(
@@ -84,10 +87,11 @@ class RecordAccumulator:
         self.buffered = 0
         self.delivery_failures = DeliveryFailures()
         self.owner: Any = None
-        # A callback that wakes the sender because there are notifications. It is called with the guard held.
+        # A callback that wakes the sender when there is a notification for it. It is called with the guard
+        # held.
         self.notify_sender: Callable[[], object] = self._set_notified
-        # Whether there are notifications. The default of `notify_sender` sets it, for a producer without a
-        # sender thread to wake.
+        # Whether the default of `notify_sender` was called. It serves a producer without a sender thread to
+        # wake.
         self.sender_notified = False
         self.why = ""
         # Why no records are accepted; "" while the accumulator accepts them.
@@ -99,8 +103,8 @@ class RecordAccumulator:
         self._random = random
         self._clock = clock
         self._notifications = Notifications()
-        # Topic -> (error because of which it cannot be written to, time of the error). Sends that already
-        # waited raise the error; later sends request metadata again.
+        # Topic -> (error because of which no record can be sent to it, time of the error). Sends that were
+        # waiting at that time raise the error; later sends request metadata again.
         self.topic_errors: dict[str, tuple[KprotoError, int]] = {}
         self._requested: set[str] = set()
         # Missing partition -> (version of its topic's metadata at the first attempt to send, time of the last
@@ -124,14 +128,16 @@ class RecordAccumulator:
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        """Append a record. Return None if memory or metadata is missing; `why` has the reason.
+        """Append a record and return its delivery.
+
+        The result is None if memory or metadata is missing; `why` then says which.
 
         Raises BrokerError for a topic or partition that cannot be written to, and for a record larger than
         max_request_size.
         """
         route = self.routes.get(topic)
         if route is None:
-            topic_name(topic)  # An invalid name would make the metadata request of all topics fail.
+            topic_name(topic)  # With an invalid name, the metadata request would fail for all topics.
             self._request_metadata(topic)
             return None
         size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)
@@ -193,7 +199,7 @@ class RecordAccumulator:
     def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]
     ) -> ProducerBatch | None:
-        """Append a whole batch. Return None, or raise, as `take` does. The guard must be held."""
+        """Append a whole encoded batch. Return None, or raise, as `take` does. The guard must be held."""
         route, options = self.routes.get(topic), self._options
         if route is None:
             self._request_metadata(topic)
@@ -230,14 +236,14 @@ class RecordAccumulator:
     def _on_missing_partition(self, route: TopicRoute, partition: int) -> None:
         """Raise an error for a partition that is missing from two further Metadata responses.
 
-        Partitions may just have been added, and the broker may have built the first of these responses
-        before. Responses before this attempt do not count.
+        Only responses after the first attempt to send count. The first of them may have been built before
+        that attempt, when the partition did not exist yet; the second was built later.
         """
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
             # A waiting send tries again after each response. If the last attempt is older than a request
-            # timeout, this attempt belongs to another send.
+            # timeout, it was made by another send.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now
@@ -265,7 +271,7 @@ class RecordAccumulator:
     def _batch_with_room(
         self, route: TopicRoute, queue: PartitionQueue, size: int, movable: bool
     ) -> ProducerBatch | None:
-        """Return a batch with memory for a record of this size; None if buffer.memory is exhausted.
+        """Return a batch with free memory for a record of this size; None if buffer.memory is exhausted.
 
         The guard must be held.
         """
@@ -311,8 +317,8 @@ class RecordAccumulator:
         queue.batches += 1
         batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
         batch.room -= BATCH_OVERHEAD
-        # Ctrl-C may come between any two of these statements. Because of their order, a batch that gets no
-        # record is known to the sender and expires.
+        # Ctrl-C may come between any two of these statements. Their order ensures that the sender knows a
+        # batch that gets no record, and that the batch expires.
         self.notify_sender()
         self.buffered += wanted
         self._notifications.new_batches.append(batch)
@@ -323,8 +329,8 @@ class RecordAccumulator:
     def _grow(self, batch: ProducerBatch, used: int, *, stepwise: bool) -> bool:
         """Reserve more memory for a batch; return False if there is none.
 
-        A batch of the sticky partition grows in steps. After each step another partition may become the
-        sticky one.
+        A batch of the sticky partition grows in steps, because another partition may become the sticky one
+        after each step.
         """
         step = STICKY_BYTES if stepwise else batch.size
         wanted = min(self._options.batch_size, batch.size + min(step, batch.size))
@@ -336,7 +342,7 @@ class RecordAccumulator:
                 self._on_buffer_full()
                 return False
         if batch.sealed:
-            return True  # Another thread has sealed the batch, and the caller checks its room again.
+            return True  # Another thread has sealed the batch. The caller checks `room` again.
         batch.size += wanted
         batch.room += wanted
         self.buffered += wanted
@@ -348,7 +354,10 @@ class RecordAccumulator:
         self.seal_all()
 
     def _is_stalled(self, queue: PartitionQueue) -> bool:
-        """Return whether the partition makes no progress and more than half of the memory is in use."""
+        """Return whether the partition accepts no records now.
+
+        This is so if it makes no progress while more than half of the memory is in use.
+        """
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
             return False
@@ -364,8 +373,8 @@ class RecordAccumulator:
     def change_sticky_partition(self, route: TopicRoute) -> None:
         """Select the partition of the next records without a key, at random (KIP-794).
 
-        The result may be the same partition as before. As in Java's BuiltInPartitioner, a partition with
-        fewer waiting batches has a higher probability.
+        The selected partition may be the same as before. A partition with fewer waiting batches has a higher
+        probability, as in Java's BuiltInPartitioner.
         """
         queues = route.with_leader
         loads = [len(queue.waiting) + (queue.filling is not NO_BATCH) for queue in queues]
@@ -395,12 +404,12 @@ class RecordAccumulator:
         self.notify_sender()
 
     def seal_all(self) -> None:
-        """Seal all open batches, so that the sender sends them. The guard must be held."""
+        """Seal all batches that accept records, so that the sender sends them. The guard must be held."""
         for batch in [batch for batch in self.open if not batch.sealed]:
             self.seal(batch)
 
     def needs_sender_now(self) -> bool:
-        """Return whether the sender must handle a notification before linger.ms has passed."""
+        """Return whether a notification needs the sender at once, instead of after linger.ms."""
         return bool(self._notifications.queues_to_visit or self._notifications.unknown_topics)
 
     def has_notifications(self) -> bool:
@@ -447,7 +456,10 @@ class RecordAccumulator:
             self.routes.pop(topic, None)
 
     def fail_waiting_sends(self, topic: str, error: KprotoError) -> None:
-        """Fail the sends that wait for this topic. If none waits, the next send requests metadata."""
+        """Make the sends that wait for this topic raise `error`.
+
+        If no send waits, the error is dropped, and the next send requests metadata.
+        """
         with self.guard:
             if topic in self._requested:
                 self._requested.remove(topic)
@@ -479,7 +491,7 @@ class RecordAccumulator:
             return True
 
     def mark_failure_known(self, batch: ProducerBatch, index: int) -> None:
-        """Record that the application knows of a record's failure. `take_failures` does not count it."""
+        """Record that the application knows of a record's failure. `take_failures` then does not count it."""
         with self.guard:
             batch, index = current_place(batch, index)
             if batch.known_failures is None:

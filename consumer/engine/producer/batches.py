@@ -2,11 +2,11 @@
 
 Rules:
 
-* The records of a batch are delivered or fail together, unless the broker rejects single records or the size.
-  Then the records move to other batches. `places` has the new place of each record, and `current_place` looks
-  up a place.
+* The records of a batch are delivered or fail together, unless the broker rejects single records, or the
+  batch as too large. Then the records move to other batches. `places` has the new place of each record: a
+  batch and an index. `current_place` looks it up.
 * The batches of a queue keep their order. The parts of a split batch take the place of this batch.
-* The rows with the records of a batch are dropped when it is encoded. The timestamp of each record is kept.
+* When a batch is encoded, its rows are dropped, and only the timestamp of each record is kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAST_EPOCH = 2**15 - 1
 
 
 class BrokerConnection(NamedTuple):
-    """One of the connections to a broker."""
+    """Identifies one of the producer's connections to a broker."""
 
     node: int
     lane: int  # A lane of the network client.
@@ -90,8 +90,8 @@ class ProducerBatch:
         self, queue: PartitionQueue, size: int, created: int, deadline: int, order: tuple[int, ...]
     ) -> None:
         self.queue = queue
-        # `size` is the number of bytes reserved in buffer.memory, and `room` the number of free ones. `room`
-        # is -1 if the batch accepts no more records.
+        # `size` is the number of bytes that the batch reserves in buffer.memory. `room` is the number of them
+        # that are free, or -1 if the batch accepts no more records.
         self.size = size
         self.room = size
         self.created = created
@@ -100,9 +100,9 @@ class ProducerBatch:
         self.count = 0
         # `rows` has the records until the batch is encoded, in one of two formats. The general format has
         # four entries for each record: timestamp, key, value and headers; `shared_timestamp` is then None.
-        # The short format is used while no record has a key or headers. It has only the values in `rows`.
-        # `timestamp_runs` then has a pair (index, timestamp in ms) for the first record of each timestamp,
-        # and `shared_timestamp` is the last of these timestamps.
+        # The short format is used while no record has a key or headers. In the short format `rows` has only
+        # the values. `timestamp_runs` then has a pair (index, timestamp in ms) for the first record of each
+        # timestamp, and `shared_timestamp` is the last of these timestamps.
         self.rows: list[Any] = []
         self.timestamp_runs: list[tuple[int, int]] = []
         self.shared_timestamp: int | None = NO_MOMENT
@@ -113,7 +113,7 @@ class ProducerBatch:
         self.data: bytes | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.sequence = -1
-        self.number = 0  # Number of the queue's batches that had got a sequence number before this one.
+        self.number = 0  # How many batches of the queue got a sequence number before this one.
         self.attempts = 0
         self.failures = 0
         self.retry_at = 0
@@ -123,10 +123,10 @@ class ProducerBatch:
         self.base_offset: int | None = None
         self.log_append_time: int | None = None
         self.places: list[tuple[ProducerBatch, int]] | None = None
-        # Pairs (index of the record, callback for the end of its delivery).
+        # Pairs (index of a record, callback to call when the record's delivery ends).
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
-        # The producer's count of failed deliveries that includes this batch, and the indexes of the records
-        # whose failure the application knows.
+        # The count of failed deliveries in which the producer has included this batch, and the indexes of the
+        # records whose failure the application knows.
         self.delivery_failures: DeliveryFailures | None = None
         self.known_failures: set[int] | None = None
 
@@ -155,7 +155,7 @@ class ProducerBatch:
         self.encoded, self.rows = None, []
 
     def start_timestamp_run(self, shared_timestamp: int) -> bool:
-        """Start a sequence of records with this timestamp. Return False if each record must store its own.
+        """Start a run of records that share this timestamp. Return False if each record must store its own.
 
         The guard must be held. During this method a signal handler or a finalizer may run and send records.
         """
@@ -206,7 +206,7 @@ def current_place(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]
 def split_batch(
     batch: ProducerBatch, groups: Sequence[Sequence[int]]
 ) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
-    """Return one batch per group of record indexes, and the new place of each record of `batch`."""
+    """Split a batch into one batch per group of record indexes; also return the new place of each record."""
     assert batch.data is not None
     records = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
     places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(records)
@@ -255,7 +255,7 @@ class PartitionQueue:
 
     def __init__(self, partition: TopicPartition, owner: Any) -> None:
         self.partition = partition
-        # The producer to which the deliveries belong.
+        # The producer that the application uses. Deliveries refer to it.
         self.owner = owner
         self.filling: ProducerBatch = NO_BATCH
         self.waiting: deque[ProducerBatch] = deque()
@@ -271,19 +271,19 @@ class PartitionQueue:
         self.timeout_at: int | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.next_sequence = 0
-        # The sequence number after the last batch that the leader has accepted in this epoch.
+        # The sequence number that follows the last batch that the leader has accepted in this epoch.
         self.end_of_log = 0
         # Number of batches that have received a sequence number.
         self.numbered = 0
-        # Whether the leader has accepted a batch of this producer id and epoch. A leader accepts any number
-        # as the first sequence number of an epoch. If the first batch has to be resent, the leader could
-        # therefore append a second one before it, and reject the first.
+        # Whether the leader has accepted a batch of this producer id and epoch. Until then only one batch is
+        # in flight: a leader accepts any number as the first one of an epoch. If the first batch had to be
+        # resent, the leader could append a second one before it, and reject the first.
         self.epoch_accepted = False
-        # Whether a failed batch may be in the log. Batches without a sequence number then need a new epoch.
+        # Whether a failed batch may be in the log. If so, batches without a sequence number need a new epoch.
         # Batches with a number keep their epoch, so that the broker recognizes duplicates.
         self.needs_new_epoch = False
-        # The order of the first batch that is not in the log, according to the broker. This batch and the
-        # later ones are not in the log, and only they may be renumbered.
+        # `order` of the first batch that is not in the log, according to the broker; later ones are not in
+        # the log either. Only these batches may be renumbered.
         self.renumber_from: tuple[int, ...] | None = None
         # Batches that the broker rejected because of their sequence number. The response to a later batch may
         # show that they are in the log.
@@ -297,7 +297,7 @@ class PartitionQueue:
         return None if self.filling is NO_BATCH else self.filling.created
 
     def open(self) -> list[ProducerBatch]:
-        """Return all open batches, in order."""
+        """Return the batches that are waiting or in flight and not done, in order."""
         return sorted(
             (batch for batch in (*self.in_flight, *self.waiting) if not batch.done),
             key=lambda batch: batch.order,
@@ -310,14 +310,14 @@ class PartitionQueue:
         self.numbered += 1
 
     def reinsert(self, batch: ProducerBatch) -> None:
-        """Put the batch back into the queue, at the place that its order requires."""
+        """Put the batch back among the waiting ones, at the position of its `order`."""
         index = 0
         while index < len(self.waiting) and self.waiting[index].order < batch.order:
             index += 1
         self.waiting.insert(index, batch)
 
     def resume(self) -> None:
-        """Send batches again after a failure. No batch may be in flight."""
+        """Allow the queue to send again after a failure. No batch may be in flight."""
         self.halted = False
         self.out_of_order.clear()
         first_missing, self.renumber_from = self.renumber_from, None
@@ -328,14 +328,14 @@ class PartitionQueue:
                     batch.sequence = -1
 
     def mark_not_in_log(self, since: tuple[int, ...]) -> None:
-        """Record that the batches with this order or a later one are not in the log."""
+        """Record that no batch whose order is `since` or later is in the log."""
         self.renumber_from = since if self.renumber_from is None else min(since, self.renumber_from)
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.partition}: {len(self.waiting)} wait, {len(self.in_flight)} in flight>"
 
 
-# A batch without room: the `filling` batch of a queue that has no batch for further records.
+# A batch without room: stands for `filling` in a queue where no batch accepts records.
 NO_BATCH: ProducerBatch = ProducerBatch.__new__(ProducerBatch)
 NO_BATCH.room = -1
 NO_BATCH.sealed = True
@@ -349,10 +349,10 @@ class TopicRoute(msgspec.Struct):
     queues: list[PartitionQueue]
     with_leader: list[PartitionQueue]
     sticky: PartitionQueue
-    # Number of Metadata responses for the topic.
+    # How many Metadata responses about the topic have arrived.
     version: int = 0
-    # Number of bytes that `sticky` has received since it was selected, without those of its unsealed batch.
-    # The number is negative if this batch already had records at that time.
+    # Number of bytes that `sticky` has received since it was selected, except those of its unsealed batch.
+    # The number is negative if the unsealed batch had records before the selection.
     sticky_bytes: int = 0
 
 

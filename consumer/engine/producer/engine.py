@@ -2,15 +2,15 @@
 
 Rules (Java's Sender):
 
-* A batch is sent when it is full, when it has waited for linger.ms, or at a flush. While its connection has
-  the maximum number of requests in flight, the batch accepts more records.
+* A batch is sent when it is full, when it has waited for linger.ms, or at a flush. As long as its connection
+  has the maximum number of requests in flight, the batch waits and accepts more records.
 * The batches of a partition are sent in order, and retries keep this order (`produce_responses`). Partitions
   do not block each other.
 * With idempotence every batch has a producer id and a sequence number (`producer_ids`), so that the broker
   drops duplicates.
-* Every delivery ends with an offset or with an error. It ends at the latest after delivery.timeout.ms, even
-  if its request is still in flight.
-* The cost of an event does not depend on the number of other partitions (`schedule`).
+* Every delivery ends with an offset or with an error, at the latest after delivery.timeout.ms, even if its
+  request is still in flight.
+* The cost of an event does not depend on the number of partitions that it does not concern (`schedule`).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class ProducerEngine:
         return self.records.buffered
 
     def fail(self, why: str) -> None:
-        """End the producer: fail every open delivery, and the calls that wait for a transaction."""
+        """Fail every open delivery and every waiting call of the transaction, because the producer ends."""
         error = IllegalState(f"{why}; this record was not acknowledged")
         for batch in list(self.records.open):
             batch.error = error
@@ -155,7 +155,8 @@ class ProducerEngine:
         for topic in notifications.unknown_topics:
             self.metadata.look_up(topic, has_waiters=True)
         if notifications.unknown_topics and self.transactions is None:
-            self._sequences.ensure_ready()  # The producer id is requested at the same time as the leaders.
+            # The producer id is requested together with the metadata, which saves a round trip.
+            self._sequences.ensure_ready()
         for batch in notifications.new_batches:
             if not batch.done:
                 batch.queue.waiting.append(batch)
@@ -215,7 +216,7 @@ class ProducerEngine:
                 connections += [new for new in self.schedule.connections(connection.node) if new in queues]
 
     def _collect_batches(self, connection: BrokerConnection) -> list[ProducerBatch]:
-        """Return the batches of one request: at most one of each queue, up to max.request.size."""
+        """Return the batches of one request: at most one of each queue, and max.request.size in total."""
         queues = self.schedule.queues.pop(connection)
         size = 0
         batches: list[ProducerBatch] = []
@@ -262,7 +263,7 @@ class ProducerEngine:
             try:
                 level = options.compression_level
                 batch.encode(options.compression_type, level, transactional=self._transactional)
-            # An invalid record that validation has not noticed only fails its own batch.
+            # An invalid record that passed validation only fails its own batch.
             except Exception as error:
                 self.responses.fail_batch(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
                 self.schedule.reschedule(queue)  # The next batch of the queue can be sent.
@@ -417,16 +418,17 @@ class ProducerEngine:
                     self.responses.fail_batch(batch, error)
 
     def settle(self, *, look: bool = True) -> None:
-        """Handle what the event has changed; if `look` is true, also handle the deadlines that have passed.
+        """Handle what the event has changed, and if `look` is true also the deadlines that have passed.
 
-        Responses are handled before deadlines, because after a pause of the process a response may have
-        arrived in time.
+        Responses are handled before deadlines: if the process was paused, a response may have arrived in time
+        but be read late.
         """
         core = self.core
         for error in core.errors.values():
             if isinstance(error, AuthenticationFailed):
                 self._on_authentication_failed(error)
-        # These errors are dropped, because sends raise the error that the accumulator has for the topic.
+        # The core's errors are dropped, because the accumulator has its own error for each topic, which sends
+        # raise.
         core.errors.clear()
         self._handle_notifications()
         self._handle_calls()
@@ -472,8 +474,8 @@ class ProducerEngine:
 def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) -> list[Action]:
     """Apply `event` at `now` and return the actions to perform, in order.
 
-    `event` is None if only the application has called the producer. Before a Tick the caller has to read the
-    sockets, because a response that has arrived must not count as late.
+    `event` is None if there is no event, but the application has called the producer. Before a Tick the
+    caller must read the sockets, because a response that has arrived must not count as late.
     """
     engine.core.now = now
     if isinstance(event, Tick):

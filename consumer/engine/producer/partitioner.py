@@ -4,7 +4,7 @@
   clients that use this hash send equal keys to the same partition.
 * Records without a key go to one partition (the sticky one) until it has received 16 KiB, Java's default of
   `batch.size`. The next partition is selected at random. A partition with fewer waiting batches has a higher
-  probability (KIP-794). The accumulator implements this, because it knows the sizes.
+  probability (KIP-794). The accumulator selects it, because it knows the sizes of the batches.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
-# Maximum number of cached hashes. Without the cache, hashing a key would take longer than all other work on
-# its record.
+# Maximum number of keys whose hashes are cached. Computing a hash takes longer than all other work on a
+# record.
 _REMEMBERED = 65_536
 
 
@@ -50,7 +50,7 @@ class Partitioner:
         self.hashes: dict[bytes, int] = {}
 
     def number(self, key: bytes) -> int:
-        """Return the hash of a key: the murmur2 without the sign bit."""
+        """Return the hash of a key: its murmur2 with the sign bit cleared."""
         number = self.hashes.get(key)
         if number is None:
             if len(self.hashes) >= _REMEMBERED:

@@ -6,10 +6,11 @@ Rules (Java's Sender and TransactionManager):
   sent again in their order.
 * A batch that is too large, or contains invalid records, is split. The parts take its place in the queue.
 * If a failed batch may be in the log, batches without a sequence number get the next epoch. They are sent
-  after all batches that have a number. If the log lacks a batch, this batch and all later ones are renumbered
-  (as in Java since KIP-360).
-* The first failure for a reason is reported immediately. The number of further failures for the same reason
-  is reported after growing intervals. Each delivery, flush and close also raises its own failures.
+  after all batches that have a number. If the log certainly lacks a batch, this batch and all later ones are
+  renumbered (as in Java since KIP-360).
+* The first failed batch with a reason is reported immediately. The number of further failed records with the
+  same reason is reported after growing intervals. In addition to the reports, each delivery, flush and close
+  raises its own failures.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MAX_REASONS = 64
 
 
 class ProduceResponses:
-    """Handles Produce responses. Afterwards the caller must reschedule the queues of the batches."""
+    """Handles the responses to the batches of Produce requests. The caller then reschedules their queues."""
 
     def __init__(
         self, core: ClientCore[ProducerOptions], records: RecordAccumulator, metadata: MetadataUpdater
@@ -42,13 +43,13 @@ class ProduceResponses:
         self._core = core
         self._records = records
         self._metadata = metadata
-        # A callback for each batch that fails.
+        # Called for each batch that fails.
         self.on_batch_failed: Callable[[ProducerBatch, KprotoError], None] = lambda batch, error: None
         # Failure reason -> (number of records that failed since the last report, when to report again).
         self._failures: dict[str, tuple[int, ReportIntervals]] = {}
 
     def on_no_response(self, batch: ProducerBatch, error: KprotoError) -> None:
-        """Handle a request without a response: retry the batch, or fail it if a retry would fail as well."""
+        """Handle a batch whose request got no response: retry it, or fail it if a retry would also fail."""
         batch.queue.in_flight.remove(batch)
         if batch.done:
             return
@@ -60,7 +61,7 @@ class ProduceResponses:
             self._retry(batch)
 
     def on_response(self, batch: ProducerBatch, response: PartitionProduceResponse | None) -> None:
-        """Handle the response for one batch.
+        """Handle the response for one batch: end, retry, split, renumber or fail the batch.
 
         `response` is None if the response lacks the batch's partition.
         """
@@ -116,7 +117,7 @@ class ProduceResponses:
     def _error(
         self, batch: ProducerBatch, response: PartitionProduceResponse, index: int = -1
     ) -> BrokerError:
-        """Return the error of a batch, or of the record with this index."""
+        """Return the error to raise for a batch, or for its record with this index."""
         message = response.error_message or ""
         if self._transactional and response.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
             message = (
@@ -149,9 +150,10 @@ class ProduceResponses:
     def _complete_earlier(self, later: ProducerBatch) -> None:
         """End earlier batches that were rejected for their sequence number, but are in the log.
 
-        A broker accepts batches in order, so its log contains the batches before `later`. A broker that was
-        killed only remembers the last batch, so the offsets of the earlier batches are unknown. `later` was
-        in flight when they were rejected, so both responses come from the same broker.
+        A broker accepts batches in order, so a log that contains `later` contains the batches before it. (A
+        broker that was killed only remembers the last batch, and rejects the earlier ones.) The offsets of
+        the earlier batches are unknown. `later` was in flight when they were rejected, so both responses come
+        from the same broker.
         """
         queue = later.queue
         in_log = [
@@ -183,7 +185,7 @@ class ProduceResponses:
 
     @property
     def _transactional(self) -> bool:
-        """Whether the batches belong to a transaction.
+        """Whether the producer is transactional.
 
         The batches of a transaction succeed or fail together. Their sequence numbers are never used for
         another batch.
@@ -191,7 +193,7 @@ class ProduceResponses:
         return self._core.options.transactional_id is not None
 
     def _may_renumber(self, batch: ProducerBatch) -> bool:
-        """Return whether an unexpected sequence number can be handled, by a new number or a retry."""
+        """Return whether a retry or a new sequence number can help after an unexpected sequence number."""
         return not self._transactional or self._has_earlier(batch)
 
     @staticmethod
@@ -203,8 +205,8 @@ class ProduceResponses:
     def _renumber(self, batch: ProducerBatch) -> None:
         """Handle a sequence number that the broker did not expect.
 
-        If an earlier batch is not finished, this batch is sent again after it. Otherwise the broker's log
-        lacks an earlier batch that cannot be sent again, and this batch is renumbered.
+        If an earlier batch is still open, this batch is sent again after it. Otherwise the broker's log lacks
+        an earlier batch that cannot be sent again, and this batch is renumbered.
         """
         queue = batch.queue
         if self._has_earlier(batch):
@@ -219,7 +221,8 @@ class ProduceResponses:
         self._report(batch, str(error))
         queue = batch.queue
         if batch.sequence >= 0:
-            queue.needs_new_epoch = True  # The log may lack the sequence numbers of this batch.
+            # The log may lack this batch's sequence numbers, so the numbers after them need a new epoch.
+            queue.needs_new_epoch = True
         if batch in queue.waiting:
             queue.waiting.remove(batch)
         self.end_batch(batch)
@@ -237,13 +240,16 @@ class ProduceResponses:
             del self._failures[next(iter(self._failures))]
 
     def end_batch(self, batch: ProducerBatch) -> None:
-        """End a batch. Free its memory, and pass its callbacks to the application."""
+        """End a batch: free its memory, and pass its callbacks to the application."""
         for callback in self._records.end_batch(batch):
             self._core.actions.append(CallBack(callback))
         self._core.wake_poll()
 
     def _separate_invalid(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
-        """Separate invalid records. If the broker does not name them, split the batch into halves."""
+        """Move each invalid record to a batch of its own.
+
+        If the broker does not name the invalid records, the batch is split into halves.
+        """
         invalid = {record_error.batch_index for record_error in response.record_errors} & set(
             range(len(batch))
         )

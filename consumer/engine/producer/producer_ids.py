@@ -5,8 +5,8 @@ Rules:
 * A batch that may be in the log keeps its sequence number through every retry. Only a batch that is certainly
   not in the log is renumbered.
 * Each partition has its own sequence numbers and epoch, because brokers store them per partition. If a failed
-  batch may be in the log, batches without a sequence number get the next epoch. When the epochs of an id are
-  used up, a new id is requested.
+  batch may be in the log, batches without a sequence number get the next epoch. When a partition has used up
+  the epochs of its producer id, a new producer id is requested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
 class SequenceNumbers:
     """Requests a producer id, and assigns sequence numbers.
 
-    `on_rejected` gets errors that are not retriable.
+    `on_rejected(error)` is called if the request for the producer id fails for good.
     """
 
     def __init__(self, core: ClientCore[ProducerOptions], on_rejected: Callable[[KprotoError], None]) -> None:
@@ -41,7 +41,7 @@ class SequenceNumbers:
 
     @property
     def lacks_producer_id(self) -> bool:
-        """Whether a producer id is needed and was not received yet."""
+        """Whether a producer id is needed and has not been received yet."""
         return self._core.options.enable_idempotence and self._identity is None
 
     def due(self) -> int | None:
@@ -49,7 +49,7 @@ class SequenceNumbers:
         return self._request_at if self.lacks_producer_id and self._call is None else None
 
     def ensure_ready(self) -> bool:
-        """Return whether batches can get sequence numbers. Request a producer id if there is none."""
+        """Return whether batches can get sequence numbers. If there is no producer id, request one."""
         core = self._core
         if self.lacks_producer_id and self._call is None and self._request_at <= core.now:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -86,7 +86,7 @@ class SequenceNumbers:
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch. Return False if there is no producer id.
 
-        If the queue needs a new epoch or producer id, it gets one first.
+        If the queue needs a new epoch or producer id, the queue gets it before the batch gets its number.
         """
         if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity

@@ -1,10 +1,10 @@
-"""Schedules the queues of partitions: each one waits for a connection, a leader, or a point in time.
+"""Schedules the queues of partitions: each queue waits for a connection, a leader, a response or a time.
 
 Rules:
 
 * The first batch of a queue determines what the queue waits for. The queue is visited again after a response,
-  after new metadata, or at a scheduled time. The cost of an event does not depend on the number of other
-  queues.
+  after new metadata, or at a scheduled time. The cost of an event does not depend on the number of queues
+  that it does not concern.
 * A queue whose first batch must wait for a response is in none of the wait lists.
 * A broker handles the requests of a connection one after the other. If a connection has the maximum number of
   requests in flight and further batches are ready, the queues are distributed over `connections_per_broker`
@@ -12,10 +12,10 @@ Rules:
   none of its batches is in flight. With acks=0 the client cannot know which batches are in flight, so it uses
   one connection.
 * A broker remembers a producer's last five batches of a partition. A batch that is resent may already be in
-  the log, and so may later ones. While a batch may be resent, the client sends fewer later batches than the
-  broker remembers. Otherwise the log could get duplicates.
-* Some brokers limit the number of connections. After an additional one has failed, the client uses a single
-  connection for a minute.
+  the log, and so may the batches after it. While a batch may still have to be resent, the client sends fewer
+  later batches than the broker remembers. Otherwise the broker could forget the batch and append it twice.
+* Some brokers limit the number of connections. After an additional connection to a broker has failed, the
+  client uses a single connection to this broker for a minute.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from ..network.client import MAIN, MORE
 from ..timeouts import EXTRA_CONNECTION_BACKOFF_MS
 from .batches import BrokerConnection, PartitionQueue, ProducerBatch
 
-# Batches per partition that a broker remembers (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
+# Number of a producer's batches per partition that a broker remembers
+# (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
 REMEMBERED = 5
 
 
 class SendSchedule:
-    """The schedule of the queues of one producer."""
+    """The schedule of one producer: which queues may send now, and when to visit the others."""
 
     def __init__(self, core: ClientCore[ProducerOptions], metadata: MetadataUpdater) -> None:
         # Connection -> the queues whose next batch may be sent on the connection.
         self.queues: dict[BrokerConnection, dict[PartitionQueue, None]] = {}
-        # Broker with several connections -> the number of the connection that each queue uses.
+        # Broker that has several connections -> queue -> number of the connection that the queue uses.
         self._spread: dict[int, dict[PartitionQueue, int]] = {}
-        # Broker whose additional connection has failed -> until when (ms) it has a single connection.
+        # Broker whose additional connection has failed -> time (ms) until which it has a single connection.
         self._single_until: dict[int, int] = {}
         self._core = core
         self._metadata = metadata
@@ -52,7 +53,7 @@ class SendSchedule:
         self._ticket = count()
 
     def reschedule(self, queue: PartitionQueue) -> None:
-        """Add a queue to the list of queues that wait for the same event as its first batch."""
+        """Schedule a queue according to its first batch: for sending, for a later visit, or for a leader."""
         if queue.halted and not queue.in_flight:
             queue.resume()
         if not queue.waiting:
@@ -61,7 +62,7 @@ class SendSchedule:
         if queue.timeout_at is None:
             self.visit_later(queue, head.deadline, late=True)
         if not self.may_send(queue, head):
-            return  # The queue waits for a response.
+            return  # The response to a batch in flight reschedules the queue.
         send_at = head.retry_at
         if not head.sealed:
             send_at = max(send_at, head.created + options.linger_ms)
@@ -79,7 +80,7 @@ class SendSchedule:
         else:
             connection = self._connection_of(leader, queue)
             if queue.in_flight and queue.connection.node == leader and queue.connection != connection:
-                return  # After the response the queue may use the other connection.
+                return  # The queue changes to `connection` after the response to its batches in flight.
             self.queues.setdefault(connection, {})[queue] = None
 
     def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:
@@ -103,12 +104,12 @@ class SendSchedule:
         return True
 
     def use_one_connection(self, node: int) -> None:
-        """Use a single connection again, unless a batch is ready to be sent. No batch may be in flight."""
+        """Return to a single connection, unless a batch is ready to be sent. No batch may be in flight."""
         if not any(connection in self.queues for connection in self.connections(node)):
             self._spread.pop(node, None)
 
     def on_connection_failed(self, connection: BrokerConnection) -> None:
-        """Return to a single connection if the connection that failed is an additional one."""
+        """Return to a single connection if the failed connection is an additional one."""
         if connection.lane == MAIN:
             return
         self._single_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS
@@ -123,7 +124,7 @@ class SendSchedule:
         return [BrokerConnection(node, MORE + number if number else MAIN) for number in range(count)]
 
     def may_send(self, queue: PartitionQueue, head: ProducerBatch) -> bool:
-        """Return whether the queue's batches in flight allow that the batch is sent now."""
+        """Return whether the queue may send `head`, its first batch, given its batches in flight."""
         if queue.halted:
             return False
         options, in_flight = self._core.options, queue.in_flight
@@ -136,7 +137,7 @@ class SendSchedule:
     def visit_later(self, queue: PartitionQueue, at: int, *, late: bool = False) -> None:
         """Schedule a visit of the queue at the time `at` (ms).
 
-        `late` says that the reason is the delivery timeout of its batches.
+        `late` says that the visit is for the delivery timeout of the queue's batches.
         """
         if late:
             queue.timeout_at = at
@@ -176,7 +177,7 @@ class SendSchedule:
             self.reschedule(queue)
 
     def on_leaders_changed(self, connection: BrokerConnection) -> None:
-        """Reschedule the queues of a connection whose leader has moved to another broker."""
+        """Reschedule those queues of a connection whose partition's leader is now another broker."""
         for queue in list(self.queues.get(connection, ())):
             if self._core.view.leader(queue.partition) != connection.node:
                 del self.queues[connection][queue]

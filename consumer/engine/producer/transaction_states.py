@@ -17,7 +17,7 @@ from .batches import Headers, ProducerBatch
 
 
 class ProducerTransactionState(Enum):
-    """A transactional producer's state (Java's TransactionManager.State). Messages show the values."""
+    """A transactional producer's state (Java's TransactionManager.State), as text for error messages."""
 
     UNINITIALIZED = "it has no producer id yet"
     INITIALIZING = "it waits for its producer id"
@@ -32,8 +32,9 @@ class ProducerTransactionState(Enum):
 S = ProducerTransactionState
 
 # The calls of the application that each state allows, and the states to which they lead. Any other call
-# raises IllegalState, or the error of the transaction or producer. If a call that is still in progress is
-# repeated, it waits for the same operation. If the operation has ended, the repeated call returns its result.
+# raises IllegalState, or the error of the transaction or producer. If a call is repeated while its operation
+# is in progress, the repeated call waits for the same operation. If the operation has ended, the repeated
+# call returns the operation's result.
 CALLS: Mapping[ProducerTransactionState, Mapping[str, ProducerTransactionState]] = {
     S.UNINITIALIZED: {"begin": S.INITIALIZING},
     S.INITIALIZING: {"begin": S.INITIALIZING},
@@ -68,7 +69,8 @@ EDGES: Edges[ProducerTransactionState] = {
 class PendingCall(msgspec.Struct):
     """A pending operation: begin, commit or abort. `done` is set when it has ended, with or without an error.
 
-    `waiting` has the callers that wait for the operation. `reported` is set when a caller has got the result.
+    `waiting` has the callers that wait for the operation. `reported` is set when a caller has received the
+    operation's result.
     """
 
     name: str
@@ -79,7 +81,7 @@ class PendingCall(msgspec.Struct):
 
     @property
     def unreported_error(self) -> KprotoError | None:
-        """The error of a failed commit that no caller has received."""
+        """The error of a failed commit if no caller has received it; otherwise None."""
         return self.error if self.name == "commit" and self.done and not self.reported else None
 
 

@@ -2,17 +2,19 @@
 
 Rules:
 
-* The requests to the coordinator of the transactional id are sent one at a time: for the producer id and
-  epoch, for the partitions and groups of the transaction (only before transaction version 2, KIP-890), and
-  for the end of the transaction.
+* The requests to the coordinator of the transactional id are sent one at a time. They obtain the producer id
+  and epoch, add partitions and groups to the transaction (only before transaction version 2, KIP-890), and
+  end the transaction.
 * Nothing is written outside of a transaction, nor to a partition that was not added to it.
 * A commit is requested when every record and every offset has been acknowledged. After a failure the
-  transaction can only be aborted, and its other records are not sent. Records and offsets fail after
+  transaction can only be aborted, and its remaining records are not sent. Records and offsets fail after
   delivery.timeout.ms. EndTxn is retried until its outcome is known.
 * After an abort, requests without a response may still reach a broker. The next transaction therefore gets a
-  new epoch. A coordinator before Kafka 2.5 assigns none (KIP-360). There the abort waits until every batch
-  that was sent is answered, as in Java, and the next transaction continues the sequence numbers.
-* A producer that is fenced, or gets another fatal error, has failed. The application has to create a new one.
+  new epoch. A coordinator before Kafka 2.5 assigns no new epochs (KIP-360). With such a coordinator the abort
+  waits, as in Java, until every batch that was sent has got a response, and the next transaction continues
+  the sequence numbers.
+* A producer that is fenced, or gets any other fatal error, has failed. The application has to create a new
+  producer.
 
 The requests that the transaction versions use:
 
@@ -87,7 +89,7 @@ T = TypeVar("T")
 
 
 class TransactionManager:
-    """The transactions of one producer. This class replaces `SequenceNumbers` for transactional producers.
+    """The transactions of one producer, which uses this class instead of `SequenceNumbers`.
 
     The application calls `call` and `send_offsets`, with the guard held. The engine calls the other methods.
     `busy` returns whether a Produce request is in flight, and `ready_queues` returns the queues whose next
@@ -109,7 +111,7 @@ class TransactionManager:
         self.id = core.options.transactional_id
         self.state = S.UNINITIALIZED
         self.error: KprotoError | None = None
-        # Why the current request is retried: a part of the error of a call that times out.
+        # Why the current request is retried. The error of a call that times out contains this reason.
         self.why = ""
         self._core, self._records, self._responses = core, records, responses
         self._busy, self._queued = busy, ready_queues
@@ -121,9 +123,10 @@ class TransactionManager:
         self._call: Call | None = None
         self._not_before = 0
         self._failures = 0
-        # Whether the coordinator knows of the transaction.
+        # Whether the coordinator may have started the transaction, so that it has to be ended there.
         self.started = False
-        # Whether a new epoch is needed, because batches or requests may still reach a broker.
+        # Whether the next transaction needs a new epoch, because requests of this one may still reach a
+        # broker.
         self._needs_new_epoch = False
         # Whether the coordinator assigns a new epoch to the producer's own id (KIP-360).
         self._bumps_epochs = True
@@ -143,8 +146,8 @@ class TransactionManager:
     def call(self, name: str, who: object = None) -> PendingCall:
         """Start the operation `name` (begin, commit or abort), and return the call to wait for.
 
-        Raises IllegalState if the state does not allow the operation, or the error of the transaction. If the
-        same operation is still in progress, the result is its pending call.
+        Raises IllegalState if the state does not allow the operation, or the error that the transaction has.
+        If the same operation is still in progress, its pending call is returned.
         """
         current_call = self.current_call
         if current_call is not None and current_call.name == name and not current_call.reported:
@@ -152,7 +155,8 @@ class TransactionManager:
                 raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress")
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                return current_call  # Otherwise Ctrl-C came before the operation began.
+                # Otherwise Ctrl-C came after the call was created and before the operation began.
+                return current_call
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
         if to is S.COMMITTING_TRANSACTION:
@@ -164,7 +168,8 @@ class TransactionManager:
     def close(self) -> PendingCall | None:
         """Abort an open transaction, because the producer is being closed.
 
-        Return the call to wait for, or None.
+        Return the call to wait for: the abort, or a commit or abort that is in progress. None if there is
+        none.
         """
         if self.state is S.IN_TRANSACTION or self.state is S.ABORTABLE_ERROR:
             return self.call("abort")
@@ -172,7 +177,7 @@ class TransactionManager:
         return self.current_call if in_progress else None
 
     def send_offsets(self, member: GroupMetadata, offsets: Offsets) -> None:
-        """Add offsets, which are committed together with the transaction."""
+        """Add a group's offsets to the transaction, which commits them together with its records."""
         self._require_allowed("send_offsets")
         self._offsets.setdefault(member, {}).update(offsets)
 
@@ -183,7 +188,7 @@ class TransactionManager:
         return f"{self.id!r}: {self.state.value}" + (f"; {waits}" if waits else "")
 
     def _require_allowed(self, name: str) -> ProducerTransactionState:
-        """Return the state that an operation leads to. Raises an error if the operation is not allowed."""
+        """Return the state to which an operation leads. Raises an error if it is not allowed now."""
         to = CALLS[self.state].get(name)
         if to is None:
             if self.error is not None:
@@ -193,15 +198,16 @@ class TransactionManager:
         return to
 
     def move(self, to: ProducerTransactionState, error: KprotoError | None = None) -> None:
-        """Change the state along an edge of `EDGES`."""
+        """Change the state along an edge of `EDGES`, and set the error that later calls raise."""
         if to is not self.state:
             move(self, to, EDGES)
         self.error = error
 
     def ensure_ready(self) -> bool:
-        """Return whether batches may be sent. New partitions are first added to the transaction."""
+        """Return whether batches may be sent. Before that, new partitions are added to the transaction."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
-            return not self._bumps_epochs  # The batches that are left were sent before.
+            # The remaining batches were sent before; only these are sent again.
+            return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
         if not self._version_2:
@@ -220,7 +226,7 @@ class TransactionManager:
         return True
 
     def max_produce_version(self, max_version: int | None) -> int | None:
-        """Return the highest version of Produce to use."""
+        """Return the highest version of Produce to use, at most `max_version`; None for no limit."""
         return (
             max_version
             if self._version_2
@@ -228,21 +234,21 @@ class TransactionManager:
         )
 
     def on_batch_failed(self, batch: ProducerBatch, error: KprotoError) -> None:
-        """Require an abort because a batch has failed. After a fatal error, end the producer."""
+        """Handle the failure of a batch: require an abort, or end the producer after a fatal error."""
         is_uncertain = self._bumps_epochs or isinstance(error, RequestTimedOut)
         self._needs_new_epoch = self._needs_new_epoch or (batch.sequence >= 0 and is_uncertain)
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             (self.fail if ends_producer(error) else self._require_abort)(error)
 
     def _require_abort(self, error: KprotoError) -> None:
-        """Move to ABORTABLE_ERROR, and fail the records and offsets that were not sent."""
+        """Move to ABORTABLE_ERROR, and fail the current call, the open records and the offsets."""
         with self._records.guard:
             self.move(S.ABORTABLE_ERROR, error)
         self._end_call(error)
         self._discard(error)
 
     def fail(self, error: KprotoError) -> None:
-        """Move to FATAL_ERROR, after which the application has to create a new producer."""
+        """Move to FATAL_ERROR: the application has to create a new producer."""
         if self.state is S.FATAL_ERROR:
             return
         with self._records.guard:
@@ -252,7 +258,10 @@ class TransactionManager:
         self._discard(error)
 
     def _discard(self, error: KprotoError) -> None:
-        """Fail all records and offsets of this transaction that were not sent."""
+        """Fail the open records of this transaction, and drop its offsets.
+
+        Records that were sent are kept if an abort has to wait for their responses.
+        """
         keeps_sent = not self._bumps_epochs and self.state is not S.FATAL_ERROR
         with self._records.guard:
             batches = [b for b in self._records.open if not keeps_sent or b.sequence < 0]
@@ -263,7 +272,7 @@ class TransactionManager:
                 batch.queue.waiting.remove(batch)
             self._responses.end_batch(batch)
         with self._records.guard:
-            # The error of the transaction is reported instead of these failures.
+            # The transaction's error is raised instead of these failures.
             self._records.take_failures()
             self._offsets.clear()
         self._new.clear()
@@ -287,7 +296,7 @@ class TransactionManager:
             next_request()
 
     def _expire(self) -> None:
-        """Fail the transaction if its offsets have timed out and no request is in flight."""
+        """Require an abort if the offsets have timed out and no request is in flight."""
         now, timeout = self._core.now, self._core.options.delivery_timeout_ms
         if not self._offsets:
             self._offsets_until = None
@@ -298,7 +307,7 @@ class TransactionManager:
             self._require_abort(RequestTimedOut("TxnOffsetCommit", timeout, self.why))
 
     def due(self) -> int | None:
-        """Return when (ms) to send the next request, or None."""
+        """Return when (ms) to send the next request; None if one is in flight or none is needed."""
         if self._call is not None or self._next_step() is None:
             return None
         return max(self._core.now, self._not_before)
@@ -324,7 +333,7 @@ class TransactionManager:
         return self._find if next_request is not None and self._node is None else next_request
 
     def _awaits_batches(self) -> bool:
-        """Return whether an abort has to wait for the responses to batches that were sent."""
+        """Return whether an abort has to wait for responses to batches that were sent."""
         return self._busy() or (not self._bumps_epochs and bool(self._records.open))
 
     def _send(
@@ -356,7 +365,7 @@ class TransactionManager:
             self._node = node
 
     def _coordinator(self, call: Call, row: Row) -> int | None:
-        """Return the node of the coordinator that a lookup returned; None after an error."""
+        """Return the coordinator's node id from the response to a lookup; None after an error."""
         response = call.response
         if not isinstance(response, FindCoordinatorResponse):
             self._on_no_response(call)
@@ -402,7 +411,7 @@ class TransactionManager:
             self._version_2 = self._version_2 if level is None else level >= 2
 
     def _add_partitions(self) -> None:
-        """Add partitions to the transaction."""
+        """Send AddPartitionsToTxn for the new partitions."""
         requested = set(self._new)
 
         def on_response(call: Call) -> None:
@@ -412,7 +421,8 @@ class TransactionManager:
                 self._on_no_response(call)
                 return
             codes = added_partition_codes(response)
-            last = ErrorCode.OPERATION_NOT_ATTEMPTED  # The code of another partition shows the reason.
+            # This code is checked last, because only another partition's code shows the reason.
+            last = ErrorCode.OPERATION_NOT_ATTEMPTED
             for partition, code in sorted(codes.items(), key=lambda answer: answer[1] == last):
                 if not self._check(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
                     return
@@ -421,19 +431,20 @@ class TransactionManager:
                 self._new -= requested
                 self._on_added()
 
-        self._needs_new_epoch = self._bumps_epochs  # The coordinator's confirmation clears it.
+        # `_on_added` clears it when the coordinator has confirmed.
+        self._needs_new_epoch = self._bumps_epochs
         request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, on_response, node=self._node, max_version=LAST_PARTITIONS)
 
     def _on_added(self) -> None:
-        """Record that the coordinator knows of the transaction."""
+        """Record that the coordinator has added partitions or a group to the transaction."""
         self.started, self._failures = True, 0
         if self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
             self._needs_new_epoch = False
 
     def _add_offsets(self) -> None:
-        """Send the next request for offsets: add the group, find its coordinator, or commit."""
-        with self._records.guard:  # The application may add offsets at any time.
+        """Send the next request for offsets: add the group, look up its coordinator, or commit them."""
+        with self._records.guard:  # The application's threads may add offsets at any time.
             member, offsets_to_commit = next(
                 (member, dict(offsets)) for member, offsets in self._offsets.items()
             )
@@ -500,7 +511,7 @@ class TransactionManager:
                 self._offsets.pop(member, None)
 
     def _end(self) -> None:
-        """Send EndTxn, for the commit or the abort."""
+        """Send EndTxn, which commits or aborts the transaction."""
         producer_id, epoch = self._identity
         request = EndTxnRequest(
             transactional_id=self.id,
@@ -538,7 +549,7 @@ class TransactionManager:
     def _restore_sequences(self) -> None:
         """Continue the sequence numbers after the last accepted batch of each partition.
 
-        Every batch was answered, so the rejected ones are not in the log.
+        Every batch has got a response, so the rejected ones are certainly not in the log.
         """
         for queue in self._records.queues.values():
             if queue.identity == self._identity:
@@ -557,7 +568,7 @@ class TransactionManager:
             self.fail(call.error)
 
     def _is_complete(self, request: str, requested: Iterable[T], answered: Container[T]) -> bool:
-        """Return whether the response contains everything that was requested. Otherwise back off."""
+        """Return whether the response contains everything that was requested. If not, back off."""
         missing = next((item for item in requested if item not in answered), None)
         if missing is not None:
             self.why = f"the broker's response to {request} does not contain {missing}"
@@ -572,12 +583,13 @@ class TransactionManager:
         self._failures += 1
 
     def _check(self, code: int, row: Row, request: str, detail: str = "") -> bool:
-        """Return whether the request succeeded. Otherwise perform the action for its error code."""
+        """Return whether the request succeeded. If not, perform the action for its error code."""
         action = action_for(row, code)
         if action is ErrorAction.USE:
             return True
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            code = ErrorCode.PRODUCER_FENCED  # Coordinators before 2.7 send this code instead.
+            # Coordinators before Kafka 2.7 send INVALID_PRODUCER_EPOCH to a fenced producer
+            code = ErrorCode.PRODUCER_FENCED
         self.why = f"the broker answers {request} with {describe(code)}"
         error = broker_error(code, request, f"transactional id {self.id!r}{', ' if detail else ''}{detail}")
         if action is ErrorAction.FIND_COORDINATOR:
@@ -593,5 +605,6 @@ class TransactionManager:
         elif self.state is not S.ABORTABLE_ERROR and not (
             action is ErrorAction.ABORT and request in ADDING_REQUESTS
         ):
-            self.fail(error)  # Otherwise the error belongs to an operation that an abort has replaced.
+            # If this condition is false, the error belongs to a request that the abort has made obsolete.
+            self.fail(error)
         return False
