@@ -1,6 +1,6 @@
 """Arenas: the memory into which record batches are decompressed.
 
-Arenas come from a pool and return to it, so threads may decode at the same time.
+Each call takes its own arena from a pool and returns it afterwards, so threads may decode at the same time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _shelf: list[NDArray[np.uint8]] = []
 class Arena:
     """One block of memory that holds all decompressed batches of a call.
 
-    Arenas are reused, because allocating memory takes longer than decoding.
+    A pool keeps arenas for later calls, because allocating memory takes longer than decoding.
     """
 
     __slots__ = ("_view", "bytes", "used")
@@ -41,7 +41,7 @@ class Arena:
         self._view = _view(self.bytes)
 
     def _reserve(self, more: int) -> None:
-        """Grow the arena so that `more` bytes fit behind the used bytes."""
+        """Make room for `more` bytes behind the used bytes; grow the arena if necessary."""
         size = self.used + more + SLACK
         if size <= len(self.bytes):
             return
@@ -55,7 +55,7 @@ class Arena:
             _shelf.append(self.bytes)
 
     def fill(self, sources: list[Data], table: Table, max_decompressed: int | None, most: int) -> None:
-        """Decompress the records of all batches into the arena; set AT and STOP of the table accordingly."""
+        """Decompress the records of all batches; set AT and STOP of the table to positions in the arena."""
         self._reserve(int(((table[STOP] - table[AT]) << (table[CODEC] != 0) * 2).sum()))
         opened = [memoryview(source) for source in sources]
         batches: list[tuple[int, int, int, int]] = table[[PART, AT, STOP, CODEC]].T.tolist()

@@ -1,4 +1,4 @@
-"""Make Arrow arrays of bytes from places in a buffer, and convert them from and to numpy and Python.
+"""Make Arrow arrays of the bytes at given positions of a buffer; convert from and to numpy.
 
 The conversions replace `pa.array`, `pa.scalar`, `to_numpy` and `np.asarray`. pyarrow's own functions import
 pandas, if it is installed, to recognize its types. This import takes 350 ms of CPU.
@@ -29,11 +29,14 @@ _INLINE = 12  # The largest value, in bytes, that Arrow stores in the view itsel
 def gather(
     data: NDArray[np.uint8], places: NDArray[np.int32], wanted: NDArray[np.int32], null: Bools | None = None
 ) -> Any:
-    """Copy values from `data` into a BinaryArray. A value lies between a `wanted` place and the next place.
+    """Copy values from `data` into a BinaryArray.
 
-    Arrow copies the bytes once: all places, which must be ascending, become the offsets of an array that
-    contains the values and the gaps between them. `null` says which of the wanted values are null. The places
-    of null values are empty.
+    `places` are ascending positions in `data`. Each index i in `wanted` selects the bytes between `places[i]`
+    and `places[i + 1]`.
+
+    Arrow copies the bytes once: `places` become the offsets of an array that contains the values and the gaps
+    between them, and `pc.take` selects the values. `null` says which of the wanted values are null. A null
+    value has no bytes in `data`.
     """
     size = len(wanted)
     nulls = 0 if null is None else int(np.count_nonzero(null))
@@ -56,11 +59,12 @@ def views(
 ) -> Any:
     """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
-    The bytes stay in `data`. Values of up to 12 bytes are stored in the view itself, so 12 bytes must be
-    readable from each start. `null` says which values are null.
+    The bytes stay in `data`. Values of up to 12 bytes are copied into the view itself, and 12 bytes are read
+    for each of them. So `data` must have 12 bytes from each start on. `null` says which values are null.
     """
     size = len(start)
-    # The columns of Arrow's view: length, first four bytes (used in comparisons only), buffer number, place.
+    # The columns of Arrow's view: length, first four bytes (used in comparisons only), buffer number,
+    # position.
     view = np.zeros((size, 4), np.int32)
     view[:, 0] = stop - start
     view[:, 3] = start
@@ -72,7 +76,7 @@ def views(
 
 
 def from_numpy(values: NDArray[Any], null: Bools | None = None) -> Any:
-    """Return an Arrow array of numbers or booleans, without a copy of numbers.
+    """Return an Arrow array of numbers or booleans. Numbers are not copied.
 
     `null` says which values are null.
     """
@@ -84,7 +88,7 @@ def from_numpy(values: NDArray[Any], null: Bools | None = None) -> Any:
 
 
 def to_numpy(array: Any, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return the numbers of an Arrow array without nulls, whose type is that of `dtype`, without a copy."""
+    """Return the numbers of an Arrow array without a copy. It has the type `dtype` and no nulls."""
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
 
 

@@ -3,8 +3,8 @@
 * The CRC is checked before any other field is used. The record count and every length are checked against the
   bytes of the batch.
 * Errors are `RecordError`: `version` is the magic, `field` the malformed field and `offset` its position in
-  the records field. In compressed records the position counts from the start of the decompressed bytes, and
-  the message says so.
+  the records field. For compressed records it is the position in the decompressed bytes, and the message says
+  so.
 * A batch keeps its first and last offset even if compaction removed some or all of its records. So the next
   position of a reader is `Batch.last_offset` + 1, not the offset of the last record + 1.
 * With LogAppendTime every record has the batch's `max_timestamp`. Offsets and timestamps wrap at 64 bits, as
@@ -31,7 +31,7 @@ Data = bytes | bytearray | memoryview
 
 
 def check_data(data: object) -> None:
-    """Raise ConfigError for a string or a path, where bytes are required."""
+    """Raise ConfigError for a string or a path: the data must be bytes."""
     if isinstance(data, str | PurePath):
         raise ConfigError("data", data, "bytes; those of a file are Path(...).read_bytes(), or an mmap of it")
 
@@ -42,7 +42,7 @@ CRC_AT = 17
 # The CRC covers the bytes from this position on. A broker can therefore set the offset and the leader epoch,
 # which lie before it, without a new CRC.
 CRC_FROM = 21
-# The size in bytes of baseOffset and batchLength, which batchLength does not count.
+# The size in bytes of the fields baseOffset and batchLength, which is not part of the value of batchLength.
 OVERHEAD = 12
 
 CODEC_BITS = 0x07
@@ -53,7 +53,8 @@ DELETE_HORIZON = 0x40
 
 INT64_MAX = (1 << 63) - 1
 
-SMALLEST_RECORD = 7  # The bytes of the smallest record: its length, and six more.
+# The size in bytes of the smallest record: one byte for the length, and six bytes of fields.
+SMALLEST_RECORD = 7
 
 
 class Batch:
@@ -95,8 +96,8 @@ class Batch:
     codec: int
     # "CreateTime", "LogAppendTime", or for magic 0 "NoTimestampType".
     timestamp_type: str
-    # The timestamp in ms to which the records' timestamp deltas are added. If the batch has a delete horizon,
-    # the field holds the delete horizon.
+    # The timestamp in ms to which the records' timestamp deltas are added. In a batch with a delete horizon
+    # the header field has the delete horizon instead.
     base_timestamp: int
     max_timestamp: int
     producer_id: int
@@ -108,7 +109,7 @@ class Batch:
     # compaction.
     delete_horizon_ms: int | None
     count: int
-    # The bytes of the whole batch, with the offset and size fields.
+    # The size in bytes of the whole batch, with the fields baseOffset and batchLength.
     size: int
     # The whole records field, in which the batch extends from `start` to `end`.
     buffer: Data
@@ -131,7 +132,7 @@ class Batch:
     def crc_ok(self) -> bool:
         """Whether the CRC in the header is that of the bytes.
 
-        Of use if the batch was read with `check_crc=False`.
+        A batch that was read with `check_crc=False` may have a wrong CRC.
         """
         if self.magic < 2:
             return zlib.crc32(self.data[16:]) == int.from_bytes(self.data[12:16], "big")
@@ -143,7 +144,7 @@ class Batch:
         return memoryview(self.buffer)[self.start : self.end]
 
     def records(self, max_decompressed: int | None = None) -> list[Record]:
-        """Decode all records of the batch. Control batches are decoded as well.
+        """Decode all records of the batch, even of a control batch.
 
         `max_decompressed` replaces the limit of decompressed bytes (see `kproto.records.compression`). Raises
         `RecordError` or `MissingExtra`.
@@ -160,7 +161,8 @@ class Batch:
 def read_batch(data: Data, at: int, stop: int, checked: memoryview | None) -> Batch:
     """Read the header of a batch of magic 2 and check its CRC.
 
-    The batch extends from `at` to `stop` of `data`. `checked` is a view of `data`, or None to skip the CRC.
+    The batch extends from `at` to `stop` of `data`. `checked` is a view of `data`; without it the CRC is not
+    checked.
     """
     if stop - at < HEADER_SIZE:
         raise RecordError(
@@ -230,7 +232,8 @@ def parse_records_at(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from `at` on; return them and their end.
 
-    `before` is the position of `data` in the records field, and `stop` the end of the records in `data`.
+    `before` is the position in the records field at which `data` begins, or in the decompressed bytes. `stop`
+    is the end of the records in `data`.
     """
     append_time = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
     try:

@@ -1,9 +1,9 @@
 """Select the batches of fetched records fields that a reader wants, one by one or as a table.
 
-* The selected batches are those that `rows` reads. Batches of aborted transactions, control batches unless
-  requested, and batches that end below the start offset are left out.
+* The selected batches are the same as in `kproto.records.rows`. Batches of aborted transactions, control
+  batches unless requested, and batches that end below the start offset are left out.
 * numpy reads the headers of many batches together. If a batch is malformed or not of magic 2, the batches are
-  read one by one, which also finds the place of the error.
+  read one by one, which also finds the position of the error.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .compression import CODECS
 from .crc32c import crc32c
 from .reader import AbortedTransactions, batches
 
-# Kafka's numbers of the timestamp types.
+# Maps the name of a timestamp type to Kafka's number.
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 # The row numbers of a table of batches. The table has one column per batch.
 (
-    # The position of the batch's records in the source. `Arena.fill` replaces it by the position in the
-    # arena.
+    # The position of the batch's records in the records field. `Arena.fill` replaces it by the position in
+    # the arena.
     AT,
     STOP,
     COUNT,
@@ -38,7 +38,7 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
     KIND,
     APPENDED,  # 1 if all records have the batch's max timestamp (LogAppendTime), otherwise 0.
     PART,
-    LEAST,  # The lowest offset of the batch to return.
+    LEAST,  # The lowest offset to return of the batch's records.
     WIDTH,
 ) = range(13)
 
@@ -47,7 +47,7 @@ Table = NDArray[np.int64]
 ALL = -(1 << 63)
 
 _NO_BATCHES = np.empty((WIDTH, 0), np.int64)
-# The size in bytes of all parts from which on numpy reads the headers, because it is faster.
+# The total size in bytes of the parts from which on numpy reads the batch headers faster than Python.
 _MANY_BATCHES = 64 << 10
 _HEADER = np.dtype(
     [
@@ -125,7 +125,7 @@ def _list(
 ) -> Table | None:
     """Build the table of a part by reading batch after batch, or return None if it contains a message set."""
     if bytes(part.data[16:17]) in (b"\0", b"\1"):
-        return None  # Return early, because the first step of the loop would decompress a wrapper.
+        return None  # Return before the loop, whose first step would decompress a wrapper.
     listed: list[tuple[int, ...]] = []
     for batch in wanted_batches(part, check_crc, control, max_decompressed):
         kind = TIMESTAMP_TYPES[batch.timestamp_type]
@@ -151,7 +151,10 @@ def _list(
 
 
 def _headers(parts: Sequence[FetchedPart], chosen: list[int], check_crc: bool, control: bool) -> Table | None:
-    """Build the table of many batches by numpy, or return None if a batch is malformed or not of magic 2."""
+    """Build the table of many batches by numpy.
+
+    Returns None if a batch is malformed or not of magic 2.
+    """
     places: list[int] = []
     heads: list[memoryview] = []
     crcs: list[int] = []

@@ -47,8 +47,8 @@ _NUMBERED = struct.Struct(">qhi")
 _NUMBERS_AT = 43
 _HEADER_ROOM = bytes(HEADER_SIZE)
 _INT32_MAX = (1 << 31) - 1
-_ANY = 1 << 62  # The value of `max_bytes` for no limit: it is larger than any batch.
-# The header fields that callers set, in order, with their bits.
+_ANY = 1 << 62  # The value of `max_bytes` without a limit: it is larger than any batch.
+# Maps each header field that callers set to its size in bits.
 _NUMBERS = {
     "baseOffset": 64,
     "partitionLeaderEpoch": 32,
@@ -83,10 +83,10 @@ def encode_batch(
 ) -> bytes:
     """Encode one batch of magic 2 with these records, and keep their offsets and gaps.
 
-    `base_offset` defaults to the offset of the first record, `last_offset` to that of the last. The range may
-    be larger than that of the records, as in a compacted log. A batch without records needs both.
-    `base_timestamp` defaults to the first record's timestamp, and `max_timestamp` to the highest one. With
-    LogAppendTime readers see only `max_timestamp`.
+    `base_offset` defaults to the offset of the first record, `last_offset` to that of the last record. The
+    range between them may be larger than that of the records, as in a compacted log. A batch without records
+    needs both arguments. `base_timestamp` defaults to the first record's timestamp, and `max_timestamp` to
+    the highest one. With LogAppendTime readers see only `max_timestamp`.
 
     Raises `EncodeError` for values that do not fit, `ConfigError` for an unknown codec and `MissingExtra`
     without the codec's package.
@@ -146,7 +146,10 @@ def encode_batch(
 
 
 class UnnumberedBatch(msgspec.Struct, frozen=True):
-    """A batch without producer id, epoch and sequence, and so without CRC. `len` is its size in bytes."""
+    """A batch without producer id, epoch and sequence, and so without CRC.
+
+    `len` returns the size of the batch in bytes.
+    """
 
     count: int
     _laid_out: BytesIO
@@ -160,7 +163,7 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
     def numbered(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
     ) -> bytes:
-        """Return the batch with these producer numbers; -1 stands for none.
+        """Return the batch with this producer id, epoch and sequence; -1 stands for none.
 
         The first call does not copy the records.
         """
@@ -244,10 +247,11 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp
         varints, deltas, length_of = self._varints, self._deltas, length_of_bytes
         pieces: Sequence[bytes]
-        # A copy of the code of `record_parts`, without a call: this is the innermost loop of a producer.
+        # This repeats the code of `record_parts` to save a call, because it is the innermost loop of a
+        # producer.
         try:
             delta = timestamp - self._base_timestamp
-            if delta < 0:  # Check for negative numbers, because a list accepts a negative index.
+            if delta < 0:  # Reject a negative number here, because a list accepts it as an index.
                 raise IndexError
             offset = varints[count]
             if headers:
@@ -275,7 +279,8 @@ class BatchBuilder:
             length = varints[size]
             size += len(length)
             pieces = (length, body)
-        # A value is not of type bytes, a number is not in the tables, or a header key is not cached.
+        # A value is not of type bytes, a number is not in the tables of varints, or a header key is not
+        # cached.
         except _UNCOMMON:
             pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))
@@ -296,7 +301,7 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> list[bytes]:
-        """Encode a record that `append` cannot encode by its tables."""
+        """Encode a record that `append` cannot encode with its tables of varints."""
         try:
             parts = record_parts(self._count, timestamp - self._base_timestamp, key, value, headers)
             # A large value is a separate piece, so that it is not copied.
@@ -315,7 +320,7 @@ class BatchBuilder:
         base_sequence: int = -1,
         is_transactional: bool = False,
     ) -> bytes:
-        """Return the compressed batch. The builder keeps its records.
+        """Return the compressed batch. The builder keeps its records until `clear`.
 
         Raises `MissingExtra` without the codec's package, and `EncodeError` for numbers that do not fit.
         """
@@ -324,9 +329,7 @@ class BatchBuilder:
         )
 
     def unnumbered(self) -> UnnumberedBatch:
-        """Return the batch without producer id, epoch and sequence. The sender sets them when it sends the
-        batch.
-        """
+        """Return the batch without producer id, epoch and sequence, which are set when it is sent."""
         return UnnumberedBatch(
             self._count,
             lay_out(self._parts, self._level, self._codec),
@@ -339,7 +342,7 @@ class BatchBuilder:
 def assign_offsets(
     data: Data, base_offset: int, leader_epoch: int, *, log_append_time: int | None = None
 ) -> bytes:
-    """Convert the batches of a produce request to batches of a log. Their offsets start at `base_offset`.
+    """Convert the batches of a produce request to batches of a log, with offsets from `base_offset` on.
 
     The records are not changed. The CRC changes only with `log_append_time`, a time in ms for topics whose
     message.timestamp.type is LogAppendTime. The next offset of the log is the last batch's `last_offset` + 1.
@@ -417,8 +420,9 @@ def _check(name: str, value: object) -> None:
 
 
 def lay_out(records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int) -> BytesIO:
-    """Compress the records as `attributes` say, and put space for the header in front of them."""
-    # The records are compressed even if there are none, because Java decompresses before it checks the count.
+    """Compress the records with the codec in `attributes`; leave space for the header in front of them."""
+    # A batch without records is compressed too, because Java decompresses before it checks the number of
+    # records.
     if attributes & CODEC_BITS:
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]

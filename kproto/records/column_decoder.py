@@ -1,16 +1,16 @@
-"""Find the records of many batches and decode the fields of the records by numpy.
+"""Find the records of many batches and decode their fields with numpy.
 
 * The decompressed batches lie in one arena, which is read through `windows`.
-* Only the search for record starts is sequential, because each length says where the next record starts. Long
-  sequences ("runs") of records of one size are found by their ends, and accepted if each record in them has
-  that length.
+* Only the search for record starts is sequential, because a record's length says where the next record
+  starts. A long sequence of records of one size (a "run") is found by its last record, and accepted if each
+  record in it has this size.
 * If runs are short, all batches are read in parallel: each step of numpy reads the length of one record of
-  each batch. Long batches are first cut at guessed record starts. Such a guess is a place where a record
-  could begin and is followed by a record with the next offset. A guess is accepted only if the records before
-  it end exactly there; otherwise the batch is read record by record.
+  each batch. Long batches are cut beforehand at guessed record starts: positions where a record can begin
+  that is followed by a record with the next offset. A guess is accepted only if the records before it end
+  exactly there; otherwise the batch is read record by record.
 * Rows are processed in slices that fit into a cache.
 * Values are never guessed. If a record is irregular (a length that does not fit, a varint of more than 8
-  bytes), the result is None. The caller then reads row by row, which also finds the place of the error.
+  bytes), the result is None. The caller then reads row by row, which also finds the position of the error.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from numpy.typing import NDArray
 from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 
 _SLICE = 16384  # The number of rows per slice, so that its int64 arrays stay in the second-level cache.
-# The least number of batches to read in parallel. With fewer, reading record by record is faster.
+# The least number of batches to read in parallel. With fewer batches, reading record by record is faster.
 _FEW_LANES = 40
-# The number of pieces to read in parallel. A step of numpy takes 7 µs for few pieces, and little more for
-# this number.
+# The number of pieces of batches to read in parallel. A step of numpy takes 7 µs for few pieces, and little
+# more for this number.
 _LANES = 256
-# The least length of a useful run. If most runs are shorter, reading batches in parallel is faster.
+# The least number of records in a useful run. If most runs are shorter, reading batches in parallel is
+# faster.
 _SHORTEST_RUN = 4
-_WORTH_A_STEP = 500  # The number of records that one search for runs has to find to be worth its time.
-# The number of searches for runs that may find too few records. Then batches are read in parallel.
+_WORTH_A_STEP = 500  # The number of records that one search for runs has to cover to be worth its time.
+# The number of searches for runs that may cover fewer records. After more of them, batches are read in
+# parallel.
 _PATIENCE = 4
-# The least number of records for which record starts are guessed. With fewer, guessing takes too long.
+# The least number of records for which record starts are guessed. With fewer records, guessing takes longer
+# than it saves.
 _WORTH_GUESSES = 2000
 _SHORTEST_PIECE = 32
 _ONE_BYTE, _TWO_BYTES = 63, 8191  # The largest numbers whose varints have one byte, and two bytes.
@@ -52,20 +55,20 @@ class BatchArrays:
     count: Int64s
     base_offset: Int64s
     base_timestamp: Int64s
-    # Whether there are as many records as offsets. Record starts are guessed only in this case.
+    # Whether the batch has a record for each of its offsets. Only in such batches record starts are guessed.
     gapless: Bools
 
 
 @dataclass(frozen=True, slots=True)
 class FieldArrays:
-    """The fields of all records. Keys and values are places in the arena; the places of nulls are empty."""
+    """The fields of all records. Keys and values are ranges of the arena; the range of a null is empty."""
 
     offset: Int64s
     timestamp: Int64s
-    # The start and the end of each key, alternately. `value` has the same form.
+    # The start and the end of each key, alternately. `value` has those of the values.
     key: NDArray[np.int32]
     value: NDArray[np.int32]
-    # The end of each record; its headers lie between the value and this place.
+    # The end of each record. Its headers lie between the end of its value and this position.
     end: Int64s
     null_key: Bools
     null_value: Bools
@@ -132,11 +135,10 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
 def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
     """Find the starts of all records by runs: sequences of records of one size.
 
-    Returns None if runs are short, or if the estimated lengths of runs do not lead to the ends of the
-    batches.
+    Returns None if runs are short, or if the estimated runs do not lead to the ends of the batches.
 
-    The length of a run is estimated: the run's last record has the length of its first record. `_slice`
-    checks the records in between.
+    The end of a run is estimated: it is the last record found that has the length of the first record.
+    `_slice` checks the records in between.
     """
     count, stop = batches.count, batches.stop
     owner, position, remaining, patience = np.arange(len(count)), batches.at, count, _PATIENCE
@@ -196,7 +198,7 @@ def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number:
 
 
 def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int], int]:
-    """Return the starts of `count` records from `at` on, and their end, or -1 if they leave the arena."""
+    """Return the starts of `count` records from `at` on, and their end, or -1 for a malformed length."""
     places: list[int] = []
     add = places.append
     for _ in range(count):
@@ -228,8 +230,8 @@ def _cut(
 ) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
     """Cut long batches into pieces at guessed record starts.
 
-    Returns for each piece: start, end, number of records, index of the first record among all records, and
-    batch.
+    Returns five arrays with an entry for each piece: its start, its end, its number of records, the index of
+    its first record among all records, and the index of its batch.
     """
     at, stop, count = batches.at, batches.stop, batches.count
     every = np.arange(len(at))
@@ -257,7 +259,8 @@ def _guess(
 ) -> tuple[Int64s, Int64s, Int64s]:
     """Guess record starts in long batches.
 
-    Returns for each start: its position, the number of the record in its batch, and the batch.
+    Returns three arrays with an entry for each guess: its position, the index of the record in its batch, and
+    the index of the batch.
     """
     _, sizes = tables()
     data = windows.bytes
@@ -272,12 +275,13 @@ def _guess(
     begin = np.repeat(at, many) + begin * np.repeat(apart, many)
     end = begin + np.repeat(width, many)
     looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
-    # A record start is recognized by its attributes: a zero byte after the length, whose last byte is not
-    # zero.
+    # Candidates for a record start are found by the record's attributes: a zero byte after the length, whose
+    # last byte is not zero.
     zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
     upto = np.cumsum(end - begin + 1)
     which = np.searchsorted(upto, zero, side="right")
-    # Places with more candidates are skipped: checking them would take longer than reading record by record.
+    # Ranges with more candidates are skipped: checking the candidates would take longer than reading record
+    # by record.
     few = (np.bincount(which) <= _MOST_CANDIDATES)[which]
     zero, which = zero[few], which[few]
     zero += (end - upto)[which]
@@ -299,7 +303,8 @@ def _guess(
         return _NO_GUESS
     which, pick = np.unique(which, return_index=True)
     place, number, owner = place[pick], number[pick], owner[which]
-    # Record numbers must be ascending, so other guesses are dropped. Reading the records verifies the rest.
+    # Record numbers must be ascending, so guesses with a lower number are dropped. Reading the records
+    # verifies the remaining guesses.
     rising = np.append(True, (number[1:] > number[:-1]) | (owner[1:] != owner[:-1]))
     return place[rising], number[rising], owner[rising]
 
@@ -309,14 +314,14 @@ _NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NO_PLACES, _NO_PLACES, _NO_PLACES)
 
 
 def _begins(windows: Windows, place: Int64s) -> Bools:
-    """Return whether a record could start at each place: a zero attributes byte follows the length."""
+    """Return for each position whether a record can start there: zero attributes follow the length."""
     table, _ = tables()
     begins: Bools = windows.bytes[place + (table[windows.twos(place)] & 3)] == 0
     return begins
 
 
 def _number(windows: Windows, place: Int64s) -> Int64s:
-    """Read the offset delta of the record at each place. The result is -1 if the varint is too long."""
+    """Read the offset delta of the record at each position; -1 if the varint is too long."""
     eights, (table, _) = windows.eights, tables()
     window = eights[place + (table[windows.twos(place)] & 3) + 1]
     _, width = short_varints(window)
@@ -374,7 +379,7 @@ def _slice(
     np.minimum(shortest, width, out=shortest)
     used += width
     room = 8
-    # Load a second window, unless all bytes up to the key's length are in the first one.
+    # Load a second window, unless all bytes up to the key's length are in the first window.
     if far or int(width.max()) > 2:
         window = eights[start + used]
         room = 16
@@ -435,7 +440,7 @@ def _slice(
 
 
 def _without_nulls(size: Int64s, null: Bools) -> bool:
-    """Set `null` where a size is -1, and set these sizes to 0. Returns False if a size is below -1."""
+    """Set `null` where a size is -1, and set these sizes to 0. Return False if a size is below -1."""
     lowest = int(size.min())
     if lowest < 0:
         np.less(size, 0, out=null)
@@ -444,7 +449,7 @@ def _without_nulls(size: Int64s, null: Bools) -> bool:
 
 
 def _fits(value: Int64s, width: Int64s) -> bool:
-    """Return whether all varints are valid: at most 5 bytes wide, with a value of 32 bits."""
+    """Return whether all varints have at most 5 bytes and a value of 32 bits."""
     return bool(
         ((width > 0) & (width <= 5)).all() and (value >= -(1 << 31)).all() and (value < 1 << 31).all()
     )

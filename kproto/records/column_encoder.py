@@ -2,10 +2,11 @@
 
 * `BatchBuilder` encodes the same rows to the same bytes, but its batches may end at other rows. Here a batch
   ends where it would be full if all its varints had their *largest possible* sizes.
-* The bytes before the values are computed for all records together, as a matrix of bytes with a mask. Arrow
-  then joins the pieces of all records. A batch is a slice of the result with a header in front.
-* Values of one length, without keys and headers and with ascending timestamps, already form a matrix. numpy
-  copies this matrix into the batch, in a third of the time.
+* The bytes before the values are computed for all records together, as a matrix of bytes and a mask of the
+  used bytes. Arrow then joins these bytes and the values of all records. A batch is a slice of the result
+  with a header in front.
+* If all values have one length, there are no keys and headers, and timestamps are ascending, the values form
+  a matrix. numpy copies this matrix into the batch, in a third of the time.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -39,7 +40,7 @@ from .record import Headers, encode_headers, zigzag
 Int64s = NDArray[np.int64]
 
 _MOST = 1 << 30  # The most bytes that Arrow joins in one call, because its offsets have 32 bits.
-# The numbers from which on a varint takes one more byte.
+# The unsigned numbers from which on a varint takes one more byte.
 _LIMITS = [1 << (7 * size) for size in range(1, 10)]
 
 
@@ -61,11 +62,11 @@ def encode_columns(
 
     `timestamp` is an array of int64 (ms). `key` and `value` are Arrow arrays of binary or string, lists of
     bytes and None, or None for nulls only. `headers` has one tuple per row, as `Record.headers`. A batch has
-    at most `max_bytes` bytes before compression, or one row. With a producer id, sequence numbers continue
-    from `base_sequence`.
+    at most `max_bytes` bytes before compression, or a single larger row. With a producer id, sequence numbers
+    continue from `base_sequence`.
 
     Raises `EncodeError` for columns of different lengths and for values of other types, `ConfigError` for an
-    unknown codec, and `MissingExtra` without its package.
+    unknown codec, and `MissingExtra` without the codec's package.
     """
     encoded: list[bytes] = []
     for batch in unnumbered(
@@ -90,7 +91,7 @@ def unnumbered(
     level: int | None = None,
     max_bytes: int = 16384,
 ) -> Iterator[UnnumberedBatch]:
-    """Iterate over the batches that `encode_columns` returns, but without producer id, epoch and sequence."""
+    """Encode as `encode_columns` does, but iterate over batches without producer id, epoch and sequence."""
     codec = codec_number(compression)
     if max_bytes < 1:
         raise ConfigError("max_bytes", max_bytes, "it must be at least 1")
@@ -138,8 +139,8 @@ def _binary(column: Any, rows: int, name: str) -> Any:
 def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) -> tuple[list[int], list[int]]:
     """Cut the rows into batches of at most `max_bytes`.
 
-    Returns the first row of each batch, then the number of rows; and an upper bound of the bytes before each
-    of these rows.
+    Returns the first row of each batch, followed by the number of rows. The second list has an upper bound of
+    the bytes before each of these rows.
     """
     rows = len(moments)
     most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
@@ -162,7 +163,7 @@ def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) ->
 def _encoded(
     moments: Int64s, keys: Any, values: Any, tails: Any, firsts: list[int], ends: list[int]
 ) -> Iterator[memoryview]:
-    """Encode the records of each batch."""
+    """Iterate over the encoded records of each batch."""
     start = 0
     while start < len(firsts) - 1:  # Encode as many batches at a time as Arrow can join.
         stop = max(bisect_right(ends, ends[start] + _MOST) - 1, start + 1)
@@ -180,16 +181,16 @@ def _encoded(
 
 
 def _widest(number: int) -> int:
-    """Return the width in bytes of the varint of `number`, which is the widest of all numbers up to it."""
+    """Return the width in bytes of the varint of `number`; no smaller number from 0 on has a wider varint."""
     return (2 * number).bit_length() // 7 + 1
 
 
 def _encode(
     moments: Int64s, keys: Any, values: Any, tails: Any, firsts: Int64s
 ) -> tuple[memoryview, list[int]]:
-    """Encode the records of several batches together; return the bytes and the start of each batch in them.
+    """Encode the records of several batches together; return the bytes and the position of each batch.
 
-    `firsts` has the first row of each batch, then the number of rows.
+    `firsts` has the first row of each batch, followed by the number of rows.
     """
     count = np.diff(firsts)
     offset = np.arange(len(moments)) - np.repeat(firsts[:-1], count)
@@ -225,7 +226,10 @@ def _encode(
 
 
 def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
-    """Return the values as a matrix. None unless they have one length, no keys and ascending timestamps."""
+    """Return the values as a matrix of bytes, one row for each value.
+
+    Returns None unless the values have one length, all keys are null and the timestamps are ascending.
+    """
     sizes = _sizes(values)
     length = int(sizes[0])
     if keys.null_count < len(keys) or length < 1 or int(sizes.min()) < length or int(sizes.max()) > length:
@@ -238,7 +242,7 @@ def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
 
 
 def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
-    """Build a batch of the values in `cells`, in blocks of rows whose varints have equal widths."""
+    """Build a batch of the values in `cells`, in blocks of rows whose deltas have varints of equal width."""
     rows, length = cells.shape
     front, behind = b"\0", zigzag(-1) + zigzag(length)
     varying: list[Int64s] = [np.arange(rows, dtype=np.int64) << 1]
@@ -307,9 +311,9 @@ def _width(zigzags: Int64s) -> NDArray[np.int8]:
 
 
 def _varints(fields: list[tuple[Int64s, NDArray[np.int8]]]) -> Any:
-    """Return a BinaryArray that has several varints in each row.
+    """Return a BinaryArray whose rows are the concatenated varints of all fields.
 
-    `fields` are pairs (zigzag numbers, widths).
+    Each field is a pair: the zigzag numbers of all rows and the widths of their varints.
     """
     rows = len(fields[0][0])
     most = [int(width.max()) for _, width in fields]

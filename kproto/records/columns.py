@@ -1,15 +1,15 @@
 """Decode all records of a fetch together to columns, without an object per record.
 
 * `columns` returns the same records as `kproto.records.rows`, in the same order and with the same errors.
-  Records that `column_decoder` cannot read are read row by row. Only headers differ: they are parsed when the
-  caller reads them.
+  Records that `column_decoder` cannot read are read row by row. The only difference is that headers are
+  parsed, and malformed headers reported, when the caller reads the headers.
 * One call decodes the records of many partitions (`columns_of`). A call takes 0.2 ms and 0.2 µs per record,
   so decode all partitions of a fetch together.
 * The arrays own their bytes and do not refer to the fetched data. The arena into which batches are
   decompressed comes from a pool, so threads may decode at the same time.
 * Converting columns to rows needs no copy of the values. With `columns(lent=True)` the values are views into
-  the arena, until `Columns.release` puts the arena back into the pool. Rows with large values are then made
-  1.2 times as fast.
+  the arena, until `Columns.release` puts the arena back into the pool. The conversion of rows with large
+  values is then 1.2 times as fast.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -64,20 +64,24 @@ from .record import Headers, Record
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
-# The number of objects that are made at a time, so that their data stays in the cache.
+# The number of rows that are converted to objects at a time, so that their data stays in the cache.
 _CHUNK = 1024
-_FEW = 150  # The least number of records to decode by numpy. With fewer, reading row by row is faster.
-_LARGE = 200  # The mean size of a value, in bytes, from which on values are copied by way of views.
+# The least number of records to decode by numpy. With fewer records, reading row by row is faster.
+_FEW = 150
+# The mean size of a value, in bytes, from which on values are copied from views (`_copy_chosen`).
+_LARGE = 200
 # The most bytes of decompressed records per call, because Arrow's binary arrays have offsets of 32 bits.
 MOST = (1 << 31) - (1 << 20)
 
 
 @dataclass(slots=True, repr=False)
 class Columns:
-    """Records as columns of equal length. `part` returns the rows of one partition, `rows` returns objects.
+    """Records as columns of equal length.
+
+    `part` returns the columns of one partition, and `rows` converts the rows to `Record` objects.
 
     `key` and `value` are `pyarrow.BinaryArray`. `timestamp` is in ms since 1970. `timestamp_type` has Kafka's
-    numbers (`TIMESTAMP_TYPES`).
+    numbers of the timestamp types (`TIMESTAMP_TYPES`).
     """
 
     offset: NDArray[np.int64]
@@ -90,7 +94,7 @@ class Columns:
     _tails: HeaderColumns | None = field(
         default=None, repr=False
     )  # The undecoded headers; None if no row has headers, or if they are decoded in `_headers`.
-    _first: int = 0  # The index of the first row in `_tails`.
+    _first: int = 0  # The index in `_tails` of the first row of these columns.
     _headers: list[Headers] | None = field(default=None, repr=False)
     _arena: Arena | None = field(default=None, repr=False)  # The arena that `value` refers to.
 
@@ -106,14 +110,14 @@ class Columns:
 
     @property
     def has_headers(self) -> bool:
-        """Whether a row may have headers. False is certain."""
+        """Whether a row may have headers. If False, certainly no row has headers."""
         return self._tails is not None or any(self._headers or ())
 
     @property
     def headers(self) -> list[Headers]:
         """The headers of every row, as in `Record`.
 
-        Parses them; raises `RecordError` if they are malformed.
+        The first access parses the headers, and raises `RecordError` if they are malformed.
         """
         if self._headers is None:
             self._headers = self.headers_between(0, len(self))
@@ -144,12 +148,12 @@ class Columns:
         return pa.ListArray.from_arrays(from_numpy(offsets), structs)
 
     def part(self, index: int) -> Columns:
-        """Return the rows of the part with this index: the records of one partition."""
+        """Return the columns of the part with this index, which has the records of one partition."""
         start = sum(self.counts[:index])
         return self.slice(start, start + self.counts[index])
 
     def slice(self, start: int, stop: int) -> Columns:
-        """Return the rows from `start` to `stop`, without a copy."""
+        """Return the columns of the rows from `start` to `stop`, without a copy."""
         start, stop, _ = slice(start, stop).indices(len(self))
         size = max(stop - start, 0)
         return Columns(
@@ -168,7 +172,8 @@ class Columns:
         """Convert to a `pyarrow.Table`: offset, timestamp, timestamp_type, key, value, headers.
 
         `timestamp` is in ms since 1970, UTC, and null if the record has no timestamp (-1). Only this column
-        is copied. Headers are parsed, so `RecordError` may be raised. Lent columns remain lent.
+        is copied, so lent memory is still needed while the table is used. Headers are parsed, so
+        `RecordError` may be raised.
         """
         return pa.table(
             {
@@ -265,9 +270,9 @@ def columns_of(
 ) -> Columns:
     """Decode the records of many records fields, one after the other.
 
-    `Columns.counts` has the number of records of each part. `lent` has the meaning that it has in `columns`.
-    Raises `RecordError` at the first malformed batch of any part, `MissingExtra`, and `IllegalState` if
-    compressed records decompress to more than `most` bytes.
+    `Columns.counts` has the number of records of each part. For `lent` see `columns`. Raises `RecordError` at
+    the first malformed batch of any part, `MissingExtra`, and `IllegalState` if compressed records decompress
+    to more than `most` bytes.
     """
     table = None
     with suppress(RecordError):
@@ -283,7 +288,7 @@ def columns_of(
 def _read_rows(
     parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None
 ) -> Columns:
-    """Decode row by row. This is for few records, and for records that numpy cannot decode."""
+    """Decode row by row: few records, or records that numpy cannot decode."""
     records_read: list[Record] = []
     kinds: list[str] = []
     counts: list[int] = []
@@ -330,13 +335,13 @@ def _read_columns(
     lent: bool,
     most: int,
 ) -> Columns | None:
-    """Decode all parts by numpy and Arrow. Returns None if records are irregular."""
+    """Decode all parts by numpy and Arrow. Return None if a record is irregular."""
     if len(parts) == 1 and not table[CODEC].any():
         try:
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
-            # The last record is too close to the end of the data for windows of 8 bytes; the records are
-            # copied below.
+            # The last record is too close to the end of the data for windows of 8 bytes. So the records are
+            # copied into an arena below.
             pass
     if len(parts) > 1 and not table[CODEC].any() and (columns := _in_place(parts, sources, table, lent)):
         return columns
@@ -345,16 +350,17 @@ def _read_columns(
         arena.fill(sources, table, max_decompressed, most)
         columns = _decode(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
-        # A length leads out of the arena. The caller then reads row by row, which needs the memory.
+        # A length leads out of the arena. The caller then reads row by row.
         columns = None
-    # Without columns, the caller reads row by row, which needs the memory.
+    # Without columns the arena is dropped instead of kept in the pool, because reading row by row needs the
+    # memory.
     if columns is not None and not lent:
         arena.release()
     return columns
 
 
 def _in_place(parts: Sequence[FetchedPart], sources: list[Data], table: Table, lent: bool) -> Columns | None:
-    """Decode parts that are views into one buffer, as in a fetch response. Returns None for other parts."""
+    """Decode parts that are views into one buffer, as in a fetch response. Return None for other parts."""
     whole: object = None
     views: list[memoryview] = []
     for source in sources:
@@ -432,7 +438,7 @@ def _decode(
 
 
 def _tails(fields: column_decoder.FieldArrays) -> NDArray[np.int32]:
-    """Return the places of the headers, from the end of the value to the end of the record."""
+    """Return the range of each record's headers, from the end of the value to the end of the record."""
     places = np.empty_like(fields.value)
     places[::2] = fields.value[1::2]
     places[1::2] = fields.end
@@ -447,7 +453,7 @@ def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any
 
 
 def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """Copy as `_gather_chosen` does, but copy large values by way of views.
+    """Copy as `_gather_chosen` does, but make views of large values and copy from these.
 
     From views, Arrow computes the total size before it copies, which is 1.3 times as fast for large values.
     """

@@ -1,17 +1,18 @@
 """The five codecs of record batches, with limits on what they may allocate.
 
-* Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd (`codecs`). gzip works without further
-  packages; the other codecs need the extra ``compression`` (cramjam). isal and zstandard make decompression
-  faster if they are installed.
-* The output buffer grows step by step. A decompressed size that the input *claims* is used only if the size
-  of the input makes it possible. Any output may grow to its `allowance`: 16 MiB, or 16 times its compressed
-  size if that is more.
+* Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Each has a module in `codecs`. gzip
+  works without further packages; the other codecs need the extra ``compression`` (cramjam). isal and
+  zstandard make decompression faster if they are installed.
+* The output buffer grows step by step. A decompressed size that the input *claims* is used only if the codec
+  can compress that much to the size of the input. Any output may grow to its `allowance`: 16 MiB, or 16 times
+  the compressed size if that is more.
 * Beyond the allowance, decompression continues up to `MOST` only if the output starts as records do. Java's
   consumer has no limit, and repetitive logs compress to a thousandth. ``max_decompressed`` (bytes) replaces
   both limits.
-* So data without records is rejected within 100 ms and 50 MB (measured: 5 to 80 ms), but a record of 10 MB of
-  zeros is read.
-* Malformed or oversized input raises `CodecError`. The readers convert it to a `RecordError` with its place.
+* So compressed data that does not contain records is rejected within 100 ms and 50 MB of memory (measured: 5
+  to 80 ms), but a record of 10 MB of zeros is read.
+* Malformed or oversized input raises `CodecError`. The readers convert it to a `RecordError` with the
+  position of the batch.
 
 See Kafka's `Compression`.
 """
@@ -25,11 +26,12 @@ from functools import partial
 from ..errors import ConfigError
 from .codecs import CodecError, Full, gzip, lz4, snappy, zstd
 
-# The names of the codecs, as in Kafka's ``compression.type``. The index is the number in batches.
+# The names of the codecs, as in Kafka's ``compression.type``. The index of a name is the codec's number in
+# batches.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-# The levels that each codec allows: those of Java's `CompressionType`, and 0 if the package has this level.
-# snappy has no levels and ignores the argument.
+# The levels that each codec allows: those of Java's `CompressionType`, and level 0 if the codec's package has
+# it. snappy has no levels and ignores the argument.
 _LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range(-(1 << 17), 23))
 
 # The size in bytes to which any batch may decompress: sixteen times Kafka's default of max.message.bytes.
@@ -42,7 +44,7 @@ ALLOWED_RATIO = 16
 # of max.message.bytes. gzip and zstd reach a ratio of 1000 on the most repetitive logs.
 MOST = 1 << 30
 
-# The number of first bytes that `begins` receives.
+# The most bytes of the output's start that `begins` receives.
 LOOK = 64 << 10
 
 # A function that checks whether decompressed bytes start like records or messages. It receives at most the
@@ -57,7 +59,7 @@ _uint32 = struct.Struct("<I").unpack_from
 
 
 def codec_number(name: str) -> int:
-    """Return the number of a codec by name. Raises `ConfigError` for an unknown name."""
+    """Return the number of the codec with this name. Raises `ConfigError` for an unknown name."""
     try:
         return CODECS.index(name)
     except ValueError:
@@ -65,7 +67,7 @@ def codec_number(name: str) -> int:
 
 
 def allowance(compressed: int, max_decompressed: int | None = None) -> int:
-    """Return the size to which `compressed` bytes may decompress, whatever they contain."""
+    """Return the size in bytes to which `compressed` bytes may decompress, whatever they contain."""
     if max_decompressed is not None:
         return max_decompressed
     return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)
@@ -93,10 +95,10 @@ def decompress(
     old_lz4: bool = False,
     begins: Begins | None = None,
 ) -> bytes:
-    """Decompress `data`. Raises `CodecError` or `MissingExtra`.
+    """Decompress `data` with the codec of this number. Raises `CodecError` or `MissingExtra`.
 
-    `old_lz4` accepts the header checksum of Kafka's lz4 in magic 0, which lz4 readers reject. Without
-    `begins` the output is limited to its `allowance`.
+    `old_lz4` accepts the header checksum of Kafka's lz4 in magic 0, which other readers of lz4 reject. Output
+    beyond its `allowance` is accepted only if `begins` returns True for its start.
     """
     if codec == 0:
         return bytes(data)
@@ -107,7 +109,8 @@ def decompress(
     if codec == 1:
         return _gunzip(data, limit, most, begins)
     size = size_hint(codec, source)
-    if codec == 2:  # snappy's size is exact, and was checked against the size of the input.
+    # For snappy, `size_hint` is the exact size, which was checked against the size of the input.
+    if codec == 2:
         limit = _snappy_allowed(source, size, limit, most, begins)
     size = min(size, limit)
     while True:
@@ -120,7 +123,7 @@ def decompress(
                 if limit == most or begins is None or not begins(view[:LOOK]):
                     raise _too_large(limit) from None
                 limit = most
-            # The system allocates the buffer's memory only where it is written to.
+            # The operating system allocates only those pages of the buffer that are written to.
             size = min(max(size * 4, ALWAYS_ALLOWED), limit)
         else:
             return bytes(view[:written])
@@ -132,10 +135,10 @@ def decompress_blocks(
     max_decompressed: int | None = None,
     begins: Begins | None = None,
 ) -> Iterator[bytes]:
-    """Decompress in blocks, each when it is requested. Arguments and errors are those of `decompress`.
+    """Decompress block by block, as an iterator. Arguments and errors are those of `decompress`.
 
     Blocks of gzip, and of zstd if zstandard is installed, have at most 1 MiB. The output of the other codecs
-    is one block. lz4 and snappy decompress to 255 times their size at most.
+    is one block, which for lz4 and snappy has at most 255 times the compressed size.
     """
     blocks = gzip.blocks(data) if codec == 1 else zstd.blocks(data) if codec == 4 else None
     if blocks is None:
@@ -163,8 +166,8 @@ def decompress_into(
 ) -> int | None:
     """Decompress to the start of `out`; return the number of bytes, or None if `out` is too small.
 
-    This function is for readers that keep one arena for many batches. Arguments and errors are those of
-    `decompress`.
+    This function is for readers that decompress many batches into one arena. Arguments and errors are those
+    of `decompress`.
     """
     limit = allowance(len(data), max_decompressed)
     most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
@@ -188,7 +191,7 @@ def decompress_into(
 
 
 def size_hint(codec: int, data: memoryview) -> int:
-    """Estimate the decompressed size. A claimed size is ignored if the input is too small for it."""
+    """Estimate the decompressed size. A size that the input claims is ignored if the input is too small."""
     size = len(data)
     if codec == 2:
         return sum(snappy.size_of(block) for block in snappy.blocks_of(data))
@@ -198,7 +201,7 @@ def size_hint(codec: int, data: memoryview) -> int:
             return header[1]
     if codec == 1 and size > 18:
         claimed = _uint32(data, size - 4)[0]
-        if claimed <= 1032 * size:  # deflate cannot reach a larger ratio than 1032.
+        if claimed <= 1032 * size:  # deflate cannot compress to less than a 1032nd of the size.
             return int(claimed)
     return max(_FIRST_STEP, 4 * size)
 
@@ -221,7 +224,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int, most: int, begins:
 
 
 def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
-    """Return the limit for snappy: `limit`, or the exact size if that is larger and allowed."""
+    """Return the limit for snappy: `limit`, or the exact size if it is larger and the start is records."""
     if size <= limit:
         return limit
     first = next(block for block in snappy.blocks_of(data) if snappy.size_of(block))

@@ -1,18 +1,19 @@
-"""Convert record sets between magics, as brokers before Kafka 4.0 do for old clients.
+"""Convert records fields between magics, as brokers before Kafka 4.0 do for old clients.
 
-* Offsets, gaps between them, timestamps, LogAppendTime and codecs are kept. A batch that already has the
-  requested magic is returned unchanged.
+* Conversion keeps offsets, gaps between them, timestamps, the timestamp type LogAppendTime and codecs. A
+  batch that already has the requested magic is returned unchanged.
 * Down-conversion from magic 2 drops what the old formats lack: headers, control batches, leader epochs,
   producer ids, epochs and sequences, delete horizons, and batches that compaction emptied. Magic 0 has no
   timestamps either. zstd exists in magic 2 only, so down-conversion of a zstd batch raises `EncodeError`.
-  Brokers answer such a fetch with UNSUPPORTED_COMPRESSION_TYPE (KIP-110).
+  Brokers answer a fetch of such a batch with UNSUPPORTED_COMPRESSION_TYPE (KIP-110).
 * An uncompressed batch becomes one message per record; a compressed batch becomes a wrapper (KIP-31).
 * In up-conversion, records of magic 0 get the timestamp -1 with CreateTime. Consecutive uncompressed messages
   become one batch of magic 2 if they have the same timestamp type (with LogAppendTime: the same time) and
   take at most `MAX_BATCH_BYTES`. A wrapper becomes one batch.
 
-Kafka 3.9 is the last version that converts: `RecordsUtil.downConvert` for fetches, `LogValidator` for old
-producers. `LogValidator` also assigns offsets. `convert` does not: call `assign_offsets` afterwards.
+Kafka 3.9 is the last version that converts: in `RecordsUtil.downConvert` for fetches, and in `LogValidator`
+for old producers. `LogValidator` also assigns offsets; after `convert` the caller does this with
+`assign_offsets`.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ def convert(
 ) -> bytes:
     """Convert the records of a records field to batches or messages of `magic` (0, 1 or 2).
 
-    Without `up`, batches of a lower magic are returned unchanged, as in a fetch response: readers of a format
-    also read older formats. `from_offset` is the start of a fetch. Single messages below it are dropped;
-    wrappers and batches are kept whole. A truncated last batch is dropped.
+    Without `up`, batches of a lower magic are returned unchanged. A fetch response may contain them, because
+    readers of a magic also read lower magics. `from_offset` is the start of a fetch. Single messages below it
+    are dropped; wrappers and batches are kept whole. A truncated last batch is dropped.
 
     Raises `RecordError` for malformed batches and for offsets that are not ascending, `EncodeError` for zstd
-    in down-conversion and for an unknown magic, and `MissingExtra` without a codec's package.
-    `max_decompressed` has the meaning that it has in `rows`.
+    in down-conversion and for an unknown magic, and `MissingExtra` without a codec's package. For
+    `max_decompressed` see `rows`.
     """
     if magic not in (0, 1, 2):
         raise EncodeError("RecordBatch", magic, "magic", "only 0, 1 and 2 exist")
@@ -81,7 +82,7 @@ def convert(
 
 
 class _Run(msgspec.Struct):
-    """Consecutive records that become one batch or one message set.
+    """Records of consecutive batches that become one batch or one message set.
 
     The first batch decides the timestamp type.
     """

@@ -1,6 +1,6 @@
 """Explain why a record cannot be encoded.
 
-The encoders do not check values beforehand. For a value of another type or range they raise one of
+The encoders do not check values beforehand. For a value of a wrong type or out of range they raise one of
 `UNWRITABLE`. Then `explain_unwritable` finds the value and names its place, such as
 ``records[3].headers[0].value``.
 """
@@ -19,7 +19,7 @@ UNWRITABLE = (TypeError, ValueError, AttributeError)
 
 def explain_unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:
     """Return the error for the first record that cannot be encoded. `first` is the index of `records[0]`."""
-    # The import is local, because only this error needs the codecs of messages.
+    # The import is local, because only this error needs the messages' codec module.
     from ..wire.interpreter import short_repr
 
     for number, record in enumerate(records, first):
@@ -30,7 +30,7 @@ def explain_unwritable(message: str, magic: int, records: Sequence[Record], firs
 
 
 def _wrong(record: object) -> Iterator[tuple[str, object, str]]:
-    """Iterate over the fields of a record that cannot be encoded: path, value, and what is expected."""
+    """Iterate over the fields of the record that cannot be encoded, as (path, value, what is expected)."""
     if not isinstance(record, Record):
         yield "", record, "a Record"
         return

@@ -3,10 +3,10 @@
 * The headers section of a record follows the record's value: the number of headers, then the key and value of
   each. The sections of all rows are decoded together when headers are first read. Slices of columns share the
   result.
-* One step of numpy reads the first headers of all records, the next step all second headers, and so on. A
+* One step of numpy reads the first header of every record, the next step every second header, and so on. A
   topic has few different keys, so each key is decoded once.
 * Irregular headers, and records with more than `_MOST_STEPS` headers, are read record by record, which also
-  finds the place of an error.
+  finds the position of an error.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -44,7 +44,7 @@ class HeaderColumns:
 
     # The undecoded headers sections as a BinaryArray; None after they are decoded.
     _raw: Any
-    # The index of each row's first header, then the number of all headers.
+    # The index of each row's first header, followed by the number of all headers.
     _first: Int64s
     # The number of headers of every row, or None if rows have different numbers.
     _same: int | None
@@ -89,7 +89,7 @@ class HeaderColumns:
         self._raw = None
 
     def _parse_fast(self) -> bool:
-        """Decode all headers by numpy. Returns False if headers are irregular."""
+        """Decode all headers by numpy. Return False if a row's headers are irregular."""
         places = np.frombuffer(self._raw.buffers()[1], np.int32)
         places = places[self._raw.offset : self._raw.offset + len(self._raw) + 1]
         data = np.zeros(int(places[-1]) + SLACK, np.uint8)
@@ -144,10 +144,10 @@ def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
 
 
 def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
-    """Return the index of each row's first header, four places per header, and which values are null.
+    """Return the index of each row's first header, four positions per header, and which values are null.
 
-    The places are the start and end of the key and the start and end of the value. Returns None if headers
-    are irregular.
+    The positions are the start and end of the key, then the start and end of the value. Returns None if a
+    row's headers are irregular.
     """
     table, _ = tables()
     entry = table[windows.twos(at)]
@@ -177,9 +177,9 @@ def _slice(
     places: NDArray[np.int32],
     null: Bools,
 ) -> bool:
-    """Read the headers of some rows, which start at `at`, into `places` and `null`.
+    """Read the headers of a slice of rows into `places` and `null`. `at` has their starts.
 
-    Returns False if headers are irregular.
+    Returns False if a row's headers are irregular.
     """
     table, _ = tables()
     most = int(count.max())

@@ -1,13 +1,14 @@
 """Message sets of magic 0 and 1: Kafka's formats before 0.11, which old topics still contain.
 
-* A message set has no batches, only messages. Each outer message is read as a `Batch`, so `batches` and
-  `rows` return the same types for every magic. A compressed message is a wrapper: its value is a message set.
+* A message set has no batches, only messages. Each message that is not inside a wrapper is read as a `Batch`,
+  so `batches` and `rows` return the same types for every magic. A compressed message is a wrapper: its value
+  is a message set.
 * In a wrapper of magic 0 the inner offsets are absolute. In a wrapper of magic 1 the inner offsets are
   relative, and the wrapper has the offset of the last inner message (KIP-31), or 0 if an old producer sent
   it. Offsets wrap at 64 bits, as in Java.
 * Inner messages may have another magic than the wrapper: some producers sent such wrappers, old brokers
-  accepted them, and Java's consumer reads them. The wrapper's magic decides whether offsets are relative, and
-  the inner message's magic whether it has a timestamp.
+  accepted them, and Java's consumer reads them. The wrapper's magic decides whether the inner offsets are
+  relative, and an inner message's magic whether this message has a timestamp.
 * Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrides the inner
   timestamps (KIP-32).
 * The CRC is zlib's CRC-32 of all bytes after the CRC field. zstd does not exist in these formats.
@@ -43,7 +44,8 @@ def crc_ok(data: bytes, start: int, end: int) -> bool:
 def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompressed: int | None) -> Batch:
     """Read the outer message from `at` to `stop` as a batch.
 
-    A wrapper is decompressed immediately, because the offsets of its inner messages are needed.
+    A wrapper is decompressed immediately, because the batch's first offset is that of its first inner
+    message.
     """
     record, codec, attributes = _read(data, at, stop, check_crc, "offset")
     magic = data[at + 16]
@@ -106,7 +108,7 @@ def _bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[byt
 
 
 def _begins_messages(start: memoryview) -> bool:
-    """Return whether bytes start like messages: with possible sizes and a known magic."""
+    """Return whether bytes start like messages: with valid sizes and a known magic."""
     at, end = 0, len(start)
     while end - at >= 17:
         size = int.from_bytes(start[at + 8 : at + OVERHEAD], "big", signed=True)
@@ -159,7 +161,7 @@ def _unwrap(
     if magic:
         shift = (
             wrapper.offset - records[-1].offset if wrapper.offset else 0
-        )  # Old producers send 0, because the broker assigns the offset.
+        )  # Old producers send a wrapper with offset 0, because the broker assigns the offset.
         if shift < 0:
             raise RecordError(_MESSAGE, magic, "offset", at, "the wrapper's offset is below that of its last")
         for record, has_time in zip(records, timed, strict=True):
@@ -179,8 +181,8 @@ def encode_messages(
 ) -> bytes:
     """Encode a message set of magic 0 or 1: one message per record, or one wrapper if compressed.
 
-    Read it with `kproto.records.batches`. Raises `EncodeError` for headers and for codecs that the magic does
-    not have. With LogAppendTime a wrapper has the highest timestamp.
+    `kproto.records.batches` reads the message set. Raises `EncodeError` for headers and for codecs that the
+    magic does not have. With LogAppendTime a wrapper has the highest timestamp.
     """
     if magic not in (0, 1):
         raise EncodeError(_MESSAGE, magic, "magic", "only 0 and 1 are message sets")

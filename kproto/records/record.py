@@ -3,7 +3,8 @@
 * Lengths and deltas are zigzag varints, cut to 32 bits (timestamp deltas to 64 bits) as in Java. A null has
   length -1.
 * The fields must fill the record exactly; otherwise `MalformedRecord` is raised.
-* Readers may read beyond the end of a batch, but not beyond the data. The caller checks where they ended.
+* Readers may read beyond the end of a batch, but not beyond the data. So the caller compares the position at
+  which they ended with the batch's end.
 * Header keys that are not UTF-8 are read as in Java, with U+FFFD for malformed bytes.
 
 See Kafka's `DefaultRecord` and `ByteUtils`.
@@ -19,13 +20,14 @@ import msgspec
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_FAR = 1 << 61  # From this absolute value on, the sum of a base and a delta may exceed int64.
+# From this absolute value of a base or an encoded delta on, the sum of the two may exceed int64.
+_FAR = 1 << 61
 # The bytes of the smallest record after its length: attributes, two deltas, two nulls and a count of headers.
 _SHORTEST = 6
 
 
 class Record(msgspec.Struct, gc=False):
-    """One record. `offset` is its offset in the partition, `timestamp` in ms since 1970, or -1."""
+    """One record. `offset` is its offset in the partition; `timestamp` is in ms since 1970, or -1."""
 
     offset: int
     timestamp: int
@@ -61,10 +63,10 @@ class MalformedRecord(Exception):
 def parse_records(
     data: bytes, at: int, count: int, base_offset: int, base_timestamp: int, append_time: int | None
 ) -> tuple[list[Record], int]:
-    """Parse `count` records from position `at`; return them and their end, which the caller checks.
+    """Parse `count` records from position `at` on; return them and their end. The caller checks the end.
 
-    The loop reads varints of one or two bytes itself, and longer varints by `_varint`. A small record takes 1
-    µs.
+    The loop reads varints of one or two bytes inline and calls `_varint` for longer ones, so that a small
+    record takes 1 µs.
     """
     records: list[Record] = []
     add = records.append
@@ -156,10 +158,10 @@ def parse_records(
 
 
 def complete_records(data: bytes | bytearray, at: int, most: int) -> tuple[int, int]:
-    """Return how many complete records begin at `at`, at most `most`, and the end of the last one.
+    """Return the number of complete records from `at` on, at most `most`, and the end of the last one.
 
-    Only the length of each record is read. A malformed length counts as a record that ends with the data, so
-    that parsing this record raises the error.
+    Only the length of each record is read. A record with a malformed length counts as complete and ends with
+    the data, so that parsing it raises the error.
     """
     end = len(data)
     for number in range(most):
@@ -186,7 +188,7 @@ def complete_records(data: bytes | bytearray, at: int, most: int) -> tuple[int, 
 
 
 def begins_records(start: memoryview) -> bool:
-    """Return whether bytes start like records: with a sequence of possible lengths."""
+    """Return whether bytes start like records: with a valid length at the start of each."""
     data, at = bytes(start), 0
     while at < len(data):
         try:
@@ -194,7 +196,7 @@ def begins_records(start: memoryview) -> bool:
         except MalformedRecord:
             return False
         except IndexError:
-            break  # The remaining bytes of the record are not in `start`.
+            break  # The length is cut off at the end of `start`.
         if raw & 1 or raw < 2 * _SHORTEST:
             return False
         at += raw >> 1
@@ -204,8 +206,8 @@ def begins_records(start: memoryview) -> bool:
 def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tuple[Headers, int]:
     """Parse the headers of a record that ends at `end`; return the headers and the position after them.
 
-    `at` is the position of the headers' count. `keys` caches decoded keys, because a topic has few different
-    keys.
+    `at` is the position of the number of headers. `keys` caches decoded keys, because a topic has few
+    different keys.
     """
     count = data[at]
     if count < 128:
@@ -257,7 +259,8 @@ def decode_header_key(raw: bytes) -> str:
 def _replacement(error: UnicodeError) -> tuple[str, int]:
     """Replace malformed bytes as Java does.
 
-    Python's handler "replace" does the same, except that Java replaces an encoded surrogate by one character.
+    Java replaces an encoded surrogate by one character, Python's handler "replace" by three. All other bytes
+    are replaced as "replace" does.
     """
     assert isinstance(error, UnicodeDecodeError)
     sequence = error.object[error.start : error.start + 3]
@@ -328,7 +331,7 @@ TABLE_SIZE = 65536
 
 @cache
 def _continued() -> list[bytes]:
-    """Return a table that maps 14 bits to the first two bytes of a longer varint with these bits."""
+    """Return a table that maps the low 14 bits of a longer varint to its first two bytes."""
     return [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
 
 
@@ -338,9 +341,7 @@ NULL = b"\x01"
 
 @cache
 def small_varints() -> tuple[list[bytes], list[bytes]]:
-    """Return the varints of the numbers below `TABLE_SIZE`, and the same with the attributes byte before
-    each.
-    """
+    """Return the varints of the numbers below `TABLE_SIZE`, and these after an attributes byte."""
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]
     varints = [*_SHORT_VARINTS[:64], *two, *three]
@@ -354,7 +355,7 @@ def record_parts(
     value: bytes | None,
     headers: Sequence[tuple[str, bytes | None]],
 ) -> list[bytes]:
-    """Encode one record in pieces."""
+    """Encode one record; return its pieces, whose concatenation is the record."""
     parts = [b"", ZERO_BYTE, zigzag(timestamp_delta), zigzag(offset_delta)]
     for content in (key, value):
         if content is None:

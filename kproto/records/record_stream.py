@@ -1,7 +1,7 @@
-"""Decode the records of a batch in parts, while they are decompressed.
+"""Decode the records of a batch list by list, while they are decompressed.
 
 A batch of a few kilobytes may have millions of records. `Batch.records` decodes all of them, and needs about
-fifty times the memory of the decompressed bytes. `record_lists` needs the memory of one part.
+fifty times the memory of the decompressed bytes. `record_lists` needs the memory of one block and one list.
 
 See the iterators of Kafka's `DefaultRecordBatch`.
 """
@@ -18,7 +18,7 @@ from .record import Record, begins_records, complete_records
 
 
 def record_lists(batch: Batch, size: int, max_decompressed: int | None = None) -> Iterator[list[Record]]:
-    """Decode the records of a batch in lists of at most `size`, each when it is requested.
+    """Iterate over lists of at most `size` decoded records of a batch.
 
     The lists before a malformed record are returned before its error is raised. `max_decompressed` and the
     errors are those of `Batch.records`. Message sets of magic 0 and 1 were decoded when the batch was read.
@@ -31,7 +31,8 @@ def record_lists(batch: Batch, size: int, max_decompressed: int | None = None) -
 
 def _record_lists(batch: Batch, size: int, max_decompressed: int | None) -> Iterator[list[Record]]:
     blocks = _blocks(batch, max_decompressed)
-    # The bytes that are not decoded yet begin at `at` of `data`, which begins at `before` of the records.
+    # `data[at:]` is not decoded yet. `before` is the position of `data` in the decompressed bytes, or in the
+    # records field if the batch is not compressed.
     data, at, remaining = bytearray(), 0, batch.count
     before = 0 if batch.codec else batch.start + HEADER_SIZE
     while remaining:

@@ -37,11 +37,11 @@ def rows(
 
     Raises `RecordError`, and `MissingExtra` without a codec's package.
 
-    A truncated last batch is ignored, as brokers cut responses at a number of bytes (`batches`). Control
-    records are left out unless `control` is set. `aborted` are the pairs (producer id, first offset) of a
-    fetch response. The records of these transactions are left out (isolation level read_committed). Brokers
-    send whole batches, so the first batch may begin below the requested offset: records below `from_offset`
-    are left out.
+    A truncated last batch is ignored, because brokers cut responses at a number of bytes. Control records are
+    left out unless `control` is set. `aborted` are the pairs (producer id, first offset) of a fetch response.
+    The records of these transactions are left out (isolation level read_committed). Brokers send whole
+    batches, so the first batch may begin below the requested offset: records below `from_offset` are left
+    out.
 
     With numpy and pyarrow installed, thousands of records are decoded to columns first, which is 2 to 4 times
     as fast.
@@ -72,9 +72,9 @@ def row_lists(
 ) -> Iterator[list[Record]]:
     """Decode as `rows` does, into lists of at most `size` records; the other arguments are those of `rows`.
 
-    This is twice as fast as one long list if the caller drops each list before it requests the next. Records
-    in front of a malformed batch are returned before its `RecordError` is raised. Raises `ConfigError` for a
-    `size` below 1.
+    Iterating over lists is twice as fast as one long list if the caller drops each list before it requests
+    the next. The records before a malformed batch are returned, then its `RecordError` is raised. Raises
+    `ConfigError` for a `size` below 1.
     """
     if size < 1:
         raise ConfigError("size", size, "it must be at least 1")
@@ -94,15 +94,15 @@ def row_lists(
 def _as_columns(
     data: Data, max_decompressed: int | None, wanted: _Wanted
 ) -> tuple[Columns | None, RecordError | None]:
-    """Decode to columns if that is faster; return the columns, or None, or an error.
+    """Decode to columns if that is faster; return the columns, or None and perhaps an error.
 
-    Reading row by row then finds the place of the error.
+    After an error the caller reads row by row, which returns the records before the error.
     """
     if (read := _columns(data)) is None:
         return None, None
     try:
         columns = read(data, **wanted, max_decompressed=max_decompressed, lent=True)
-        # This call decodes all headers, so that malformed headers raise an error here.
+        # This call decodes the headers of all rows, so that malformed headers raise an error here.
         columns.headers_between(0, 0)
     except RecordError as error:
         return None, _drop_traceback(error)
@@ -110,7 +110,7 @@ def _as_columns(
 
 
 def _drop_traceback(error: RecordError) -> RecordError:
-    """Remove the traceback and the context of an error, because their frames keep megabytes of data alive."""
+    """Remove the traceback and the context of an error, whose frames keep megabytes of data alive."""
     error.__context__ = None
     return error.with_traceback(None)
 
@@ -127,8 +127,8 @@ def _row_by_row(
 ) -> Iterator[list[Record]]:
     """Iterate over the records to return, batch by batch.
 
-    `known` is an error that column decoding has found. The iteration ends at the place of this error at the
-    latest, so that a decompression bomb is not decompressed twice.
+    `known` is an error that column decoding has found. When the iteration reaches the batch of this error, it
+    raises the error, so that a decompression bomb is not decompressed twice.
     """
     transactions = AbortedTransactions(aborted)
     for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):
@@ -145,7 +145,7 @@ def _row_by_row(
 
 
 def _columns(data: Data) -> Callable[..., Columns] | None:
-    """Return the module that decodes columns. None if its packages are missing or reading rows is faster."""
+    """Return the function `columns`, or None if its packages are missing or reading rows is faster."""
     return _read_columns() if has_many_records(data) else None
 
 

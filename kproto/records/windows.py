@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# The number of bytes that must be readable after the last batch.
+# The number of bytes that an arena must have after the last batch, so that windows near its end can be read.
 SLACK = 64
 
 _EIGHT = np.array(8)
@@ -25,7 +25,8 @@ _EIGHT = np.array(8)
 class Windows:
     """The bytes of an arena as overlapping windows.
 
-    A window is a little-endian integer of 2 or 8 bytes. At each byte of the arena a window begins.
+    A window is a little-endian integer of 2 or 8 bytes. A window of each size begins at each byte of the
+    arena.
     """
 
     __slots__ = ("_next", "bytes", "eights", "pairs")
@@ -37,7 +38,7 @@ class Windows:
         self.pairs: NDArray[np.uint16] = np.ndarray((len(arena) - 1,), "<u2", arena, 0, (1,))
 
     def twos(self, place: Int64s) -> Int64s:
-        """Return the two bytes at each place.
+        """Return the window of two bytes at each position.
 
         The two bytes are combined from single bytes, because reading unaligned windows takes twice as long.
         """
@@ -54,8 +55,9 @@ def tables() -> tuple[NDArray[np.int32], Int64s]:
     The first table has the varint at the window's start, the second the size of a record that starts with the
     window.
 
-    An entry of the first table is (value << 2 | bytes of the varint), or (low 14 bits << 2 | 3) if the varint
-    is longer than two bytes. An entry of the second table is 0 for a longer varint and for a negative length.
+    An entry of the first table is (value << 2 | width of the varint in bytes), or (low 14 bits << 2 | 3) if
+    the varint is longer than two bytes. An entry of the second table is 0 for a longer varint and for a
+    negative length.
     """
     window = np.arange(65536)
     low, high = window & 255, window >> 8
@@ -90,7 +92,7 @@ def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
     """Decode varints of up to four bytes at the start of windows; return values and widths.
 
     The width is 0 if the varint is longer. A varint cut by its window also counts as longer: its last byte is
-    negative there, so shifts fill up with ones.
+    the sign byte of the window, and the shifts that read beyond it fill up with ones.
     """
     table, _ = tables()
     entry = table[window & 0xFFFF]

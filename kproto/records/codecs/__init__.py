@@ -1,4 +1,4 @@
-"""The codecs of record batches: one module for each, which reads every form of it that topics contain.
+"""The codecs of record batches: a module for each codec reads every format of it that topics contain.
 
 Each codec has `compress(data, level)` and `decompress_into(data, out)`. `decompress_into` fills the start of
 `out` and returns the number of bytes, or raises `Full`. `kproto.records.compression` sets the limits.
@@ -16,14 +16,14 @@ from ...errors import MissingExtra
 class CodecError(ValueError):
     """Compressed bytes are malformed, or grow beyond their limit.
 
-    Callers of kproto.records get a RecordError.
+    The functions of kproto.records convert it to a RecordError.
     """
 
 
 class Full(Exception):
     """The output buffer is too small for the input, or the input is malformed.
 
-    The argument is a buffer with the first bytes of output.
+    The exception's argument, if it has one, is a buffer with the first bytes of output.
     """
 
 

@@ -1,6 +1,6 @@
-"""lz4, written as in Java: a frame of independent blocks of 64 KiB.
+"""The codec lz4, which writes as Java does: a frame of independent blocks of 64 KiB.
 
-See Kafka's `Lz4BlockInputStream`. In magic 0 Kafka computes a header checksum that differs from lz4's
+See Kafka's `Lz4BlockInputStream`. For magic 0 Kafka computes the header checksum over other bytes than lz4
 (KAFKA-3160).
 """
 
@@ -43,7 +43,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def header_checksum(descriptor: bytes) -> int:
-    """Return the header checksum: the second byte of XXH32, for inputs below 16 bytes."""
+    """Return lz4's header checksum: the second byte of XXH32. The input has less than 16 bytes."""
     mask = 0xFFFFFFFF
     at, value = 0, 374761393 + len(descriptor)
     while at + 4 <= len(descriptor):
@@ -59,7 +59,7 @@ def header_checksum(descriptor: bytes) -> int:
 
 
 def with_old_header(frame: bytes) -> bytes:
-    """Replace the header checksum by Kafka's checksum of magic 0, which covers the magic number as well.
+    """Replace the header checksum by Kafka's checksum for magic 0, which also covers lz4's magic number.
 
     See KAFKA-3160.
     """
@@ -86,7 +86,10 @@ def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
 
 
 def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int:
-    """Decompress one frame. Independent blocks are read without cramjam's frame reader, up to twice as fast.
+    """Decompress one frame into `out` and return the number of bytes.
+
+    Frames of independent blocks, or of one block, are read without cramjam's frame reader, which is up to
+    twice as fast.
 
     Checksums of blocks and content are not checked, because the batch's CRC covers the same bytes.
     """
@@ -95,13 +98,13 @@ def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int
     module = cramjam("lz4")
     if not linked or _is_one_block(data, at, extra):
         return _decompress_blocks(data, at, out, largest, extra, module.decompress_block_into)
-    if old:  # Replace Kafka's checksum of magic 0 by the one that cramjam accepts.
+    if old:  # Replace Kafka's checksum for magic 0 by lz4's, which cramjam requires.
         data = memoryview(head[: at - 1] + bytes((header_checksum(head[4 : at - 1]),)) + bytes(data[at:]))
     return into(module.decompress_into, data, out)
 
 
 def _is_one_block(data: memoryview, at: int, extra: int) -> bool:
-    """Return whether the frame ends after the block at `at`, as in small batches."""
+    """Return whether the frame ends after the block at `at`, as the frames of small batches do."""
     if at + 8 > len(data):
         return False
     stop: int = at + 4 + (_uint32(data, at)[0] & 0x7FFFFFFF) + extra
@@ -132,7 +135,7 @@ def _decompress_blocks(
         target = out[written : written + most]
         try:  # Without `size`, cramjam would read the first four bytes of the block as its size.
             written += unpack(block, target, len(target))
-        # cramjam.DecompressionError, for malformed input and for a buffer that is too small.
+        # cramjam raises DecompressionError for malformed input and for a buffer that is too small.
         except Exception as error:
             if room - written < most:
                 raise Full from None

@@ -1,6 +1,8 @@
-"""snappy, in both forms that topics contain: xerial's framing (Java) and one raw block (librdkafka).
+"""The codec snappy, in the two formats that topics contain.
 
-`compress` writes xerial's framing; see `SnappyOutputStream`.
+Java writes xerial's framing, and librdkafka writes one raw block.
+
+`compress` writes xerial's framing; see Java's `SnappyOutputStream`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def blocks_of(data: memoryview) -> Iterator[memoryview]:
-    """Iterate over the raw blocks of `data`, in xerial's framing or not."""
+    """Iterate over the raw blocks of `data`. Without xerial's framing `data` is one raw block."""
     at, end = 16, len(data)
     if data[:8].tobytes() != _XERIAL:
         yield data
@@ -50,7 +52,10 @@ def blocks_of(data: memoryview) -> Iterator[memoryview]:
 
 
 def size_of(block: memoryview) -> int:
-    """Return the decompressed size in the header of a raw block, after a check that it is possible."""
+    """Return the decompressed size in the header of a raw block.
+
+    Raises `CodecError` if the block is too small for this size.
+    """
     try:
         size: int = cramjam("snappy").decompress_raw_len(block)
     except Exception as error:  # cramjam.DecompressionError
@@ -61,7 +66,7 @@ def size_of(block: memoryview) -> int:
 
 
 def start_of(block: memoryview, most: int) -> bytes:
-    """Return the first `most` bytes of the literal with which a raw block begins.
+    """Return up to `most` bytes of the literal with which a raw block begins.
 
     The result is empty if the block is truncated.
     """

@@ -1,6 +1,7 @@
-"""zstd, by zstandard if it is installed and the frame has a size, otherwise by cramjam.
+"""The codec zstd. zstandard decompresses a frame with a size if it is installed, otherwise cramjam.
 
-zstandard's contexts are reused, which is up to 1.6 times as fast as a new context for each batch.
+Decompression contexts of zstandard are reused, which is up to 1.6 times as fast as a new context for each
+batch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from . import CodecError, cramjam, into
 
-_BLOCK = 128 << 10  # The largest block of a zstd frame.
+_BLOCK = 128 << 10  # The size in bytes of the largest block of a zstd frame.
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -21,7 +22,7 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def header_of(data: memoryview) -> tuple[int, int] | None:
-    """Return the offset of the first frame's blocks and its decompressed size. None without a size."""
+    """Return the position of the first frame's blocks and its decompressed size, or None without a size."""
     if len(data) < 6 or data[:4].tobytes() != _MAGIC:
         return None
     flags = data[4]
@@ -59,14 +60,15 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
                     if reader.readinto(out[: size + 1]) == size:
                         return size
             except package.ZstdError:
-                pass  # cramjam reads the frame next and raises an error that says why the frame is malformed.
+                # cramjam reads the frame again and raises an error that says why the frame is malformed.
+                pass
             finally:
                 _contexts.append(context)
     return into(cramjam("zstd").decompress_into, data, out)
 
 
 def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes] | None:
-    """Decompress all frames in blocks of at most 128 KiB. None if zstandard is not installed."""
+    """Decompress all frames in blocks of at most 128 KiB. Return None if zstandard is not installed."""
     package = _zstandard()
     return None if package is None else _blocks(package, data)
 
@@ -88,4 +90,4 @@ def _zstandard() -> Any:
         return None
 
 
-_contexts: list[Any] = []  # The contexts that no thread is using.
+_contexts: list[Any] = []  # Decompression contexts that no thread uses now.
