@@ -11,11 +11,11 @@ next `Tick`. The parts share a `ClientCore` and never read a clock: `network` (c
 `group` (membership, coordinator, commits), `positions` (start offsets, validation, topic changes), `fetch`
 (fetcher, collector), `admin` (plans) and `shutdown` (unsubscribe and close). Each file lists its rules.
 
-* An invalid event raises an error and changes nothing.
-* Deadlines are handled before the event is applied. After a pause of the process (SIGSTOP, a closed laptop)
-  the member therefore loses expired partitions before any of their records is returned.
+* An event that is not allowed or has invalid arguments raises an error and changes nothing.
+* Deadlines are handled before the event is applied. If the process was paused (SIGSTOP, a closed laptop), the
+  member therefore loses partitions whose deadline has passed before any of their records is returned.
 * Each part of the engine only visits partitions that have changed or whose deadline has passed. So the cost
-  of an event does not depend on the number of other partitions.
+  of an event does not depend on the number of partitions that it does not concern.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ConsumerEngine:
         self.shutdown = ConsumerShutdown(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
-        self._raised = False  # Whether the last poll with a result raised an error.
+        self._raised = False  # Whether the last poll with records or an error raised the error.
         # The earliest deadline of all parts (ms): 0 if it must be computed again, infinity without a
         # deadline.
         self.no_deadline_before: float = 0
@@ -125,7 +125,7 @@ class ConsumerEngine:
 
     @property
     def closed(self) -> bool:
-        """Whether close has completed. Most events raise IllegalState then."""
+        """Whether close has completed. From then on most events raise IllegalState."""
         return self.shutdown.closed
 
     @property
@@ -141,7 +141,7 @@ class ConsumerEngine:
     def assignment_deadline(self) -> int | None:
         """Return the time (ms) at which the member loses its partitions.
 
-        Responses of the coordinator postpone this time, and so do polls. The result is None if the member
+        Both responses of the coordinator and polls postpone this time. The result is None if the member
         cannot lose partitions by a timeout.
         """
         return self.group.assignment_deadline() if self.group_status.in_group else None
@@ -196,8 +196,8 @@ class ConsumerEngine:
     def _trusted_topic_id(self, topic: str) -> UUID | None:
         """Return the topic's id, or None if this consumer does not read the topic.
 
-        An id that was received before the consumer last stopped reading the topic is not trusted, because the
-        topic may have been re-created.
+        If the consumer has stopped reading the topic, the id received before is not trusted, because the
+        topic may have been re-created since.
         """
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
@@ -224,7 +224,8 @@ class ConsumerEngine:
         self._visit_dirty()
         if self._run_next_callback() or self.group.has_callbacks:
             return
-        # Errors and records alternate, so that a lasting error does not block the records.
+        # If the last poll raised an error, records come first now, so that a lasting error does not block
+        # them.
         over = self.group_status.group_error is not None
         error = None if self._raised and not over else self._next_error(include_raised=over)
         if error is None:
@@ -234,7 +235,7 @@ class ConsumerEngine:
                 self._raised = False
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
                 return
-            # Records that poll skips (aborted or compacted ones) count as processed.
+            # Records that poll does not return (aborted or compacted ones) count as processed.
             core.partitions.mark_processed()
             self._visit_dirty()
             error = self._next_error(include_raised=True)
@@ -245,8 +246,8 @@ class ConsumerEngine:
     def poll(self, event: ev.Poll, now: int) -> None:
         """Return buffered records in one step if no deadline, error or callback is due.
 
-        Most polls take this path. Only the fetcher is updated, because its buffers may have space again. Such
-        a poll moves no deadline to an earlier time.
+        Most polls take this path. It only updates the fetcher, because taking records frees buffers. It
+        cannot move a deadline to an earlier time.
         """
         core, partitions = self.core, self.core.partitions
         if (
@@ -263,8 +264,8 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        # The fetch has only transaction markers, or an invalid batch. The caller sends PollBegan, Take and
-        # PollEnded.
+        # If there are none, the fetch has only transaction markers, or an invalid batch. The caller then
+        # sends PollBegan, Take and PollEnded.
         if not records:
             self.no_deadline_before = 0
             return
@@ -277,7 +278,9 @@ class ConsumerEngine:
             self.no_deadline_before = 0
 
     def _refill_buffers(self) -> None:
-        """Update the fetcher for emptied buffers; call `settle` if a partition needs other parts as well."""
+        """Update the fetcher for emptied buffers. If a partition needs other parts of the engine, call
+        `settle`.
+        """
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
         try:
@@ -323,7 +326,8 @@ class ConsumerEngine:
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
             if state is not None and state.has_position:
-                # An explicit commit may have marked further records as processed; they are not rewound.
+                # An explicit commit may have marked records after `offset` as processed; these are not
+                # rewound.
                 offset = max(offset, state.processed or 0)
                 if offset < state.position:
                     state.rewind(offset)
@@ -431,15 +435,15 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Apply the Metadata response of a plan to the topics that this consumer reads."""
+        """Handle the Metadata response of a plan for those topics that this consumer reads."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 
     def settle(self) -> None:
-        """Run all parts until no finished call and no dirty partition is left."""
+        """Run all parts of the engine until no finished call and no dirty partition is left."""
         core = self.core
         while not self.closed:
-            if core.network.finished:  # Responses are handled before deadlines.
+            if core.network.finished:  # Responses are handled before the deadlines below.
                 finished, handled = core.network.finished, 0
                 try:
                     core.network.finished = []
@@ -524,8 +528,8 @@ class ConsumerEngine:
         """Remove and return the actions of this step, including those of the network client."""
         core = self.core
         if core.network.actions:
-            # One assignment takes the actions and clears them. If Ctrl-C came between two assignments, the
-            # requests would be sent twice.
+            # A single assignment takes the network's actions and clears them. If Ctrl-C came between two
+            # assignments, the requests would be sent twice.
             core.actions, core.network.actions = [*core.actions, *core.network.actions], []
         if self.runner.ended:
             core.actions.extend(self.runner.take())
@@ -615,8 +619,8 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     core.now, engine.no_deadline_before = now, 0
     engine.handle_deadlines()
     TABLE[type(event)](engine, event)
-    # These events change nothing for the other parts: bytes without a complete response, the end of a poll,
-    # and its beginning, because a `Take` follows.
+    # Unless a call has finished, these events change nothing for the other parts of the engine: bytes without
+    # a complete response, the end of a poll, and the beginning of a poll, because a `Take` follows.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()
@@ -624,5 +628,5 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
 
 
 def next_deadline(engine: ConsumerEngine) -> int | None:
-    """Return when to send the next `Tick`; None if only another event can change anything."""
+    """Return when (ms) to send the next `Tick`; None if no deadline is pending."""
     return engine.due()

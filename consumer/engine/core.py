@@ -27,7 +27,7 @@ Then = Callable[[Call], None]
 
 
 class CommonOptions(Protocol):
-    """The options of every kind of client that the shared parts of the engine read."""
+    """The options that the shared parts of the engine read; every kind of client has them."""
 
     @property
     def retry_backoff_ms(self) -> int: ...
@@ -65,7 +65,7 @@ class ClientCore(Generic[Options]):
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
         self._retry_times: tuple[int, dict[int, int]] = (0, {})
         self.partitions = SubscriptionState()
-        # Topic -> the newest topic id that a broker has sent. A deleted topic keeps its last id.
+        # Topic -> the newest topic id that a broker has sent. The entry of a deleted topic is kept.
         self.topic_ids: dict[str, UUID] = {}
         self.group_status = GroupStatus()
         self.actions: list[Action] = []
@@ -123,7 +123,7 @@ class ClientCore(Generic[Options]):
         self.wake_poll()
 
     def queue_errors(self, request: str, codes: Mapping[TopicPartition, int]) -> None:
-        """Queue one error for each error code. It names all partitions with this code, as in Java."""
+        """Queue one error for each error code. The error names all partitions with this code, as in Java."""
         for code in dict.fromkeys(codes.values()):
             names = [str(partition) for partition in sorted(codes) if codes[partition] == code]
             self.queue_error(broker_error(code, request, brief_list(names)))
@@ -133,8 +133,8 @@ class ClientCore(Generic[Options]):
     ) -> None:
         """Report a failed request that will be retried.
 
-        `subject` is the partition or the topic that the request is about, if there is only one. `repeated`
-        says whether the previous attempt failed as well.
+        `subject` is the partition or topic of the failure; None if it does not concern a single one.
+        `repeated` says whether the previous attempt failed as well.
         """
         self.failure_reports.add_failure(request, why, self.now, subject, repeated=repeated)
 

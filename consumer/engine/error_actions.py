@@ -1,7 +1,8 @@
 """Tables that say what a client does after an error code: one table per kind of request.
 
 Kafka marks codes as retriable and as a sign of stale metadata (`kproto.error_codes`). The table of a request
-only lists the codes whose action does not follow from these marks. Unknown codes are raised.
+only lists the codes whose action does not follow from these marks. A code without an entry and without a mark
+is raised.
 
     action_for(FETCH, code) is ErrorAction.REFRESH_METADATA
 """
@@ -23,18 +24,20 @@ class ErrorAction(Enum):
     USE = "use"  # No error: use the response.
     RETRY = "retry"  # Send the same request to the same broker, after a backoff.
     REFRESH_METADATA = (
-        "refresh metadata"  # Refresh metadata, then send to the current leader, after a backoff.
+        "refresh metadata"  # Refresh metadata, then send the request to the current leader, after a backoff.
     )
-    FIND_COORDINATOR = "find coordinator"  # Look the coordinator up, then send to it, after a backoff.
+    # Look the coordinator up, then send the request to it, after a backoff.
+    FIND_COORDINATOR = "find coordinator"
     RESET_OFFSET = "reset offset"  # The position is not in the log: apply the reset policy.
-    REJOIN = "rejoin"  # A rebalance is in progress: send again as a member of the next generation.
+    # A rebalance is in progress: send the request again as a member of the next generation.
+    REJOIN = "rejoin"
     LOSE_MEMBERSHIP = "lose membership"  # The member was removed: its partitions belong to other members.
     SPLIT_BATCH = "split batch"  # The batch is too large: split it.
     DROP_INVALID_RECORDS = (
-        "drop invalid records"  # Some records of the batch are invalid: send the others without them.
+        "drop invalid records"  # Some records of the batch are invalid: send the valid ones without them.
     )
     RENUMBER = "renumber"  # The broker does not expect this sequence number: assign new ones.
-    ABORT = "abort"  # The transaction can only be aborted. The next one can succeed.
+    ABORT = "abort"  # The transaction can only be aborted. The next transaction can succeed.
     # Raise the error. A retry follows after the longest backoff, because usually only an operator can fix the
     # cause.
     RAISE = "raise"
@@ -45,7 +48,7 @@ Row = Mapping[int, ErrorAction]
 _GROUP: Row = {
     E.COORDINATOR_NOT_AVAILABLE: ErrorAction.FIND_COORDINATOR,
     E.NOT_COORDINATOR: ErrorAction.FIND_COORDINATOR,
-    # The broker is the coordinator but is still loading the group's state. A lookup would return the same
+    # The broker is the coordinator but is still loading the group's state, so a lookup would return the same
     # broker.
     E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.RETRY,
 }
@@ -54,8 +57,8 @@ _GROUP: Row = {
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
     E.CORRUPT_MESSAGE: ErrorAction.RAISE,
-    # Kafka does not mark this code as retriable. The client retries, because it or the broker soon gets newer
-    # metadata.
+    # Kafka does not mark this code as retriable. The client retries, because one side has outdated metadata
+    # and soon gets newer metadata.
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
@@ -92,7 +95,7 @@ OFFSET_COMMIT: Row = {
 # DeleteConsumerGroupsHandler.
 GROUPS: Row = _GROUP
 
-# FindCoordinator, as in AbstractCoordinator.FindCoordinatorResponseHandler. The retry may go to any broker.
+# FindCoordinator, as in AbstractCoordinator.FindCoordinatorResponseHandler. A retry may go to any broker.
 FIND_COORDINATOR: Row = {
     **_GROUP,
     E.COORDINATOR_NOT_AVAILABLE: ErrorAction.RETRY,
@@ -105,14 +108,14 @@ METADATA: Row = {
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
 }
 
-# Requests to the controller, such as CreateTopics. UNKNOWN_TOPIC_OR_PARTITION of CreatePartitions is raised,
-# because the name is probably mistyped.
+# Requests to the controller, such as CreateTopics. If CreatePartitions gets UNKNOWN_TOPIC_OR_PARTITION, the
+# error is raised, because the name is probably mistyped.
 CONTROLLER: Row = {
     E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,
 }
 
-# Produce (Sender.completeBatch). Kafka's marks determine the action after the other codes.
+# Produce (Sender.completeBatch). For codes that are not listed, Kafka's marks determine the action.
 PRODUCE: Row = {
     # The log contains the batch from an earlier attempt, so the batch has succeeded.
     E.DUPLICATE_SEQUENCE_NUMBER: ErrorAction.USE,
@@ -128,7 +131,7 @@ PRODUCE: Row = {
 }
 INIT_PRODUCER_ID: Row = {}
 
-# Requests of a transaction (TransactionManager's handlers). An error that is neither listed nor retriable is
+# Requests of a transaction (TransactionManager's handlers). A code that is neither listed nor retriable is
 # fatal for the producer.
 TRANSACTION: Row = {
     **_GROUP,
@@ -138,7 +141,7 @@ TRANSACTION: Row = {
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.ABORT,
     E.GROUP_AUTHORIZATION_FAILED: ErrorAction.ABORT,
 }
-# AddPartitionsToTxn. As in Java, an unexpected error aborts the transaction and is not fatal for the
+# AddPartitionsToTxn. As in Java, UNKNOWN_SERVER_ERROR aborts the transaction and is not fatal for the
 # producer.
 TXN_PARTITIONS: Row = {
     **TRANSACTION,
@@ -148,7 +151,8 @@ TXN_PARTITIONS: Row = {
 TXN_OFFSETS: Row = {
     **TRANSACTION,
     E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
-    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.ABORT,  # As for OffsetCommit; Java retries indefinitely.
+    # As for OffsetCommit: the topic was deleted. Java retries indefinitely.
+    E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.ABORT,
     E.UNKNOWN_MEMBER_ID: ErrorAction.ABORT,
     E.ILLEGAL_GENERATION: ErrorAction.ABORT,
     E.FENCED_INSTANCE_ID: ErrorAction.ABORT,
@@ -170,8 +174,8 @@ def action_for(row: Row, code: int) -> ErrorAction:
 def ends_producer(error: KprotoError) -> bool:
     """Return whether an error of a batch is fatal for the producer.
 
-    The rule is that of Sender.maybeTransitionToErrorState. INVALID_PRODUCER_EPOCH is not fatal: a transaction
-    that timed out and a newer producer both cause it, and only the coordinator can tell them apart.
+    The rule is that of Sender.maybeTransitionToErrorState. INVALID_PRODUCER_EPOCH is not fatal: its cause is
+    a transaction that timed out or a newer producer, and only the coordinator can tell which.
     """
     fatal_codes = (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED)
     return isinstance(error, Fenced | UnsupportedVersion) or (

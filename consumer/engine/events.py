@@ -31,8 +31,8 @@ class Subscribe(msgspec.Struct, frozen=True):
 class Assign(msgspec.Struct, frozen=True):
     """Assign partitions by hand, each with its start offset.
 
-    A partition whose offset is None starts at its committed offset. Without a commit the reset policy chooses
-    the offset.
+    A partition whose offset is None starts at its committed offset, or where the reset policy says if there
+    is none.
     """
 
     partitions: Mapping[TopicPartition, int | None]
@@ -45,23 +45,23 @@ class Unsubscribe(msgspec.Struct, frozen=True):
 
 
 class PollBegan(msgspec.Struct, frozen=True):
-    """The application entered poll. The records that earlier polls returned count as processed.
+    """The application has entered poll. The records that earlier polls returned count as processed.
 
-    max.poll.interval.ms does not expire while poll waits. The caller then sends `Take` whenever records may
+    max.poll.interval.ms does not expire until `PollEnded`. The caller now sends `Take` whenever records may
     have arrived, and finally `PollEnded`, even after an error.
     """
 
 
 class PollEnded(msgspec.Struct, frozen=True):
-    """The application left poll. From now on max.poll.interval.ms limits the time until the next poll."""
+    """The application has left poll. From now on max.poll.interval.ms limits the time until the next poll."""
 
 
 class Take(msgspec.Struct, frozen=True):
     """Return at most `limit` records, or with `columns` all buffered records as columns.
 
     The event is valid between `PollBegan` and `PollEnded`. The engine returns a `CallListener`, `Deliver` or
-    `Raise`, or none of them if no record is buffered. max.poll.interval.ms also runs during a rebalance
-    callback, as in Java.
+    `Raise`, or none of them if no record is buffered. While a rebalance callback runs, max.poll.interval.ms
+    may expire, as in Java.
     """
 
     limit: int
@@ -69,10 +69,10 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """A complete poll in one step. It succeeds if records are buffered and no deadline is due.
+    """Poll in one step. The step succeeds if records are buffered and no deadline, error or callback is due.
 
-    If the poll succeeds, the engine returns a `Deliver`. Otherwise the caller sends `PollBegan`, `Take` and
-    `PollEnded`.
+    The engine returns a `Deliver` if the step succeeds, and nothing otherwise. In the second case the caller
+    sends `PollBegan`, `Take` and `PollEnded`.
     """
 
     limit: int
@@ -81,16 +81,16 @@ class Poll(msgspec.Struct, frozen=True):
 class ServeListener(msgspec.Struct, frozen=True):
     """Start the next rebalance callback during close or unsubscribe.
 
-    In contrast to `Take`, this event returns no records.
+    In contrast to `Take`, this event never returns records.
     """
 
 
 class ListenerReturned(msgspec.Struct, frozen=True):
-    """The callback of the last `CallListener` returned or raised."""
+    """The callback of the last `CallListener` has returned or raised."""
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Rewind partitions to `offsets`: the application has not seen the records from these offsets on.
+    """Rewind partitions to `offsets`, because the application has not received the records from there on.
 
     All returned records count as processed, except those from the offsets in `held` on.
     """
@@ -100,7 +100,7 @@ class GiveBack(msgspec.Struct, frozen=True):
 
 
 class Processed(msgspec.Struct, frozen=True):
-    """The application advanced in its iteration over the returned records.
+    """The application has advanced in its iteration over the returned records.
 
     All returned records count as processed, except those from the offsets in `held` on.
     """
@@ -109,7 +109,7 @@ class Processed(msgspec.Struct, frozen=True):
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """The records of the current poll did not reach the application, and the next poll returns them again.
+    """Return the records of the current poll again: they did not reach the application.
 
     The caller sends this event after an interrupt, or if its task was cancelled.
     """
@@ -118,7 +118,7 @@ class TakeBack(msgspec.Struct, frozen=True):
 class Seek(msgspec.Struct, frozen=True):
     """Set the position to `offset`.
 
-    The seek of an unassigned partition waits until the partition is assigned.
+    If the partition is not assigned, the seek waits until it is.
     """
 
     partition: TopicPartition
@@ -146,7 +146,7 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Commit `offsets`. None commits all returned records, except those from the offsets in `held` on.
+    """Commit `offsets`, or if it is None all returned records, except those from the offsets in `held` on.
 
     The `Done` contains the error of the commit, or None. With `once` the commit is not retried.
     """
@@ -159,10 +159,10 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Run a plan of `engine.admin` over the consumer's connections. The `Done` contains its result."""
+    """Run a plan of `engine.admin` over the consumer's connections. `Done` contains the plan's result."""
 
     token: object
-    plan: Any  # A Plan[R]. The value of the `Done` is the R.
+    plan: Any  # A Plan[R]. The value of `Done` is of type R.
     timeout_ms: int
 
 
@@ -179,7 +179,8 @@ class Rejoin(msgspec.Struct, frozen=True):
 class Close(msgspec.Struct, frozen=True):
     """Close the consumer: run callbacks, commit, leave the group, close the fetch sessions.
 
-    `Done` follows within `timeout_ms`. With `processed` the records of the last poll count as processed.
+    `Done` follows within `timeout_ms`. If `processed` is true, the records of the last poll count as
+    processed.
     """
 
     token: object
@@ -218,7 +219,7 @@ Event = (
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Return these records from poll. `losses` is the consumer's count of released partitions so far."""
+    """Return these records from poll. `losses` counts the partitions released since the consumer started."""
 
     rows: list[ConsumerRecord]
     columns: list[ColumnBatch]

@@ -5,10 +5,11 @@
 Rules:
 
 * Every request that is retried indefinitely reports each failed attempt here. `repeated` says whether the
-  previous attempt failed too. A kind of request that does not fail again counts as recovered.
-* A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions and topics, with
-  request, reason and duration. While the failure lasts, the report is repeated after growing intervals.
-* No timer is needed, because each retry that fails calls `add_failure` again.
+  previous attempt failed as well. A failure that does not occur again counts as ended.
+* A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions and topics. The
+  report contains the request, the reason and the duration. While the failure lasts, the report is repeated
+  after growing intervals.
+* A report needs no timer, because each retry that fails calls `add_failure` again.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from .timeouts import FAILURE_REPORT_DELAY_MS, ReportIntervals
 class _Failure(msgspec.Struct, eq=False):
     """A request that keeps failing for one reason.
 
-    `since` maps each partition or topic, or None for a request about neither, to the times of its first and
-    last failure.
+    `since` maps each failing partition or topic to the times of its first and last failure. Its key is None
+    if the request is about neither.
     """
 
     since: dict[TopicPartition | str | None, tuple[int, int]]
@@ -36,10 +37,10 @@ class _Failure(msgspec.Struct, eq=False):
 
 
 class FailureReports:
-    """Collects failures and calls `send_report(partitions, reason)` for those that last.
+    """Collects failures, and calls `send_report(partitions, reason)` for those that last.
 
-    `pause_ms` is the longest interval between two attempts. A failure counts as ended if no further attempt
-    has failed for longer than that.
+    `pause_ms` is the longest interval between two attempts. A failure counts as ended if no attempt has
+    failed for longer than this interval.
     """
 
     def __init__(self, send_report: Callable[[Iterable[TopicPartition], str], None], pause_ms: int) -> None:
@@ -65,7 +66,7 @@ class FailureReports:
         if not repeated:
             for (name, _), failure in self._failures.items():
                 if name == request:
-                    # An attempt for the subject has succeeded since its last failure.
+                    # The previous attempt for `subject` succeeded, so its earlier failures have ended.
                     failure.since.pop(subject, None)
         since, last = failure.since.get(subject, (now, now))
         if not repeated or now - last > self._pause_ms:

@@ -3,20 +3,21 @@
 Rules:
 
 * Offsets come from the batch headers. A batch whose records were compacted away still moves the position to
-  the offset after its last one. Control batches and batches of aborted transactions do the same, and their
-  records are never returned.
+  the offset after the batch. So do control batches and batches of aborted transactions, whose records are
+  never returned.
 * The first batch may begin before the position; its earlier records are skipped.
 * An invalid batch raises RecordError every time it is reached, after the records before it. A batch is also
   invalid if it begins before the end of the previous batch, has a record outside of the batch's offsets, or
-  contains the last int64 offset. Records of such batches would be returned twice, or move the position back.
-  Java accepts these batches. Within a batch, offsets may repeat or decrease, as brokers accept that from
-  producers without compression.
+  contains the last int64 offset. Java accepts such batches, but then returns records twice or moves the
+  position back. Within a batch, offsets may repeat or decrease, as brokers accept that from producers without
+  compression.
 * A batch of a few kilobytes may have millions of records. A fetch with such batches is decoded in parts of
-  `PART_RECORDS` records, each when a poll needs it. The records before a malformed one are then returned.
+  `PART_RECORDS` records, each when a poll needs it. If a record is malformed, the records of the parts before
+  it are returned.
 * If a fetch has many records, they are decoded as columns, and each poll converts the rows that it returns to
-  objects. This is twice as fast as decoding records one by one. Fetches with few or with invalid records, and
-  those that are decoded before numpy and pyarrow are imported, are decoded batch by batch. Both ways return
-  the same records.
+  objects. This is twice as fast as decoding records one by one. A fetch is decoded batch by batch if it has
+  few or invalid records, or if numpy and pyarrow are not imported. The returned records are the same in both
+  cases.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from ...records import ConsumerRecord
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
 
-# A partition's bytes are copied if they are less than an eighth of the response. A view of them would keep
+# A partition's bytes are copied if they are less than one eighth of the response, because a view would keep
 # the whole response in memory.
 MIN_VIEW_SHARE = 8
 
@@ -53,15 +54,15 @@ MAX_DECODED_BYTES = 256 << 20
 # record. A larger fetch is decoded in parts. Decoding a million records as columns takes 120 MB.
 MAX_DECODED_RECORDS = 500_000
 
-# Number of records in a part.
+# Number of records in a part of a fetch that is decoded in parts.
 PART_RECORDS = 10_000
 
 # Minimum number of rows that are converted to records together, even if a poll requests fewer. Converting one
 # row takes as long as converting fifty.
 ROWS_AHEAD = 64
 
-# Maximum size (bytes) of the fetches of one response that are decoded together. No record is returned until
-# all of them are decoded, so the size is limited.
+# Maximum size (bytes) of the fetches of one response that are decoded together. The size is limited because
+# no record is returned until all of them are decoded.
 MAX_JOINT_BYTES = 4 << 20
 
 # Reads five fields of a batch header: base offset, size, leader epoch, magic, last offset delta.
@@ -72,8 +73,8 @@ class CompletedFetch:
     """The record batches that one fetch returned for one partition.
 
     `position` is the offset of the next record to return, and `end` the offset of the partition's next fetch.
-    The constructor raises RecordError if the data has no complete and valid batch at the position or after
-    it.
+    The constructor raises RecordError if the data contains no complete, valid batch that reaches the
+    position.
     """
 
     __slots__ = (
@@ -121,17 +122,17 @@ class CompletedFetch:
         self.end, self.leader_epoch, self._end_error = _end_of(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
-        # `fetched` has all bytes of the fetch, in which the offsets of an invalid batch are looked up. `data`
-        # has the bytes before the invalid batch.
+        # `fetched` has all bytes of the fetch, from which error messages get the offsets of an invalid batch.
+        # `data` has only the bytes before the invalid batch.
         self.fetched = data
         self.data = data if self._end_error is None else data[: self._end_error.offset]
-        # `aborted` is None in read_uncommitted, where the records of every transaction are returned.
+        # `aborted` is None with read_uncommitted, which returns the records of every transaction.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
         # Whether the fetch has so many records that they are decoded in parts.
         self.decodes_in_parts = counts_too_many_records(self.data, MAX_DECODED_RECORDS)
         self._columns: Columns | None = None
-        # Records that were converted before a poll requested them, and the row of the first one.
+        # Records that were converted before a poll requested them, and the number of the first record's row.
         self._ahead: list[ConsumerRecord] = []
         self._ahead_from = 0
         self._batches: Iterator[Batch] | None = None
@@ -144,9 +145,8 @@ class CompletedFetch:
         self._row = 0
         self._error: RecordError | None = None
         if isinstance(data, memoryview):
-            self._siblings.append(
-                self
-            )  # This is the last statement: the list must not contain a fetch whose constructor raised.
+            # This is the last statement: the list must not contain a fetch whose constructor raised.
+            self._siblings.append(self)
 
     @property
     def exhausted(self) -> bool:
@@ -154,7 +154,7 @@ class CompletedFetch:
         return self.position >= self.end and self._end_error is None
 
     def rows(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` next records, and move `position` after them."""
+        """Return the next records, at most `limit`, and move `position` after them."""
         if self._end_error is not None and self.position >= self.end:
             raise self._end_error
         if self._columns is None and self._batches is None:
@@ -164,7 +164,7 @@ class CompletedFetch:
         return self._from_batches(topic, partition, limit)
 
     def _start_decoding(self) -> None:
-        """Choose between columns and batches. Data with an invalid batch is decoded batch by batch."""
+        """Start to decode as columns, or batch by batch, as for data with an invalid batch."""
         self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
         self._parts = iter(())
         self._transactions = AbortedTransactions(self._aborted)
@@ -199,7 +199,7 @@ class CompletedFetch:
         return not len(columns.offset) or bool(columns.offset.max() < self.end)
 
     def _read(self, data: Data, *, lent: bool = False, max_bytes: int | None = None) -> Columns:
-        """Decode the records of `data` at the position and after it as columns."""
+        """Decode the records of `data`, from the position on, as columns."""
         columns: Columns = load_columns().columns(
             data,
             check_crc=self._check_crcs,
@@ -218,7 +218,8 @@ class CompletedFetch:
     def _decode_together(self, *, lent: bool) -> bool:
         """Decode the fetches of one response together. Return False if they have to be decoded separately.
 
-        Each call of the decoder has a fixed cost, which is that of decoding a thousand records.
+        Decoding together is faster for small fetches: each call of the decoder costs as much as a thousand
+        records.
         """
         size, siblings = 0, list[CompletedFetch]()
         for sibling in self._siblings:
@@ -236,7 +237,7 @@ class CompletedFetch:
             columns = module.columns_of(parts, check_crc=self._check_crcs, lent=lent, most=0)
             _ = columns.headers_between(0, 0)
         except (RecordError, IllegalState):
-            return False  # Some fetch is compressed or invalid: decode each fetch separately.
+            return False  # One of the fetches is compressed or invalid: decode each separately.
         each = [columns.part(index) for index in range(len(siblings))]
         if not all(sibling._within(part) for sibling, part in zip(siblings, each, strict=True)):
             columns.release()
@@ -334,8 +335,8 @@ class CompletedFetch:
     def columns(self) -> Columns | None:
         """Return the remaining records as columns, or None if no record is left for the application.
 
-        The call consumes the whole fetch. If decoding all records needs more than `MAX_DECODED_BYTES`, it
-        consumes the next batch, and with `decodes_in_parts` at most `PART_RECORDS` records.
+        The call consumes the whole fetch. If all records would need more than `MAX_DECODED_BYTES`, it only
+        consumes the next batch. With `decodes_in_parts` it consumes at most `PART_RECORDS` records.
         """
         if self._end_error is not None and self.position >= self.end:
             raise self._end_error
@@ -368,7 +369,7 @@ class CompletedFetch:
         return columns if len(columns) else None
 
     def _columns_of_part(self) -> Columns | None:
-        """Return at most `PART_RECORDS` next records as columns."""
+        """Return the next records, at most `PART_RECORDS`, as columns."""
         if self._batches is None:
             self._start_decoding()
         rows = self._from_batches("", 0, PART_RECORDS)
@@ -381,7 +382,7 @@ class CompletedFetch:
         return columns
 
     def _detach(self) -> None:
-        """Remove this fetch from the list of its response's fetches, so that its memory can be freed."""
+        """Remove this fetch from `_siblings`, so that the memory of the fetch can be freed."""
         if self in self._siblings:
             self._siblings.remove(self)
 
@@ -450,7 +451,7 @@ def _kind_names() -> dict[int, str]:
 def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
     """Read batch headers; return (offset after the last complete batch, its leader epoch, None).
 
-    If a batch has an invalid offset, the values are those of the previous batch, and the error replaces None.
+    If a batch has an invalid offset, return the values of the previous batch and the error instead.
     """
     stop, end = 0, len(data)
     last, leader_epoch = -INT64_MAX - 2, -1

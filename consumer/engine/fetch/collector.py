@@ -5,13 +5,14 @@ Rules:
 * A poll takes records from the partitions in turn, beginning after the partition where the last poll ended.
   So a partition with many records does not starve the others.
 * Decoded records may need much more memory than fetched bytes. At most `MAX_OPEN_FETCHES` fetches are decoded
-  at a time, and records are returned from each in turn. If the maximum is reached, the decoded records of a
-  paused partition are freed before a further fetch is decoded. The freed records are decoded again later.
+  at a time, and polls return records from each of them in turn. If the maximum is reached, the decoded
+  records of a paused partition are freed before another fetch is decoded. The freed records are decoded again
+  when the partition is resumed.
 * An error of a partition is raised as soon as the records before it have been returned, regardless of other
-  partitions. Until the application seeks, every poll without records raises the error again. The other
-  partitions are still read.
-* Ctrl-C may interrupt any line, most likely while records are decoded. `begun` is the partition whose records
-  were taken from the buffer but not returned.
+  partitions. Until the application seeks, every poll without records raises the error again. Other partitions
+  are still read.
+* Ctrl-C may interrupt any line, most likely while records are decoded. `begun` is then the partition whose
+  records were taken from the buffer but not returned.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from ...records import ColumnBatch, ConsumerRecord
 from ..positions.partition_states import PartitionState
 from .buffers import MAX_DECODED_BYTES, CompletedFetch, locate_error
 
-# Maximum number of fetches that are decoded at a time. Java's consumer decodes one at a time, so a partition
-# with few records waits for a partition with many.
+# Maximum number of fetches that are decoded at a time. If it were one, as in Java's consumer, a partition
+# with few records would wait for a partition with many.
 MAX_OPEN_FETCHES = 8
 
 
@@ -37,11 +38,11 @@ class FetchCollector:
         self._unraised: dict[TopicPartition, KprotoError] = {}
         # The partitions whose first fetch is decoded, with the most recently used partition last.
         self._decoding: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
-        # The partition from which records are being taken.
+        # The partition from which a poll is taking records; None between polls.
         self.begun: PartitionState | None = None
 
     def visit(self, state: PartitionState) -> None:
-        """Update the ready partitions and the errors after a partition has changed."""
+        """Update the ready partitions and the errors after the partition's state has changed."""
         partition = state.partition
         decoding = self._decoding.get(partition)
         if decoding is not None and (not state.fetches or state.fetches[0] is not decoding[1]):
@@ -57,7 +58,7 @@ class FetchCollector:
             self._errors[partition] = self._unraised[partition] = state.error
 
     def error(self, *, include_raised: bool) -> KprotoError | None:
-        """Return an error of a partition that poll has not raised yet, or None.
+        """Return a partition's error that poll has not raised yet, or None.
 
         With `include_raised` the result may also be an error that poll has raised before.
         """
@@ -91,11 +92,11 @@ class FetchCollector:
 
     @property
     def ready(self) -> bool:
-        """Whether records are buffered, and poll has raised the errors of all partitions."""
+        """Whether records are buffered, and no partition has an error that poll has not raised yet."""
         return bool(self._ready) and not self._unraised
 
     def _next(self) -> PartitionState:
-        """Return the next partition to take records from, and move it to the end of the order."""
+        """Return the partition to take records from, and move it to the end of the order."""
         state = next(iter(self._ready.values()))
         if len(self._decoding) >= MAX_OPEN_FETCHES and state.partition not in self._decoding:
             state = self._make_room_for(state)
@@ -105,9 +106,10 @@ class FetchCollector:
         return state
 
     def _make_room_for(self, first: PartitionState) -> PartitionState:
-        """Return `first` after freeing the decoded records of a paused partition.
+        """Return the partition to take records from when the maximum number of fetches is decoded.
 
-        If no partition with decoded records is paused, return a partition with decoded records instead.
+        This is `first`, after freeing the decoded records of a paused partition. If no partition with decoded
+        records is paused, it is one of those instead.
         """
         for partition, (_, fetch) in self._decoding.items():
             if partition not in self._ready:
@@ -120,7 +122,7 @@ class FetchCollector:
         """Return the buffered records, one column batch per fetch, up to `MAX_DECODED_BYTES`.
 
         The limit is needed because decompressed records may be a hundred times larger than the fetched bytes.
-        The call ends after one part of a fetch that is decoded in parts.
+        If a fetch is decoded in parts, the call ends after one part of it.
         """
         batches: list[ColumnBatch] = []
         room = MAX_DECODED_BYTES
@@ -138,7 +140,7 @@ class FetchCollector:
                     room -= columns.nbytes
                     batches.append(ColumnBatch(topic, partition, columns))
                 if fetch.decodes_in_parts:
-                    room = 0  # Millions of records may remain, which later calls return.
+                    room = 0  # Millions of records may remain in the fetch; later calls return them.
                 state.on_records_taken(fetch)
             if state.error is not None or not state.fetches:
                 self._ready.pop(state.partition, None)

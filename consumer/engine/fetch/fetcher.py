@@ -3,18 +3,18 @@
 Rules:
 
 * One fetch per broker is in flight. This fetch belongs to a fetch session and requests every partition that
-  has room in its buffer. While the broker delays its response, a second fetch without a session may request
-  partitions that have records and are not in the first fetch, because they were just assigned, sought or
-  drained. So no partition waits fetch.max.wait.ms for the others.
+  has room in its buffer. While the broker delays its response, a second fetch, without a session, may request
+  further partitions with records: those that were assigned, sought or drained after the first fetch was sent.
+  So no partition waits fetch.max.wait.ms for the others.
 * The next records of each partition are fetched while the application processes the previous ones. If each
-  partition of a broker still has buffered records, they are fetched together: a response for many partitions
-  costs little more than a response for one.
-* A broker gets another fetch while at most `fetch_max_bytes` of its partitions are buffered, so at most twice
-  that much is buffered. Paused partitions do not block the others: up to `fetch_max_bytes` of their records
-  stay buffered, and further ones are discarded and fetched again.
-* A response is only used for partitions whose epoch is unchanged. It is ignored for a partition that was
-  sought, revoked or reset after the request.
-* Errors of a partition are handled on arrival, but raised after the records before them.
+  partition of a broker still has buffered records and a buffer is full, the next fetch waits until that
+  buffer has room. So a fetch requests many partitions: their response costs little more than that for one.
+* A broker gets another fetch only while at most `fetch_max_bytes` of its partitions' records are buffered, so
+  at most twice that much is buffered. Records of paused partitions do not count: up to `fetch_max_bytes` of
+  them stay buffered, and any further ones are discarded and fetched again.
+* A response is used only for partitions whose epoch is still that of the request. It is ignored for a
+  partition that was sought, revoked or reset in between.
+* Errors of a partition are handled when they arrive, but raised after the buffered records before them.
 * No fetch is sent to a broker that throttles the client. If a broker repeatedly responds immediately and
   without records, the client backs off.
 * A partition whose leader has a newer epoch than its position was validated for is validated before it is
@@ -70,15 +70,15 @@ class Fetcher:
         self._requested_from: dict[TopicPartition, int] = {}
         # Partition -> the broker from which the partition is fetched when its buffer has room again.
         self._full_on: dict[TopicPartition, int] = {}
-        # Partition -> (broker, number of buffered bytes that count for this broker). Paused partitions count
-        # separately.
+        # Partition -> (broker, number of the partition's buffered bytes that count for this broker). The
+        # bytes of paused partitions are counted separately.
         self._buffered: dict[TopicPartition, tuple[BrokerFetches, int]] = {}
         self._paused: dict[TopicPartition, int] = {}
         self._paused_bytes = 0
         self.stopped = False
 
     def visit(self, state: PartitionState) -> None:
-        """Update the broker and the offset from which a partition is fetched, after its state has changed."""
+        """Update where a partition is fetched from (broker and offset), after its state has changed."""
         partition = state.partition
         node = self._node_for(state)
         before = self._requested_from.get(partition)
@@ -113,7 +113,7 @@ class Fetcher:
     def on_records_returned(self, state: PartitionState) -> bool:
         """Update a partition after its records were returned.
 
-        Return False if the caller must call `visit` instead.
+        Return False if this update does not suffice, and the caller must call `visit`.
         """
         partition = state.partition
         node = self._requested_from.get(partition)
@@ -125,7 +125,7 @@ class Fetcher:
         return True
 
     def _count_buffered(self, state: PartitionState) -> None:
-        """Count the buffered bytes of a partition."""
+        """Count the buffered bytes of a partition for its broker, or as paused."""
         partition, core = state.partition, self._core
         broker, size = self._buffered.pop(partition, (None, 0))
         if broker is not None:
@@ -148,7 +148,7 @@ class Fetcher:
             self._buffered[partition] = broker, size
 
     def _update_full(self, state: PartitionState) -> None:
-        """Record for its broker whether the buffer of a partition is full."""
+        """Record at the partition's broker whether the partition's buffer is full."""
         partition = state.partition
         node: int | None = None
         if state.is_full:
@@ -167,7 +167,7 @@ class Fetcher:
             return None
         node = self._replicas.fetch_node(state)
         if node is None:
-            # The Metadata response marks all partitions dirty, so that this one is visited again.
+            # The Metadata response marks all partitions dirty, so that `visit` is called again for this one.
             self._metadata.need()
         return node
 
@@ -336,14 +336,14 @@ class Fetcher:
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
         if not has_records and session is broker.session:
-            broker.with_more_records.clear()  # The high watermarks that the session knows were outdated.
+            broker.with_more_records.clear()  # The high watermarks of earlier responses were outdated.
         if session is broker.session and not refused:
             self._count_empty_responses(broker, has_records)
 
     def _count_empty_responses(self, broker: BrokerFetches, has_records: bool) -> None:
         """Back off from a broker that keeps responding immediately and without records.
 
-        The client waits at most as long as the broker was allowed to wait for records.
+        The backoff is at most as long as the broker was allowed to wait for records.
         """
         core = self._core
         if has_records or core.now - broker.asked_at >= broker.may_wait // 2:
@@ -369,7 +369,7 @@ class Fetcher:
         broker.failures += 1
 
     def _forget_replica(self, node: int) -> None:
-        """Fetch the partitions that were fetched from a failed follower from their leaders again."""
+        """Return the partitions of a failed follower to their leaders."""
         for partition in [partition for partition, at in self._requested_from.items() if at == node]:
             state = self._core.partitions.get(partition)
             if state is not None and state.replica == node:
@@ -384,15 +384,15 @@ class Fetcher:
             self._on_error(node, state, entry)
             return
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        # Brokers return the last stable offset even in read_uncommitted, where records up to the high
-        # watermark are read.
+        # Brokers return the last stable offset even with read_uncommitted, which reads records up to the high
+        # watermark.
         stable = entry.last_stable_offset if self._committed_only else -1
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:
-            # The metadata does not contain the preferred replica yet, and the leader would only name the same
-            # replica again.
+            # The metadata does not contain the preferred replica yet. Until it does, the leader would only
+            # name the same replica again.
             self._metadata.need()
             if not entry.records:
                 self._replicas.return_to_leader(state)
@@ -476,12 +476,12 @@ class Fetcher:
         if leader.leader_id >= 0:
             view.set_leader(state.partition, leader.leader_id, leader.leader_epoch)
         if view.leader(state.partition) in (None, node):
-            # The broker has outdated metadata, or the epoch in the request does not exist.
+            # Either the broker has outdated metadata, or the epoch in the request does not exist.
             if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > MAX_OLDER_RESPONSES:
                 view.forget_leader(state.partition)
             state.back_off_until(at)
         elif state.failures > 1:
-            # The leader that an earlier response named has rejected the fetch, too. Two brokers may keep
+            # The leader that the previous response named has rejected the fetch as well. Two brokers may keep
             # naming each other.
             state.back_off_until(at)
         else:

@@ -3,12 +3,12 @@
 Rules:
 
 * If a fetch contains the client's rack, the leader names a follower in that rack and returns no records
-  itself. The client fetches from that follower for `metadata_max_age_ms`, then fetches from the leader again.
-* If the follower fails or does not respond, the client fetches from the leader again (M154), for some time
-  without a rack. With a rack the leader would name the same follower again, and the partition would not be
-  read.
-* Fetches to the leader contain no rack for `REPLICA_BACKOFF_MS`. Each further failure doubles this time,
-  until a follower returns records.
+  itself. The client fetches from that follower for `metadata_max_age_ms`, and then from the leader again.
+* If the follower fails or does not respond, the client fetches from the leader again (M154). For some time
+  these fetches contain no rack: with one, the leader would name the same follower again, and the partition
+  would not be read.
+* The first failure of a follower removes the rack for `REPLICA_BACKOFF_MS`. Each further failure doubles this
+  time, until a follower returns records.
 * The rack is a field of the whole fetch, so it applies to all partitions of the fetch.
 """
 
@@ -45,19 +45,19 @@ class PreferredReplicas:
         return "" if self._alone.get(node, 0) > self._core.now else self._core.options.client_rack
 
     def use_follower(self, state: PartitionState, follower: int) -> None:
-        """Fetch from the follower that the leader has named."""
+        """Fetch the partition from the follower that its leader has named."""
         state.replica = follower
         state.replica_until = self._core.now + self._core.options.metadata_max_age_ms
         self._core.partitions.schedule(state, state.replica_until)
         state.mark_dirty()
 
     def on_records(self, state: PartitionState, node: int) -> None:
-        """Reset the failure count of a follower that returned records."""
+        """Reset the count of failures if a follower has returned records."""
         if state.replica == node:
             state.replica_failures = 0
 
     def return_to_leader(self, state: PartitionState) -> None:
-        """Fetch from the leader again, because the follower failed."""
+        """Fetch the partition from its leader again, because the follower has failed."""
         state.replica = None
         wait = min(
             REPLICA_BACKOFF_MS << min(state.replica_failures, 16), self._core.options.metadata_max_age_ms

@@ -4,18 +4,18 @@ Rules (Java's FetchSessionHandler, M160 to M163):
 
 * A request for a new session has session id 0 and epoch 0. Later requests have the broker's session id and
   the epochs 1, 2 and so on. Epoch 2^31 - 1 is followed by 1.
-* A full request contains every partition. An incremental one contains new and changed partitions, and the
-  partitions to forget. A partition whose topic id changed is forgotten under the old id and added under the
-  new one.
-* A response that does not fit the request is discarded, and the next request is full.
-  FETCH_SESSION_ID_NOT_FOUND discards the session id; every other error closes the session and requests a new
-  one.
+* A full request contains every partition. An incremental request contains the new and the changed partitions,
+  and those that the broker must forget. A partition whose topic id changed is forgotten under the old id and
+  added under the new one.
+* A response that does not fit the request is discarded, and the next request is full. After
+  FETCH_SESSION_ID_NOT_FOUND the session id is discarded. After any other error the next request closes the
+  session and requests a new one.
 * Session id 0 in a response means that the broker keeps no session. The records are used, and the next
   request is full.
 * `set_target` and `forget` change one partition at a time, so the cost of a request only depends on the
   number of changes.
 
-This module also builds the Fetch requests of all versions, because their content depends on the session.
+This module also builds the Fetch requests in all versions, because their content depends on the session.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FetchTarget(msgspec.Struct, frozen=True):
 
     If one of the parameters changes, the next request contains the partition.
 
-    `requested_epoch` is the partition's epoch; a response to an earlier epoch is ignored.
+    `requested_epoch` is the epoch of the partition's state. A response is ignored if that epoch has changed.
     """
 
     topic_id: UUID | None
@@ -92,7 +92,7 @@ class FetchPlan(msgspec.Struct, frozen=True):
 class FetchSessionHandler:
     """The fetch session with one broker.
 
-    The owner calls `set_target` and `forget` for changes, and `plan` for each fetch. Afterwards it calls
+    The owner calls `set_target` and `forget` for changes, and `plan` for each fetch. After the fetch it calls
     `accepts` with the response, or `on_failure`.
     """
 
@@ -101,7 +101,7 @@ class FetchSessionHandler:
         # `sessionless` is true for a single fetch outside of any session.
         self.epoch = FINAL_EPOCH if sessionless else INITIAL_EPOCH
         self.targets: dict[TopicPartition, FetchTarget] = {}
-        # The targets at the time of the last request.
+        # The targets that the broker knows from the requests so far.
         self.requested: dict[TopicPartition, FetchTarget] = {}
         self._names: dict[tuple[UUID, int], TopicPartition] = {}
         self._changed: dict[TopicPartition, None] = {}
@@ -183,7 +183,7 @@ class FetchSessionHandler:
     def accepts(self, response: FetchResponse, version: int) -> bool:
         """Update the session from a response.
 
-        Return False if the records of the response must not be used.
+        Return whether the records of the response may be used.
         """
         if response.error_code:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -247,24 +247,24 @@ class BrokerFetches:
         self.first = True
         self.not_before = 0
         self.failures = 0
-        # The requested partitions that the fetch in flight does not contain.
+        # The partitions that are to be fetched and that the fetch in flight does not contain.
         self.added: dict[TopicPartition, PartitionState] = {}
-        # The requested partitions without buffered records, and the partitions whose buffer is full.
+        # The partitions to fetch that have no buffered records, and those whose buffer is full.
         self.drained: set[TopicPartition] = set()
         self.full: set[TopicPartition] = set()
         # Number of buffered bytes of the broker's partitions.
         self.buffered_bytes = 0
-        # The requested partitions for which the broker has more records, and whether the broker may delay the
+        # The partitions to fetch for which the broker has more records, and whether the broker may delay the
         # response to the fetch in flight.
         self.with_more_records: set[TopicPartition] = set()
         self.may_wait_at_broker = True
-        # When the last fetch was sent, how long the broker may delay its response, and the number of
-        # consecutive empty responses without a delay.
+        # When the last fetch was sent (ms), how long (ms) the broker may delay its response, and the number
+        # of consecutive responses that came early and without records.
         self.asked_at = self.may_wait = self.empty_responses = 0
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether to delay the next fetch, because no buffer is empty and a full one will soon have room."""
+        """Whether to delay the next fetch: no buffer is empty, and a full one will soon have room."""
         return bool(self.full) and not self.drained
 
     def forget(self, partition: TopicPartition) -> None:

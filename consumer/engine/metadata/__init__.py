@@ -1,1 +1,1 @@
-"""Cluster metadata: what the client knows of brokers, topics and leaders, and how this is refreshed."""
+"""Cluster metadata: the client's view of brokers, topics and leaders, and its refreshes."""

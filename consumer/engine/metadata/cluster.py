@@ -3,17 +3,17 @@
 Rules:
 
 * A response with an older leader epoch for a partition is ignored for this partition (M198). If the topic id
-  has changed, the response is about another topic of the same name, and its epochs start again.
+  has changed, the topic was re-created, and its leader epochs start again.
 * If the known leader is not in the cluster, and `MAX_OLDER_RESPONSES` responses in a row have an older epoch,
-  that epoch is accepted. The cluster has then been restored from a copy, and otherwise the partition could
-  not be read.
-* A topic that does not exist is kept with its error code. So it differs from a topic that was not requested
-  yet.
+  that epoch is accepted. Such a cluster was probably restored from a copy, and the partition could not be
+  read otherwise.
+* A topic that does not exist is kept with its error code, to distinguish it from a topic that was not
+  requested yet.
 * If the partition numbers of a topic have gaps, the listed partitions are used, and the topic is requested
   again soon.
 * A topic id that a response gives to two topics is ignored: each topic keeps its previous id, or is addressed
   by name. Otherwise one topic would be read at the positions of the other topic.
-* The leader is None while it is unknown.
+* The leader of a partition is None while it is unknown.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_TOPIC_ID = UUID(int=0)
 NO_LEADER = -1
-# The upper half of the ids that the client gives to topics, see `local_id`. No random UUID has this half,
-# since it contains the UUID's version.
+# The upper half of the ids that the client gives to topics without a broker's id, see `local_id`. No random
+# UUID has this half, because it lacks the version number of a UUID.
 _LOCAL = 2**64 - 1
 
 # First version of Metadata with reliable leader epochs. In earlier versions the epochs can decrease
@@ -58,11 +58,11 @@ class PartitionView(msgspec.Struct):
     leader_epoch: int | None
     error_code: int = 0
     replicas: tuple[int, ...] = ()
-    # Number of responses with an older epoch while the leader is not in the cluster.
+    # Number of responses in a row with an older epoch while the leader is not in the cluster.
     older_responses: int = 0
 
     def is_outlived(self, brokers: Container[int | None]) -> bool:
-        """Count a response with an older epoch; return whether to accept that epoch."""
+        """Count a response with an older epoch. Return whether that epoch is now accepted."""
         self.older_responses = 0 if self.leader in brokers else self.older_responses + 1
         return self.older_responses >= MAX_OLDER_RESPONSES
 
@@ -99,7 +99,7 @@ class ClusterView:
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
         """Add a response; return whether it changes the view.
 
-        `everything` says that the response lists all topics, so that a topic which is not listed was deleted.
+        `everything` says that all topics were requested, so that a topic which is not listed was deleted.
         """
         brokers, changed = self.brokers, False
         self.brokers = {
@@ -178,16 +178,16 @@ class ClusterView:
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def set_leader(self, partition: TopicPartition, leader: int, epoch: int) -> None:
-        """Set the leader that a broker named in another response (KIP-951)."""
+        """Set the leader that a broker named in a response to another request (KIP-951)."""
         view = self.partition(partition)
         if view is not None and (view.leader_epoch is None or epoch > view.leader_epoch):
             view.leader = leader
             view.leader_epoch = epoch
 
     def set_address(self, node: int, host: str, port: int, rack: str | None = None) -> None:
-        """Set a broker's address that another response contained (FindCoordinator, KIP-951).
+        """Set a broker's address from a response to another request (FindCoordinator, KIP-951).
 
-        With the new address the client reaches a broker that has moved before the next Metadata response.
+        With this address the client reaches a broker that has moved, even before the next Metadata response.
         """
         broker = self.brokers.get(node)
         if node < 0 or not host or port <= 0:
@@ -220,7 +220,7 @@ class ClusterView:
 
 
 def local_id(number: int) -> UUID:
-    """Return an id for a topic of brokers that send no topic ids. It is never sent to a broker."""
+    """Return an id for a topic whose brokers send no topic ids. Local ids are never sent to a broker."""
     return UUID(int=_LOCAL << 64 | number)
 
 

@@ -24,9 +24,9 @@ SHARED_ID = "another topic has the same id"
 class MetadataUpdater:
     """Refreshes the metadata of the topics that a client uses.
 
-    Metadata is refreshed regularly, and soon when a leader or a partition is missing. The backoff grows while
-    responses contain nothing new (M197). After a long time without metadata, or if a broker requires it, the
-    client starts again with the bootstrap addresses (KIP-1102).
+    Metadata is refreshed regularly, and after a short backoff when a leader or a partition is missing. This
+    backoff grows while responses contain nothing new (M197). After a long time without metadata, or if a
+    broker requires it, the client starts again with the bootstrap addresses (KIP-1102).
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class MetadataUpdater:
         self.topics: frozenset[str] = frozenset()
         self.everything = False
         self.complete = False  # Whether all topics are requested, and a response has listed them.
-        # Called after each response with the requested topics, None for all.
+        # Called after each response with the topics that were requested; None means all topics.
         self.changed = changed
         self._call: Call | None = None
         self._requested: frozenset[str] | None = frozenset()
         self._next_at: int | None = None
         self._last_at = -(10**9)
-        # Why no broker responds; empty if the last request succeeded.
+        # Why no broker responds; "" if the last request succeeded.
         self.trouble = ""
         core.network.on_liveness_check = self.need
         self._unreachable_since, self._intervals, self._reported = (
@@ -51,7 +51,8 @@ class MetadataUpdater:
             set[tuple[str, str]](),
         )
         self._failures = 0
-        self._unhelpful = 0  # Number of required responses in a row that contained nothing new.
+        # Number of responses in a row that `need` required, and that contained nothing new.
+        self._unhelpful = 0
         self._needed = False
         self._first_request_at = 1 << 62  # Time of the first request.
         # Time of the first request without a response since the last success.
@@ -59,21 +60,23 @@ class MetadataUpdater:
         self._has_responded = False  # Whether a broker has ever responded.
         # Topic -> (error code, number of responses in a row with it).
         self.topic_errors: dict[str, tuple[int, int]] = {}
-        # Topics that are requested alone. The maps contain for each topic: when the request is due, when the
-        # last request was sent, and the number of responses in a row with a partition without a leader.
+        # Topics that are requested separately from the regular refresh. The maps contain for each of these
+        # topics: when its request is due, when its last request was sent, and the number of responses in a
+        # row with a partition without a leader.
         self._topic_requests: dict[str, int] = {}
         self._topic_requested_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
-        # Number of requests in a row whose response contained nothing new.
+        # Topic -> number of requests for it in a row whose response contained nothing new.
         self._unhelpful_by_topic: dict[str, int] = {}
-        self._inconsistent: set[str] = set()  # Topics whose last description was inconsistent.
+        # Topics whose last description in a response was missing or inconsistent.
+        self._inconsistent: set[str] = set()
         self._requests_all = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
         """Set the topics whose metadata is kept up to date. New topics are requested at once."""
         if topics == self.topics and everything == self.everything:
             return
-        # If no refresh was scheduled, the known metadata may be outdated.
+        # No refresh was scheduled or in flight, so the known metadata may be outdated.
         asleep = self._next_at is None and self._call is None
         # A topic that was not watched may have changed since the last response about it.
         is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
@@ -91,10 +94,12 @@ class MetadataUpdater:
         return self.everything or topic in self.topics
 
     def look_up(self, topic: str, *, has_waiters: bool = False) -> None:
-        """Keep the topic's metadata up to date as well, and request the topic alone, with a backoff.
+        """Add the topic to those whose metadata is kept up to date.
 
-        `has_waiters` says that a send of the producer waits for the topic, so that a scheduled request may be
-        sent earlier.
+        Until a response describes it, it is also requested separately from the others, with a backoff.
+
+        `has_waiters` says that a producer's send waits for the topic, so that a request that is already
+        scheduled may be sent earlier.
         """
         if topic not in self.topics:
             self.topics |= {topic}
@@ -109,7 +114,7 @@ class MetadataUpdater:
         self._request_topic_after(topic, max(0, wait))
 
     def _request_topic_after(self, topic: str, wait: int) -> None:
-        """Request a topic alone after `wait` ms."""
+        """Request a topic, separately from the regular refresh, after `wait` ms."""
         at = self._core.now + wait
         self._topic_requests[topic] = min(at, self._topic_requests.get(topic, at))
 
@@ -127,7 +132,7 @@ class MetadataUpdater:
         self._inconsistent.discard(topic)
 
     def need(self) -> None:
-        """Refresh after a backoff, because a leader or a partition is missing."""
+        """Refresh the metadata after a backoff, because a leader or a partition is missing."""
         if self._needed or self._call is not None:
             self._needed = True
             return
@@ -136,7 +141,7 @@ class MetadataUpdater:
         self._refresh_after(max(0, at - self._core.now))
 
     def _refresh_after(self, wait: int) -> None:
-        """Refresh all topics after `wait` ms."""
+        """Refresh all topics in use after `wait` ms, or at the scheduled time if that is earlier."""
         at = self._core.now + wait
         self._next_at = at if self._next_at is None else min(self._next_at, at)
 
@@ -163,10 +168,10 @@ class MetadataUpdater:
         self._core.network.metadata_changed(self._core.now)
 
     def tick(self) -> None:
-        """Start again at the bootstrap addresses if the time for it has come.
+        """Start again at the bootstrap addresses if brokers have not responded for long enough.
 
-        The caller handles received data first. After a pause of the process a response may already have
-        arrived.
+        The caller must handle received data first, because after a pause of the process a response may
+        already have arrived.
         """
         rebootstrap_at = self._rebootstrap_at()
         if rebootstrap_at is not None and rebootstrap_at <= self._core.now:
@@ -220,7 +225,7 @@ class MetadataUpdater:
                 return
             reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
             self._report_unreachable(str(call.error), reasons or None)
-            # Java waits without a limit. After the first response this client does the same.
+            # Java never raises such an error. This client raises it only before the first response.
             late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
             if late or call.outcome is not Outcome.NO_RESPONSE:
                 core.queue_error(call.error)
@@ -256,10 +261,10 @@ class MetadataUpdater:
         return "" if response.brokers else "the broker lists no brokers yet"
 
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
-        """Report that no broker responds, unless the last report is too recent.
+        """Report that no broker responds, unless the last report of the same reasons is too recent.
 
-        If an address fails for a new reason, the report is sent immediately. Further reports follow after
-        growing intervals.
+        If an address fails for a new reason, the report is sent immediately. Reports of known reasons follow
+        after growing intervals.
         """
         core = self._core
         if not self.trouble:
@@ -280,7 +285,7 @@ class MetadataUpdater:
         self.trouble = why
 
     def _request_again(self, topic: str, wait: int) -> None:
-        """Schedule another request for a topic whose description has an error."""
+        """Request a topic again after `wait` ms, because its description in a response has an error."""
         if topic in self._topic_requested_at:
             self._request_topic_after(topic, wait)
         else:
