@@ -1,8 +1,8 @@
 """Converts fetched record batches to the Arrow batches that Spark accepts.
 
-Spark compares the schema of the first batch *exactly* with its own. It rejects dictionary types, large types,
-and timestamps other than microseconds in UTC. Constant columns (topic, partition) are built once, with at
-most twice as many rows as needed, and sliced.
+Spark rejects a first batch whose schema is not *exactly* the one that Spark derives from the source's
+columns. It rejects dictionary types, large types, and timestamps other than microseconds in UTC. Constant
+columns (topic, partition) are built once, with at most twice as many rows as needed, and sliced.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ TYPES: dict[str, Any] = {
 def batches_before(records: Data, end: int) -> tuple[Data, int | None]:
     """Return the batches that begin before `end`, and the next offset to read.
 
-    If there is no batch, the next offset is unknown, and None. A gap in the offsets at the end of a batch
-    counts as read, because no record will ever have those offsets.
+    If there is no batch, the next offset is None, because it is unknown. A gap in the offsets at the end of a
+    batch counts as read, because no record will ever have those offsets.
     """
     next_offset: int | None = None
     size = 0
     for batch in spans(records):
         if batch.base_offset >= end:
-            # If no batch begins before `end`, the requested offsets are a gap without records.
+            # If no batch begins before `end`, no record has an offset between the requested one and `end`.
             return records[:size], end if next_offset is None else next_offset
         next_offset, size = batch.last_offset + 1, batch.end
     return records, next_offset
@@ -94,7 +94,7 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
             yield records[begin:end], open_
             open_ = tuple(transactions.pairs)
             begin, size, rows = end, 0, 0
-        # If no transaction was aborted, the elements are spans, which are not decoded.
+        # If the response has no aborted transactions, `batch` is a span of bytes, which was not decoded.
         if isinstance(batch, Batch):
             try:
                 transactions.skips(batch)

@@ -63,7 +63,8 @@ class ResolvedBound(NamedTuple):
     """The offsets to which a bound of the options refers.
 
     The offset of a partition in `edges` is the start or the end of the log, which moves. The offset of a
-    partition in `explicit` is a number in the options. All other offsets were found by a timestamp.
+    partition in `explicit` is a number in the options. The offsets of all other partitions were found by a
+    timestamp.
     """
 
     positions: dict[TopicPartition, int]
@@ -317,7 +318,7 @@ class OffsetReader:
             except (RequestTimedOut, Retriable) as error:
                 if not retries_left:
                     error.add_note(f"It was retried {self.options.fetch_offset_retries} times; {_RETRIES}.")
-                    # The user does not need kproto's stack frames.
+                    # The traceback is cut, because kproto's stack frames do not help the user.
                     raise error.with_traceback(None) from None
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
             else:

@@ -17,14 +17,14 @@ read.)
 Rules:
 
 * Spark compares offsets as *text*. `Offsets.to_json` is therefore deterministic: topics are sorted by name,
-  and partitions by number. Another order would be a "new" offset, and cause an endless series of empty
-  batches.
+  and partitions by number. With another order, Spark would take an equal offset for a new one, and run empty
+  batches without end.
 * The end of a batch contains the first offset of each partition that is new in it, so ``partitions(start,
   end)`` needs only the two offsets. After a crash the batch is therefore repeated with the same range. This
   includes the first batch, although Spark does not store an initial offset.
 * The first end of a new query contains the first offset of every partition, even if there is nothing to read.
   Spark runs a batch up to that end in any case, and the options are not evaluated again.
-* A query that has begun without any partition is not a new query. Its offset is `{"@": {}}` (Spark's own
+* A query that began when no partition existed is not a new query. Its offset is `{"@": {}}` (Spark's own
   source writes `{}`), and the offset of a new query is `{"@new": {}}`. A topic that appears later is read
   from its start, whatever `startingOffsets` says.
 * A position moves back only to the offset at which a log was truncated, or to the start of a re-created log.

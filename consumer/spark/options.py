@@ -392,6 +392,6 @@ _NO_TABLES = (
 # The options that Spark's own source and sink do not have, so that no existing program uses them.
 _OURS = frozenset({"commitGroupId", *decoding.NAMES})
 
-# The ignored options, which Spark adds or users set for all formats.
+# The options that are ignored: Spark adds them, or users set them for all formats.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
 _SPARKS = ("spark.", "_", "asyncprogresstracking")

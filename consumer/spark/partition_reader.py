@@ -12,7 +12,7 @@ Rules:
 * The records of a topic that was re-created after the slice was planned are not read instead, because topics
   are compared by id. Only a later action that reads whole logs identifies topics by name.
 * Every wait has a timeout: if no records arrive for kafkaConsumer.pollTimeoutMs, an error is raised.
-* One fetch is always in flight while the records of the previous one are decoded and passed to the JVM.
+* One fetch is always in flight while the records of the previous fetch are decoded and passed to the JVM.
 * Connections live as long as the worker process, which Spark uses for many slices. A forked process opens its
   own connections.
 """
@@ -64,7 +64,7 @@ PAUSE_S = 0.1
 def read(partition: InputPartition, schema: StructType, options: Options) -> Iterator[RecordBatch]:
     """Yield the records of a slice, in batches of at most 50,000 rows with the columns of `schema`."""
     if not isinstance(partition, Slice):
-        return  # Spark runs a task for a plan without slices, too.
+        return  # If a plan has no slices, Spark still runs a task, with its own kind of partition.
     check_crcs = options.client.get("check.crcs") is not False
     with kafka_option_names_in_errors():
         range_ = _current_range(partition, options)
@@ -102,10 +102,10 @@ _frozen: set[int] = set()
 
 
 def _freeze_imported_objects() -> None:
-    """Exclude the objects that exist at this moment from garbage collection.
+    """Exclude all objects that exist now, such as imported modules, from garbage collection.
 
-    Spark's workers run the garbage collector after every task, and it traverses all imported modules. For a
-    small task this takes ten times the CPU time of the task itself.
+    Spark's workers run the garbage collector after every task, and the collector traverses all imported
+    modules. For a small task this takes ten times the CPU time of the task itself.
     """
     # The ids of the processes that have frozen their objects. gc.get_freeze_count() is not used, because it
     # traverses the frozen objects.
@@ -151,7 +151,8 @@ class _Fetches:
             except UnknownTopic:
                 raise LogDeleted(f"{self.name} was deleted") from None
             except (ConnectionFailed, RequestTimedOut, Retriable) as e:
-                if remaining_s > PAUSE_S or not why:  # The end of the time hides no earlier reason.
+                # A timeout at the end of the time limit does not replace an earlier reason.
+                if remaining_s > PAUSE_S or not why:
                     why = str(e)
                 time.sleep(PAUSE_S)
                 continue
@@ -183,7 +184,7 @@ class _Fetches:
         ).get(self.partition)
         if answer is not None and self.range.topic_id in (None, self._topic_id()):
             return answer
-        # The metadata is requested again, because it may be older than the plan.
+        # Request the metadata again, because the cached metadata may be older than the plan.
         self.worker.cluster.metadata([topic], timeout=timeout)
         if self._topic_id() not in (None, self.range.topic_id):
             ids = f"its id was {self.range.topic_id}, and is {self._topic_id()}"
@@ -193,8 +194,8 @@ class _Fetches:
         )
 
     def _contradiction(self, position: int) -> str:
-        """Return how the log's offsets contradict an OFFSET_OUT_OF_RANGE error, or an empty text if they do
-        not.
+        """Return a text that says how the log's offsets contradict an OFFSET_OUT_OF_RANGE error. The text is
+        empty if they do not.
         """
         first = _log_edge(self.range, "earliest", self.options)
         last = _log_edge(self.range, "latest", self.options, "read_uncommitted")

@@ -1,4 +1,4 @@
-"""Monitors queries: computes their lag, and logs one line for each batch.
+"""Monitors streaming queries: computes their lag, and logs one line for each batch.
 
 Spark has no metrics interface for Python sources. But a query's progress contains the offsets at which a
 batch began and ended, and the ends of the logs (`startOffset`, `endOffset`, `latestOffset`). From these, this

@@ -5,10 +5,10 @@ second `count`, or the next micro-batch of a stream that is joined with it. The 
 made reads exactly the planned ranges, however often Spark recomputes them. `slices` describes how a task
 knows its action.
 
-In later actions, each task determines the start or end of the log again if that is the bound. Such an action
-therefore reads the current records, as with Spark's own source, also those of a re-created topic. It does not
-read partitions that were added since the first action. If a task is repeated, it reads to the end of the log
-at the time of the repetition.
+In later actions on the same plan, a task whose range is bounded by the start or end of the log determines
+this offset again. Such an action therefore reads the current records, as with Spark's own source, also those
+of a re-created topic. It does not read partitions that were added since the first action. If a task is
+repeated, it reads to the end of the log at the time of the repetition.
 """
 
 from __future__ import annotations

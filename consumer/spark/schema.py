@@ -1,8 +1,8 @@
 """The columns of a Kafka record in Spark, with the names and types of Spark's own source.
 
-Spark does not tell a Python source which columns a query needs. So a schema given by the user
-(``.schema("value BINARY")``) selects the columns. All other columns are neither built nor sent to the JVM,
-which halves the JVM's work.
+Spark does not pass the columns that a query needs to a Python source. The user can select them by a schema
+(``.schema("value BINARY")``). All other columns are neither built nor sent to the JVM, which halves the JVM's
+work.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def _kafka_name(name: str) -> str:
     return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
 
 
-# The phrases of errors whose remedy has another form in Java. Each phrase is replaced as a whole.
+# Maps phrases of the client's errors that name Python's options to phrases with the corresponding options of
+# Java.
 _PHRASES: Final[Mapping[str, str]] = {
     "are sasl_username and sasl_password right": (
         "are the username and the password in kafka.sasl.jaas.config right"

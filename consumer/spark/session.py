@@ -91,7 +91,7 @@ SETTINGS: Mapping[str, str] = {
 def settings_of(version: str) -> dict[str, str]:
     """Return `SETTINGS` for a version of PySpark.
 
-    The package of the class that writes checkpoints differs in 4.0.
+    In PySpark 4.0 the class that writes checkpoints is in another package.
     """
     package = ".streaming." if version.startswith("4.0.") else ".streaming.checkpointing."
     return {name: value.replace(".streaming.checkpointing.", package) for name, value in SETTINGS.items()}
@@ -99,7 +99,8 @@ def settings_of(version: str) -> dict[str, str]:
 
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _LASTING_JAVA = f"-XX:+UseParallelGC {_ARROW}"
-# With these settings the first query takes two thirds of the time, but long queries never reach full speed.
+# The JVM options with `quick`. The first query takes two thirds of the time, but long queries never reach
+# full speed.
 _QUICK_JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
 
 
@@ -188,10 +189,11 @@ def session(
             "spark.sql.shuffle.partitions": str(cores),
         }
         if quick:
-            # With TCP, workers that are still running at the end of the session do not print an error.
+            # TCP is used, because with it workers that are still running at the end of the session do not
+            # print an error.
             defaults["spark.python.unix.domain.socket.enabled"] = "false"
         if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
-            # RocksDB requires a Hadoop file system of another class, and would fail.
+            # The setting is omitted for RocksDB, which requires a Hadoop file system of another class.
             del defaults[_RAW_FILES]
         defaults = {"spark.master": f"local[{cores}]", **defaults}
         submitted = _submitted_settings()

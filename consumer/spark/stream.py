@@ -8,7 +8,7 @@ its consequences:
   depends only on its arguments. `offsets` describes how an end contains the start of new partitions.
 * Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. It is
   therefore always the same offset, and ``startingOffsets`` is evaluated for the first end.
-* Spark calls ``commit(end)`` one batch late, and never for the last batch. It usually does not call
+* Spark calls ``commit(end)`` one batch late, and never for the last batch. Spark usually does not call
   ``stop()``. It also calls ``latestOffset(start)`` after the last batch, with the completed offset as
   `start`. The group's offsets are therefore committed in ``latestOffset`` as well (`commitGroupId`).
 * An exception in ``commit`` or ``latestOffset`` ends the query. The checkpoint determines the position, and
@@ -69,10 +69,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The maximum age of the list of topics if there are many partitions, unless kafka.metadata.max.age.ms sets
-# it. A request for the list takes milliseconds. New partitions are detected with this delay. Re-created
-# topics are detected immediately by the executors, which fetch by topic id.
+# The number of partitions from which on the list of topics is cached between calls of latestOffset.
 MANY_PARTITIONS = 1_000
+# The maximum age of the cached list in ms, unless kafka.metadata.max.age.ms sets it. A request for the list
+# takes milliseconds. New partitions are detected with this delay. Re-created topics are detected immediately
+# by the executors, which fetch by topic id.
 TOPICS_MAX_AGE_MS = 1_000
 
 

@@ -131,7 +131,7 @@ def write(
 
 
 def _find_marker(task: Task, options: Options, marker_partition: TopicPartition) -> CommittedOffset | None:
-    """Return the marker of this batch or of a later batch, or None if there is none."""
+    """Return the committed marker if it is that of this batch or of a later one, or else None."""
     with connect(options) as cluster:
         marker = cluster.committed_offsets(task.id, [marker_partition])[marker_partition]
     return marker if marker is not None and marker.offset >= task.batch else None

@@ -75,7 +75,7 @@ class KprotoWriter(DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError("mode", "overwrite", 'kproto can only append to a topic; use .mode("append")')
-        # The unique name of this job, which all attempts of its tasks have in common.
+        # The unique name of this job, which is the same in all attempts of its tasks.
         self.rows = RowWriter(schema, options.for_sink(), job=uuid4().hex)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
@@ -143,7 +143,7 @@ class RowWriter:
             producer_config["compression_level"] = level
         if "enable_idempotence" not in producer_config and producer_config.get("acks", "all") == "all":
             # With more than 5 requests in flight, Java's producer disables idempotence. kproto's producer
-            # preserves the order of records in any case.
+            # sends at most 5 instead, and preserves the order of records.
             producer_config[_IN_FLIGHT] = min(
                 5, self.options.number("max.in.flight.requests.per.connection", 5)
             )

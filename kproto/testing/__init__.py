@@ -1,4 +1,4 @@
-"""Tools for tests with kproto. This package imports none of its modules: import those that you use.
+"""Tools for tests with kproto. Import the modules that you use; the package itself imports none of them.
 
     kproto.testing.plugin        pytest fixtures; `kafka` and `secured` describe what they provide
     kproto.testing.faults        a proxy that cuts, delays and stalls connections

@@ -8,7 +8,7 @@ from ..errors import ConfigError
 
 
 def parse_broker_address(option: str, text: object) -> tuple[str, int]:
-    """Parse HOST:PORT into host and port. Raises ConfigError that names the option."""
+    """Parse HOST:PORT into host and port. Raises a ConfigError that names `option` for any other text."""
     try:
         parsed = addresses(text) if isinstance(text, str) and ":" in text else []
     except ConfigError:

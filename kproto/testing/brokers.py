@@ -5,9 +5,9 @@
     with jars(version="2.8.2") as bootstrap: ...        # any release from 2.1 on, with ZooKeeper before 3.9
     with named("localhost:9092") as bootstrap: ...      # a running broker, with TLS and SASL if needed
 
-Each context manager yields HOST:PORT when the broker responds. It raises `BrokerMissing` with the reason if
-the broker cannot be started or reached. The KafkaContainer of testcontainers supports only Confluent's image;
-this module runs Apache's.
+Each context manager of this module yields HOST:PORT as soon as the broker responds. It raises `BrokerMissing`
+with the reason if the broker cannot be started or reached. The KafkaContainer of testcontainers supports only
+Confluent's image; this module runs Apache's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ KAFKA: Final = "4.3.1"  # The Kafka version that is started by default.
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 
-# The code of a process that cleans up. Its stdin ends without data if the process that started it was killed.
+# The code of a process that stops the broker and deletes its folder if the test process is killed. In this
+# case its stdin ends without data.
 _WATCH: Final = """
 import os, shutil, sys, time
 if not sys.stdin.read():
@@ -60,7 +61,7 @@ _given: set[int] = set()
 # The first release whose storage tool has the option --standalone. Earlier ones are started with ZooKeeper.
 _WITHOUT_ZOOKEEPER: Final = (3, 9)
 
-# What these releases and their ZooKeeper need on Java 17.
+# The options of Java 17 that the releases with ZooKeeper need.
 _FOR_ZOOKEEPER: Final = (
     *(
         f"--add-opens=java.base/{package}=ALL-UNNAMED"
@@ -82,7 +83,7 @@ _BROKER: Final = {
     "auto.create.topics.enable": "false",
 }
 
-# The same for a node that is broker and controller.
+# The properties of a node that is both broker and controller, without ZooKeeper.
 _COMMON: Final = {
     **_BROKER,
     "process.roles": "broker,controller",
@@ -99,13 +100,13 @@ _SECURITY_OPTIONS: Final = Rule(names_to(lambda _: True), "options of TLS and SA
 
 
 class BrokerMissing(KprotoError):
-    """A broker cannot be started or reached. The message gives the reason."""
+    """The error that a broker cannot be started or reached. The message gives the reason."""
 
 
 def java() -> str:
     """Return the path of the `java` command, in JAVA_HOME or else on PATH.
 
-    Raises BrokerMissing if there is none.
+    Raises BrokerMissing if the machine has no `java` command.
     """
     home = os.environ.get("JAVA_HOME")
     command = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
@@ -117,7 +118,8 @@ def java() -> str:
 def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None) -> str:
     """Return a class path with these artifacts (group:artifact:version) and their dependencies.
 
-    Maven fetches them into the user's cache, once per machine and `name`. Raises BrokerMissing if that fails.
+    Maven fetches the artifacts into the user's cache, once per machine and `name`. Raises BrokerMissing if
+    Maven fails.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", name)
     place = folder or cache
@@ -161,7 +163,8 @@ def kafka_jars(version: str = KAFKA) -> str:
     scala = "2.12" if release < (2, 4) else "2.13"
     artifacts = [f"org.apache.kafka:kafka_{scala}:{version}"]
     if release < (2, 4):
-        artifacts.append("org.apache.zookeeper:zookeeper:3.5.9")  # The release's own one needs an older Java.
+        # The release's own ZooKeeper needs an older Java.
+        artifacts.append("org.apache.zookeeper:zookeeper:3.5.9")
     if release >= (3, 5):
         artifacts.append(f"org.apache.kafka:kafka-tools:{version}")
     if release >= _WITHOUT_ZOOKEEPER:
@@ -178,7 +181,7 @@ def _release(version: str) -> tuple[int, int]:
 @contextlib.contextmanager
 @checked(bootstrap=TEXT, security=_SECURITY_OPTIONS)
 def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[str]:
-    """Use a running broker. `security` has the client options for TLS and SASL.
+    """Yield the address of a running broker. `security` has the client options for TLS and SASL.
 
     Raises BrokerMissing at once if the broker rejects the client, and after ten seconds if nothing responds.
     """
@@ -294,7 +297,7 @@ def _process(order: Sequence[str], folder: str) -> Generator[tuple[subprocess.Po
 def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
     """Stop a process and delete its folder at the end of the block, or when this process is killed.
 
-    A third process waits for this process to end.
+    A third process does this if the current process is killed.
     """
     order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
     quiet = subprocess.DEVNULL
@@ -359,7 +362,7 @@ def why_silent(
 ) -> str:
     """Wait until the broker's response to Metadata contains the broker.
 
-    Return the reason if it does not, or "".
+    Return "" if it does, or the reason why it does not.
     """
     from consumer import Cluster
 

@@ -35,7 +35,8 @@ _PATH: Final = Rule(_is_path, "a pathlib.Path")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Paths of PEM files. All except `ca` contain their private key first.
+    """The paths of PEM files with certificates. Each file except `ca` begins with the certificate's private
+    key.
 
     `expired` is an expired certificate of the server, and `elsewhere` a server certificate for another host.
     `stranger` is a client certificate of another authority.

@@ -31,7 +31,7 @@ def first_error(long: Callable[[], object], short: Callable[[], object], end: Ca
             short()
         except KprotoError as error:
             short_error = str(error)
-    errors_before_end = list(long_errors)  # Later errors are caused by `end`, so copy the list first.
+    errors_before_end = list(long_errors)  # Later errors are caused by `end`.
     end()
     thread.join(30)
     return short_error or (errors_before_end[0] if errors_before_end else "")

@@ -52,7 +52,8 @@ def options(client_id: str, group: str, conf: Mapping[str, Any]) -> dict[str, An
     return {"client_id": client_id, "group_id": group, "fetch_max_wait_ms": 100, **renamed}
 
 
-# Request -> error codes for which Java raises a KafkaException, because it does not expect them there.
+# Maps a request to the error codes that Java does not expect in its response. Java then raises a
+# KafkaException.
 UNEXPECTED = {
     "JoinGroup": (ErrorCode.ILLEGAL_GENERATION,),
     "SyncGroup": (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,),
@@ -120,7 +121,7 @@ class CommandDriver(RebalanceListener):
     def _is_repeated(self, error: Exception) -> bool:
         """Return whether this login or connection error was printed already.
 
-        An error of this kind repeats with each poll.
+        Such an error is raised by each poll until its cause has ended.
         """
         refusal = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
         previous, self.last_connection_error = self.last_connection_error, refusal

@@ -58,8 +58,8 @@ from .driver_protocol import (
 from .model_connections import BOOTSTRAP, ModelConnections
 
 CONNECT_MS = 100  # The wait in ms before the next bootstrap address is tried.
-# How long in ms a member looks for a broker before it reports that no broker responds. It ends at that time
-# if all commands were read.
+# How long in ms a member looks for a broker before it reports that no broker responds. If all commands were
+# read by then, the member ends.
 REPORT_NO_BROKER_MS = 2_000
 # How long in ms a driver polls after unsubscribe, for clients that run the callback in poll.
 POLL_AFTER_UNSUBSCRIBE_MS = {"librdkafka": 1_500}
@@ -83,7 +83,8 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
 
 
 def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.ModelConfig:
-    """Return a model's configuration from a driver's options. `extra` gets the options of this model only.
+    """Return a model's configuration from a driver's options. Options that only this model has are put into
+    `extra`.
 
     Raises ConfigError for an option that the model does not have.
     """
@@ -157,7 +158,9 @@ def handles_connection_loss(module: Model) -> bool:
 
 
 class ModelDriver:
-    """Drives a model. Everything runs on one thread, as in the application of an original client."""
+    """Drives a model. The commands and the model run on one thread, as in the application of an original
+    client.
+    """
 
     def __init__(
         self,
@@ -213,7 +216,8 @@ class ModelDriver:
     def _connect(self) -> None:
         """Ask the bootstrap brokers for their API versions, one after the other, until one responds.
 
-        Commands wait until then. Raises ConnectionFailed if no broker responds and no commands are left.
+        Commands wait until a broker responds. Raises ConnectionFailed if no broker responds and no commands
+        are left.
         """
         started, is_reported = Sockets.now(), False
         for host, port in cycle(self.bootstrap):

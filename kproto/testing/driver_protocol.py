@@ -22,7 +22,9 @@ DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"
 
 
 class Commands:
-    """The lines of a stream, read by a separate thread. The last command is always `close`."""
+    """The commands in the lines of a stream, which a separate thread reads. The end of the stream is the
+    command `close`.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._lines: SimpleQueue[str] = SimpleQueue()

@@ -23,10 +23,10 @@ a failure as a short list of calls:
     ...
     state.teardown()
 
-Run these calls in a separate test. Then `state.world` is the failing world: use its `trace()`, `rewind()` and
-`save()`. A replayed world calls `application` again with its own members. `save()` stores the names of your
-assignors, for `World.load(path, assignors=[my_assignor])`. It does not store your applications: the members
-of a loaded world only read.
+Run the reported calls in a separate test. Then `state.world` is the failing world: use its `trace()`,
+`rewind()` and `save()`. A replayed world calls `application` again with its own members. `save()` stores the
+names of your assignors, for `World.load(path, assignors=[my_assignor])`. It does not store your applications:
+the members of a loaded world only read.
 
 An application is an object that you define. Each of these methods is optional:
 
@@ -130,7 +130,7 @@ class Group(RuleBasedStateMachine):
     def kill(self, member: int) -> None:
         victim = self._member(member)
         self.world.kill(victim)
-        self.applications.pop(victim.name, None)  # The killed process has lost the application's state.
+        self.applications.pop(victim.name, None)  # The application's state is lost with the process.
 
     @precondition(lambda self: self.trouble and self._members())
     @rule(member=_ANY, ms=st.sampled_from((50, 1_000, 5_000)))
@@ -262,7 +262,8 @@ class Group(RuleBasedStateMachine):
 
     def _check_own_invariants(self) -> None:
         """Call the `@invariant()` methods, which Hypothesis calls after each step, but not at the end."""
-        declared: Any = self.invariants  # In older versions of Hypothesis (6.100) a class method.
+        # In older versions of Hypothesis (6.100), `invariants` is a class method.
+        declared: Any = self.invariants
         every: Any = declared() if callable(declared) else declared
         for own in every:
             if all(holds(self) for holds in own.preconditions):

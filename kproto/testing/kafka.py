@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The exceptions that a condition may raise before it is true.
+# The exceptions that a condition of `wait_until` may raise before it is true.
 NOT_YET: Final = (AssertionError, UnknownTopic)
 
 # Hide this module in pytest's tracebacks, so that they end at the call in the test.
@@ -83,7 +83,8 @@ class Kafka:
     def server(self) -> Server:
         """The embedded broker itself, to inject errors: `kafka.server.fail("Produce", ...)`.
 
-        On another broker, the fixture skips the test; without the fixture, IllegalState is raised.
+        If the broker is a real one, the fixture skips the test. Without the fixture, the property raises
+        IllegalState.
         """
         if self._server is None:
             raise self._without_server(
@@ -93,7 +94,7 @@ class Kafka:
 
     @property
     def cluster(self) -> Cluster:
-        """A `Cluster` for everything else: any request, offsets by time, raw fetches."""
+        """A `Cluster` for what this class does not offer: any request, offsets by time, raw fetches."""
         with self._making:  # A lock is needed, because calls may come from several threads.
             if self._cluster is None:
                 self._cluster = Cluster(self._own, **self._security)
@@ -239,7 +240,9 @@ def _encoded(name: str, text: bytes | str | None) -> bytes | None:
 
 
 def _deadline(now: float, timeout: float) -> float:
-    """Return the time at which to stop waiting. Raises ConfigError if `timeout` is not a number."""
+    """Return the time at which a wait of `timeout` seconds ends. Raises ConfigError if `timeout` is not a
+    number.
+    """
     if math.isnan(timeout):
         raise ConfigError("timeout", timeout, "a number of seconds")
     return now + timeout

@@ -1,6 +1,7 @@
 """The connections of a model over real sockets.
 
-`SendRequest` is performed here; `ResponseReceived` and `RequestFailed` are the results.
+The module performs the model's action `SendRequest`, and returns the events `ResponseReceived` and
+`RequestFailed`.
 
 A connection is identified by an address and a lane (a name by which a model distinguishes its connections to
 one broker), and opened by its first request. It sends ApiVersions first, as clients do, and receives
@@ -119,7 +120,7 @@ class ModelConnections:
         return events
 
     def wake(self) -> None:
-        """Make `wait` return. May be called from any thread."""
+        """Make `wait` return immediately. May be called from any thread."""
         self._sockets.wake()
 
     def close(self) -> None:

@@ -104,7 +104,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _is_of_kproto(value: object) -> bool:
-    """Return whether a name of a module is a module, class or function of kproto."""
+    """Return whether the value of a module's global name is a module, class or function of kproto."""
     name = (
         getattr(value, "__name__", "") if isinstance(value, ModuleType) else getattr(value, "__module__", "")
     )
@@ -206,9 +206,11 @@ class _WorkerLock:
 
 @pytest.fixture(scope="session")
 def _kafka_lock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _WorkerLock:  # pyright: ignore[reportUnusedFunction]
-    """A lock for a broker that several workers share: their tests may use the same names of topics."""
+    """A lock that runs the tests of several workers one at a time, because they may use the same names of
+    topics.
+    """
     shared = ":" in str(request.config.getoption(OPTION)) and "PYTEST_XDIST_WORKER" in os.environ
-    # The folder above is that of the whole run.
+    # The parent folder is shared by all workers of a run.
     return _WorkerLock(tmp_path_factory.getbasetemp().parent / "kafka.lock" if shared else None)
 
 

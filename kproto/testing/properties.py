@@ -47,7 +47,7 @@ MOST_LINES: Final = 2_000_000
 # Limits of a decoder per byte of input: Python lines, and bytes of memory.
 LINES_A_BYTE, BYTES_A_BYTE = 500, 200
 
-# The lower bounds of these limits, which allow for compilation and imports.
+# The lower bounds of a decoder's limits of lines and bytes, which allow for compilation and imports.
 LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 
 # The function that compiles the codec of a message at its first use.
@@ -194,7 +194,7 @@ def _at_most(lines: int) -> Generator[None]:
 def _stands_still(code: CodeType) -> bool:
     """Return whether the code has a jump to itself (`while True: pass`).
 
-    Python 3.11 traces such a line only once.
+    Such a loop escapes the limit of lines, because Python 3.11 traces its line only once.
     """
     return any(
         instruction.argval == instruction.offset

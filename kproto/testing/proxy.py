@@ -74,7 +74,7 @@ class WatchProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._names: dict[UUID, str] = {}
         self._warned: set[tuple[Address, str]] = set()
-        # Maps a broker to the reason why it cannot be reached at the moment.
+        # Maps a broker that cannot be reached at the moment to the reason.
         self._away: dict[Address, str] = {}
         self._numbers = itertools.count(1)
 
@@ -88,7 +88,8 @@ class WatchProxy:
     async def __aenter__(self) -> WatchProxy:
         """Start to listen.
 
-        Raises OSError if the address is in use, and ConnectionFailed if the broker cannot be reached.
+        Raises OSError if the address is in use, and ConnectionFailed if the broker cannot be
+        reached.
         """
         try:
             _, writer = await self._connect(self._broker)
@@ -108,7 +109,7 @@ class WatchProxy:
         await self._end()
 
     async def _end(self) -> None:
-        # Repeat until no listener is left, because one may be created at the same time.
+        # Repeat until no listener is left, because a connection may create one while others are being closed.
         while self._acceptors or self._tasks or self._wanted:
             acceptors, self._acceptors = self._acceptors, {}
             await close_acceptors(acceptors.values())
@@ -185,7 +186,7 @@ class WatchProxy:
                         self._tell(exchange)
 
         tasks = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
-        ended_at: int | None = None  # None if the proxy itself ends.
+        ended_at: int | None = None  # Stays None if the proxy itself ends.
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             ended_at = now_ms()
@@ -236,11 +237,11 @@ class WatchProxy:
 
 
 class _SpeaksTls(EOFError):
-    """The broker answers a plaintext request with TLS."""
+    """The error that the broker answers a plaintext request with TLS."""
 
 
 class _ClientSpeaksTls(EOFError):
-    """A client starts a TLS handshake."""
+    """The error that a client starts a TLS handshake with the proxy."""
 
 
 async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes:

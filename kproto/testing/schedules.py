@@ -47,7 +47,7 @@ STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("range",),),
     (("sticky",), ("sticky", "range")),
     (("range",), ("cooperative-sticky", "range")),  # The first half of a rolling upgrade, and its rollback.
-    (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # The second half.
+    (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # The second half of the upgrade.
 )
 
 # The assignors of kproto's members in a mixed group: all clients support range.
@@ -55,8 +55,8 @@ MIXED_GROUP_STRATEGIES: Final = (("range",), ("cooperative-sticky", "range"))
 
 PAUSES_MS: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
 SETTLE_MS: Final = 30_000
-# The time in ms to settle with models. It is longer, because librdkafka detects a silent connection after one
-# minute.
+# The time in ms to settle with models. It is longer than without models, because librdkafka detects a silent
+# connection only after one minute.
 SETTLE_WITH_MODELS_MS: Final = 150_000
 
 
@@ -221,7 +221,7 @@ class Schedule:
     # ---- moves: each does nothing if it is not possible
 
     def join(self) -> None:
-        """Start one of kproto's consumers with random options."""
+        """Start one of kproto's consumers, with random options."""
         random = self.random
         if len(self.world.alive_clients(Consumer)) >= 5:
             return

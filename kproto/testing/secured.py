@@ -112,7 +112,7 @@ class SecuredKafka(Kafka):
     def set_password(self, user: str, password: str) -> None:
         """Change the password of `user`.
 
-        As on a real broker, open sessions continue until they are re-authenticated
+        As on a real broker, sessions that are open continue until they have to re-authenticate
         (connections.max.reauth.ms) or their connection breaks. Raises ConfigError for an unknown user.
         """
         self.server.users.set(self._known(user), password)

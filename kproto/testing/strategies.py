@@ -285,7 +285,7 @@ _MARKERS = (b"\0\0\0\0", b"\0\0\0\1")
 class RecordBatch:
     """A drawn record batch. `data` has its bytes, and `records` the records that a reader finds in them.
 
-    Magic 0 and 1 without compression have no batches, only single messages.
+    Magic 0 and 1 without compression have no batches; `data` then consists of single messages.
     """
 
     written: Sequence[Record]  # The records with the timestamps that the producer has set.

@@ -30,7 +30,7 @@ def warm_up(messages: Iterable[type[Message]] = ()) -> None:
             for codecs in (message.__decoders__, message.__encoders__):
                 _ = codecs[version]
     _use_world()
-    # A machine on which no broker can be started needs no warm broker.
+    # If no broker can be started on this machine, no test can use one.
     with contextlib.suppress(KprotoError, OSError):
         _use_broker()
 

@@ -26,8 +26,8 @@ def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bo
 
 
 def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
-    """Return the type that reads the only type of the writer's union: the reader's only type, if the unions
-    are equal except for namespaces, or else the reader's union.
+    """Return the reader's type for the values of a writer's union with one type besides null. It is the
+    reader's only type if the two unions are equal except for namespaces, or else the reader's union.
     """
     only = common_type(reader)
     if only is None or reader.kind != "union":

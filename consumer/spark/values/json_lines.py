@@ -63,7 +63,7 @@ _TYPES = frozenset(
 
 # Spark's types that JSON values cannot have.
 _NOT_IN_JSON = frozenset({"interval", "time", "variant", "void"})
-# The type of an item, or of a field after a colon.
+# Matches a type inside another one: after `<` or `,`, or as a field's type after a colon.
 _INNER_TYPE = re.compile(r"[<,:]\s*([A-Za-z_]\w*)\s*(?=[(>,]|$)")
 
 

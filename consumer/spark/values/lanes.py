@@ -34,7 +34,7 @@ class Lanes:
         self._begin(np.concatenate([data, np.zeros(_SLACK, np.uint8)]), offsets[:-1].copy(), offsets[1:])
 
     def _begin(self, data: NDArray[np.uint8], at: Ints, end: Ints) -> None:
-        """Initialize the bytes, and the position and end of each lane."""
+        """Set the bytes of all lanes, and the position and end of each lane."""
         self.data, self.at, self.end = data, at, end
         self.bad: dict[int, str] = {}
         self._numbers = self.windows("<i8")
@@ -50,7 +50,7 @@ class Lanes:
 
     @property
     def view(self) -> memoryview:
-        """A view of all bytes, for access to single bytes."""
+        """A memoryview of the bytes of all lanes, for fast access to single bytes."""
         # A numpy array supports the buffer protocol, although its type stubs do not say so.
         data: Any = self.data
         return memoryview(data)

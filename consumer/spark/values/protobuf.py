@@ -125,7 +125,7 @@ def _arrow(field: Any) -> Any:
 def _check_message_indexes(lanes: Lanes, names: dict[tuple[int, ...], str], wanted: str, option: str) -> None:
     """Read the message indexes after the schema id: a count, and as many numbers. The count 0 means [0].
 
-    Fails the lanes whose indexes do not name the message `wanted` in their writer's schema.
+    Each lane whose indexes do not name the message `wanted` in its writer's schema gets an error.
     """
     counts = lanes.zigzag(lanes.all(), "the message's index")
     invalid = "the bytes are not in the registry's wire format: the message indexes are invalid"

@@ -24,7 +24,8 @@ SchemaId: TypeAlias = int | UUID
 
 TRIES, PAUSE_S = 4, 0.5
 MAX_REDIRECTS: Final = 5
-# 16 MiB. A registry keeps its schemas in Kafka, whose records have at most 1 MiB by default.
+# The size limit of a registry's answer, 16 MiB. A registry keeps its schemas in Kafka, whose records have at
+# most 1 MiB by default.
 MAX_SCHEMA_BYTES: Final = 16 << 20
 MAX_DEPTH: Final = 100
 MAX_MESSAGE: Final = 300

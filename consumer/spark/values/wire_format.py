@@ -100,7 +100,7 @@ def _schema_id(header: bytes, indexed: bool) -> bytes | None:
         return None
     if indexed:
         count, end = _varint(header, end)
-        # The count is in zigzag encoding.
+        # The count is in zigzag encoding, which doubles it.
         for _ in range(count >> 1):
             _, end = _varint(header, end)
             if end > len(header):
@@ -109,7 +109,9 @@ def _schema_id(header: bytes, indexed: bool) -> bytes | None:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the varint at `at`. Return it and the offset after it, which is too large if it is cut off."""
+    """Decode the varint at `at`. Return it and the offset after it; for an incomplete varint this offset is
+    beyond `data`.
+    """
     value = shift = 0
     while at < len(data):
         byte = data[at]

@@ -6,7 +6,8 @@
 
 Each invariant takes a `World` and raises `InvariantBroken`, which names the client, the reason and the time.
 Invariants are claims about kproto's consumers. A model of another client is checked only where it affects
-kproto's consumers, as with two owners of a partition, and only by the rules of the original client.
+kproto's consumers, for example if a partition has two owners. It is then checked by the rules of the original
+client.
 
 `kproto.testing.properties` has properties of single parts: an assignor, a decoder, a reader of batches. The
 numbers I1 to I20 refer to `docs/rules/invariants.md`, which lists the bugs of other clients behind these

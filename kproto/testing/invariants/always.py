@@ -11,9 +11,9 @@ from .queries import violation
 def no_partition_has_two_owners(world: World) -> None:
     """I4: among the members of a group's generation, at most one works on a partition.
 
-    A removed member is not counted before a response has reported the removal to it. A static member for
-    which a rebalance did not wait is not counted either, nor is a model that joined without revoking its
-    partitions.
+    A member that the coordinator has removed is not counted: it works on its partitions until a response
+    reports the removal. A static member for which a rebalance did not wait is not counted either, nor is a
+    model that joined without revoking its partitions.
     """
     owners: dict[tuple[str, TopicPartition], str] = {}
     groups: dict[str, GroupDescription | None] = {}

@@ -37,7 +37,8 @@ def every_record_was_delivered(world: World) -> None:
     """I10, I14: each record since the start of the group was delivered to a member, also those of new
     partitions.
 
-    Partitions that a model as the leader does not notice are exempt (sarama-cluster's leader: S1-9).
+    If the leader is a model that does not notice new partitions (sarama-cluster, S1-9), these partitions are
+    exempt.
     """
     for group in {consumer.group for consumer in consumers(world) if consumer.group is not None}:
         members = [consumer for consumer in consumers(world) if consumer.group == group]

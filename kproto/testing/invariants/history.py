@@ -201,7 +201,7 @@ def what_commit_reported_is_committed(world: World) -> None:
 def a_commit_costs_no_partition(world: World) -> None:
     """I2: the response to a commit does not cost a member its partitions.
 
-    A member that loses its partitions after a commit was fenced.
+    A member that was fenced before it loses its partitions is exempt.
     """
     for name, history in histories(world):
         fenced = False
@@ -222,7 +222,7 @@ def a_commit_costs_no_partition(world: World) -> None:
 
 
 def no_committed_offset_is_reset(world: World) -> None:
-    """I7: the reset policy never replaces an offset that the group has committed and the log still has."""
+    """I7: the reset policy never replaces a committed offset of the group that is still in the log."""
     for consumer in consumers(world):
         stored: dict[TopicPartition, int] = {}
         sought: set[TopicPartition] = set()
@@ -269,7 +269,8 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
                 if world.clients[observation.source].group != consumer.group:
                     continue
                 for partition in observation.partitions:
-                    if partition in revoking:  # The group did not wait for the callback.
+                    # The group did not wait for the end of the callback.
+                    if partition in revoking:
                         positions.pop(partition, None)
                     if partition in waiting:
                         new_owner = observation.source
@@ -301,7 +302,9 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
 
 
 def every_future_ends(world: World) -> None:
-    """Each operation with a token is done exactly once, at the latest when its timeout ends."""
+    """Each operation with a token (a commit, a close) is done exactly once, at the latest when its timeout
+    ends.
+    """
     killed = {observation.source for observation in world.observations if observation.kind == "killed"}
     for consumer in consumers(world):
         for token, until in consumer.deadlines.items():

@@ -20,7 +20,7 @@ GRACE_MS: Final = 1_000
 
 
 class InvariantBroken(AssertionError):
-    """An invariant does not hold."""
+    """The error that an invariant does not hold."""
 
 
 def violation(

@@ -40,7 +40,8 @@ def a_cooperative_rebalance_moves_no_more_than_it_must(
 def a_commit_blocks_no_fetch(world: World, consumer: Consumer) -> None:
     """I2: while a commit is in flight, a consumer that polls receives the records of its partitions.
 
-    Check this when a commit has been in flight for a while and only the coordinator has a fault.
+    Call this function when a commit has been in flight for a while, and only the connection to the
+    coordinator has a fault.
     """
     waiting = [token for token in consumer.requested_commits if token not in consumer.done]
     if not waiting:

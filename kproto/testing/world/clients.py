@@ -149,7 +149,9 @@ class Client:
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """The partitions that are already lost while the application still runs the callback."""
+        """The partitions that the client has lost, although the application's callback for them has not
+        returned yet.
+        """
         return frozenset()
 
     @property
@@ -186,7 +188,7 @@ class Client:
     def plan(self) -> None:
         """Schedule the next tick.
 
-        Call this method after each call that may have changed the engine's deadline.
+        A subclass calls this method after each call that may have changed the engine's deadline.
         """
         if not self.alive:
             return
@@ -211,7 +213,7 @@ class Client:
     # ---- the process
 
     def run_when_awake(self, function: Any, *args: Any) -> None:
-        """Call the function when the process is not frozen: now or later. Do not call it after a kill."""
+        """Call the function as soon as the process is not frozen. After a kill the function is not called."""
         if not self.alive:
             return
         if self.frozen_until is not None:
@@ -222,8 +224,8 @@ class Client:
     @checked(ms=ZERO_OR_MORE)
     @journaled
     def freeze(self, ms: int) -> None:
-        """Stop the process for `ms` (SIGSTOP): it reads nothing and no timer fires, while the world
-        continues.
+        """Stop the process for `ms` (SIGSTOP). The process reads nothing and none of its timers fires, while
+        the world continues.
         """
         self.world.had_fault = True
         self.slept_ms += ms

@@ -1,8 +1,8 @@
 """kproto's consumer in a world: its engine, and an application that polls, works and runs callbacks.
 
 The application drives the engine as the public classes do: with `Poll`, or with `PollBegan`, one `Take` for
-each `Wake` of the engine, and `PollEnded`. It sends no `Take` without a `Wake`, so a missing `Wake` fails
-tests.
+each `Wake` of the engine, and `PollEnded`. It sends no `Take` without a `Wake`, so a test fails if the engine
+forgets a `Wake`.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Consumer(EngineClient):
         self.world.add_entry(self.name, "report", change)
         if change.kind in ("reset", "truncated"):
             for partition in change.partitions:
-                # Forget these positions, so that the next commit does not contain them.
+                # Remove these positions, so that the next commit does not contain them.
                 self.positions.pop(partition, None)
         if change.kind == "reset":
             self.observe("reset", change.partitions, (change.offset, change.reason))

@@ -3,8 +3,8 @@
 Rules:
 * A world is determined by its arguments and by the calls on it and its clients, with their times. The journal
   keeps each call from outside of a run with its turn, and for each `run` the number of turns.
-* Calls from inside of a run (by a listener, or by `call_later`) are not kept. The replay makes them again if
-  the code is the same. `until` runs between two turns, so its calls are kept.
+* Calls from inside of a run (by a listener, or by `call_later`) are not kept, because the same code makes
+  them again in the replay. `until` runs between two turns, so its calls are kept.
 * A journal that contains code can be replayed, but not saved. An assignor is saved by its name, and
   `World.load` needs the assignor as an argument. The code of applications (`listener`, `worker`, `configure`)
   is left out.

@@ -1,4 +1,4 @@
-"""Models of other clients in a world: modules that follow the contract in `kproto.models.contract`."""
+"""Models of other clients in a world. A model is a module that follows `kproto.models.contract`."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ class ModelClient(Client):
     def _finish_callback(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
         """Call the listener at the end of the callback's duration.
 
-        If it raises an exception, this is the result.
+        An exception of the listener is passed to the model as the result of the callback.
         """
         error: tuple[str, str] | None = None
         try:

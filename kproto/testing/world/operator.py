@@ -46,7 +46,9 @@ class Operator(NetworkExchange):
     @checked(name=TEXT, partitions=WHOLE_NUMBER)
     @journaled
     def grow(self, name: str, partitions: int) -> None:
-        """Increase the topic's number of partitions to `partitions`. Raises ConfigError if it has more."""
+        """Increase the topic's number of partitions to `partitions`. Raises ConfigError if the topic has
+        more.
+        """
         before = {tp for tp in self.partitions() if tp.topic == name}
         self.step(self._first_broker_up(), machine.GrowTopic(name, partitions))
         new = [tp for tp in self.partitions() if tp.topic == name and tp not in before]
@@ -209,7 +211,7 @@ class Operator(NetworkExchange):
 
         The connections of the broker break, and its partitions and groups move to the next broker that is up.
 
-        If no broker is up, its partitions and groups move to the first broker that starts.
+        If no other broker is up, the partitions and groups move to the first broker that starts.
         """
         self._check_node(node)
         if self.brokers.pop(node, None) is None:

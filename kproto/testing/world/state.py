@@ -39,7 +39,7 @@ Tamper = Callable[[Client, Message, int], Message | None]
 
 
 class WorldState:
-    """The base of `World`; see its arguments."""
+    """The base of `World`, which documents the arguments."""
 
     tamper: Tamper | None = knob(None)
 

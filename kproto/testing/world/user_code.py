@@ -1,6 +1,6 @@
 """Checks of the values that user code returns.
 
-A world does not await them, and ignores results of invariants.
+A world does not await the result of a user's function, and ignores the result of an invariant.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ _MODEL: Final = Rule(has_attributes("start", "step", "next_deadline"), "a module
 
 
 class Stuck(AssertionError):
-    """Raised when turns repeat without end and virtual time does not advance."""
+    """The error that turns repeat without end and virtual time does not advance."""
 
 
 class World(Operator):
@@ -306,8 +306,8 @@ class World(Operator):
     def call_later(self, wait: int, function: Callable[[], object]) -> None:
         """Call `function()` in `wait` ms.
 
-        After a call from outside of a run, the journal cannot be saved, and `replay` works only if `function`
-        does not use this world or its clients.
+        If `call_later` is called from outside of a run, the journal cannot be saved. `replay` then works only
+        if `function` does not use this world or its clients.
         """
         journals.reject_replayed_world(self, "call_later() is called")
         if self.is_outside_run:
