@@ -42,6 +42,7 @@ subscriptions = st.builds(
 )
 
 
+@rule("R181")
 @pytest.mark.parametrize(
     ("version", "read"),
     [
@@ -62,7 +63,7 @@ def test_a_subscription_is_decoded_as_it_was_encoded(subscription: Subscription)
     assert Subscription.decode(subscription.encode()) == subscription
 
 
-@rule("R181")
+@rule("R181", "R182")
 def test_the_bytes_are_version_topics_user_data_owned_generation_rack() -> None:
     expected = bytes.fromhex(
         "0003 00000001 0001 74 00000004 ffffffff 00000000 ffffffff ffff".replace(" ", "")
@@ -119,6 +120,11 @@ def test_a_negative_version_is_refused() -> None:
         Subscription.decode(b"\xff\xff" + FULL.encode()[2:])
 
 
+@rule("R183")
+def test_a_negative_generation_is_no_generation() -> None:
+    assert Subscription.decode(Subscription(generation=-5).encode()).generation is None
+
+
 @given(subscriptions, st.data())
 def test_every_prefix_of_a_subscription_raises_only_decode_error(
     subscription: Subscription, data: st.DataObject
@@ -149,6 +155,12 @@ def test_an_assignment_is_decoded_as_it_was_encoded(
 
 
 @rule("R184")
+def test_the_bytes_of_an_assignment_are_version_partitions_user_data() -> None:
+    expected = bytes.fromhex("0003 00000001 0001 74 00000001 00000002 00000001 07".replace(" ", ""))
+    assert Assignment(partitions=parts("t", 2), user_data=b"\7").encode() == expected
+
+
+@rule("R184")
 def test_no_bytes_are_an_empty_assignment() -> None:
     assert Assignment.decode(b"") == Assignment()
 
@@ -161,6 +173,7 @@ def test_one_byte_is_not_an_assignment() -> None:
 # User data
 
 
+@rule("R211")
 @given(partitions, st.integers(0, 2**31 - 1))
 def test_sticky_user_data_is_decoded_as_it_was_encoded(
     some: tuple[TopicPartition, ...], generation: int
@@ -198,6 +211,7 @@ def test_any_sticky_user_data_is_decoded_without_an_error(data: bytes) -> None:
 @rule("R214")
 def test_the_generation_of_cooperative_user_data_is_decoded_as_it_was_encoded() -> None:
     """CooperativeStickyAssignorTest.testEncodeAndDecodeGeneration."""
+    assert cooperative_user_data(10) == b"\0\0\0\x0a"
     assert read_cooperative_generation(cooperative_user_data(10)) == 10
 
 

@@ -30,9 +30,17 @@ def test_a_transaction_moves_along_the_edges_only(
 
 
 @rule("R169")
-@pytest.mark.parametrize(("group", "java_hash"), {"hello": 99162322, "polygenelubricants": 0}.items())
+@pytest.mark.parametrize(
+    ("group", "java_hash"), {"hello": 99162322, "Hello World": 862545276, "polygenelubricants": 0}.items()
+)
 def test_the_partition_of_a_groups_offsets_follows_javas_hash(group: str, java_hash: int) -> None:
-    """Java's hash of "polygenelubricants" is the smallest int, whose absolute value exceeds int32, so Kafka
-    uses 0.
+    """Java's hash of "Hello World" is negative, and Kafka uses its absolute value. The hash of
+    "polygenelubricants" is the smallest int, whose absolute value exceeds int32, so Kafka uses 0.
     """
     assert offsets_partition(group, TransactionSettings())[1] == java_hash % 50
+
+
+@rule("R169")
+def test_the_number_of_offsets_partitions_is_a_setting() -> None:
+    settings = TransactionSettings(offsets_topic_num_partitions=7)
+    assert offsets_partition("hello", settings)[1] == 99162322 % 7

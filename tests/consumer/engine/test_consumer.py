@@ -308,6 +308,7 @@ def test_max_poll_interval_counts_from_the_end_of_a_poll() -> None:
     assert [change.reason for change in a.changes_of("lost")] == ["consumer poll timeout has expired."]
 
 
+@pytest.mark.rule("M112")
 def test_a_callback_that_takes_longer_than_max_poll_interval_loses_the_partitions() -> None:
     world = World({"t": 2})
     a = world.consumer(**GROUP, max_poll_interval_ms=2000)

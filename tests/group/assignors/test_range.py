@@ -34,12 +34,14 @@ def test_the_first_members_get_one_partition_more_of_each_topic() -> None:
     assert plan == {"a": "t-0 t-1 u-0 u-1", "b": "t-2 u-2"}
 
 
+@rule("R187")
 def test_static_members_are_sorted_by_instance_id() -> None:
     """RangeAssignorTest.testTwoStaticConsumersTwoTopicsSixPartitions."""
     plan = in_ranges({"t": 3, "u": 3}, a=wants("t u", instance_id="z"), b=wants("t u", instance_id="y"))
     assert plan == {"a": "t-2 u-2", "b": "t-0 t-1 u-0 u-1"}
 
 
+@rule("R187")
 def test_a_static_member_comes_before_a_dynamic_one() -> None:
     """RangeAssignorTest.testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions."""
     plan = in_ranges({"t": 3, "u": 3}, a=wants("t u"), b=wants("t u", instance_id="z"))
@@ -80,6 +82,7 @@ def test_topics_of_equal_size_are_assigned_together() -> None:
 # without racks.
 
 
+@rule("R191")
 def test_each_member_gets_partitions_with_a_replica_in_its_rack() -> None:
     plan = in_ranges(
         {"t": 4},
@@ -90,6 +93,7 @@ def test_each_member_gets_partitions_with_a_replica_in_its_rack() -> None:
     assert plan == {"a": "t-1 t-3", "b": "t-0 t-2"}
 
 
+@rule("R188")
 @pytest.mark.parametrize("racks", [None, {"t": "ab ab ab ab"}, {"t": "c d c d"}, {"t": "- - - -"}])
 def test_racks_that_make_no_difference_change_nothing(racks: dict[str, str] | None) -> None:
     plan = in_ranges({"t": 4}, racks, a=wants("t", rack_id="a"), b=wants("t", rack_id="b"))
@@ -103,6 +107,7 @@ def test_racks_of_replicas_change_nothing_if_members_have_no_racks() -> None:
     }
 
 
+@rule("R191")
 def test_balance_comes_before_racks() -> None:
     plan = in_ranges({"t": 4}, {"t": "a a a b"}, a=wants("t", rack_id="a"), b=wants("t", rack_id="b"))
     assert plan == {"a": "t-0 t-1", "b": "t-2 t-3"}
@@ -114,6 +119,7 @@ def test_a_member_without_a_rack_is_near_to_every_partition() -> None:
     assert plan == {"a": "t-0 t-1", "b": "t-2 t-3"}
 
 
+@rule("R191")
 def test_topics_of_equal_size_are_assigned_together_if_racks_allow_it() -> None:
     """RangeAssignorTest.testRackAwareAssignmentWithCoPartitioning."""
     racks = {"t": "b a b a", "u": "b a b a"}
@@ -121,6 +127,7 @@ def test_topics_of_equal_size_are_assigned_together_if_racks_allow_it() -> None:
     assert plan == {"a": "t-1 t-3 u-1 u-3", "b": "t-0 t-2 u-0 u-2"}
 
 
+@rule("R191")
 def test_topics_of_equal_size_with_other_racks_are_assigned_together() -> None:
     racks = {"t": "a a b b", "u": "b b a a"}
     plan = in_ranges({"t": 4, "u": 4}, racks, a=wants("t u", rack_id="a"), b=wants("t u", rack_id="b"))

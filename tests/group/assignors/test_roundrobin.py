@@ -33,6 +33,7 @@ def test_partitions_are_sorted_by_number() -> None:
     assert [partition.partition for partition in plan["a"]] == [0, 2, 4, 6, 8, 10]
 
 
+@rule("R187")
 def test_static_members_are_sorted_by_instance_id() -> None:
     """RoundRobinAssignorTest.testTwoStaticConsumersTwoTopicsSixPartitions."""
     plan = assign(
@@ -41,6 +42,7 @@ def test_static_members_are_sorted_by_instance_id() -> None:
     assert text(plan) == {"b": "t-0 t-2 u-1", "a": "t-1 u-0 u-2"}
 
 
+@rule("R187")
 def test_a_static_member_comes_before_a_dynamic_one() -> None:
     """RoundRobinAssignorTest.testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions."""
     plan = assign("roundrobin", {"t": 3, "u": 3}, a=wants("t u"), b=wants("t u", instance_id="z"))

@@ -43,6 +43,7 @@ def test_the_extra_partition_goes_to_the_first_member() -> None:
     assert text(plan) == {"a": "t-0 u-0 u-1", "b": "t-1 u-2"}
 
 
+@rule("R196")
 def test_one_of_too_many_large_members_loses_its_last_partition() -> None:
     """testMaxQuotaConsumerMoreThanNumExpectedMaxCapacityMembers."""
     members = {
@@ -163,6 +164,7 @@ def test_the_older_of_two_reported_owners_is_ignored(name: str, older: int | Non
     assert (len(plan["a"]), len(plan["b"])) == (2, 2)
 
 
+@rule("R215")
 @BOTH
 def test_each_partition_stays_with_the_owner_of_the_newest_generation(name: str) -> None:
     """testEnsurePartitionsAssignedToHighestGeneration."""
@@ -189,6 +191,20 @@ def test_an_old_owner_without_a_newer_one_keeps_its_partitions(name: str) -> Non
     }
     plan = assign(name, {"t": 3, "u": 3}, None, **members)
     assert text(plan) == {"a": "t-0 u-0", "b": "t-1 u-1", "c": "t-2 u-2"}
+
+
+@rule("R194")
+@BOTH
+def test_an_old_claim_without_a_newer_one_counts(name: str) -> None:
+    members = {"a": wants("t", "t-0", 7), "b": wants("t", "t-2", 5), "c": wants("t")}
+    assert text(assign(name, {"t": 3}, None, **members)) == {"a": "t-0", "b": "t-2", "c": "t-1"}
+
+
+@rule("R194")
+@BOTH
+def test_a_newer_claim_counts_although_two_older_ones_cancel_each_other(name: str) -> None:
+    members = {"a": wants("t", "t-0", 1), "b": wants("t", "t-0", 1), "c": wants("t", "t-0", 2)}
+    assert text(assign(name, {"t": 3}, None, **members))["c"] == "t-0"
 
 
 @BOTH
@@ -250,6 +266,15 @@ def test_the_sticky_assignor_reads_only_user_data() -> None:
     members = {
         "a": Subscription(topics=("t",), owned=(tp("t-0"),), generation=9, user_data=data),
         "b": Subscription(topics=("t",)),
+    }
+    assert text(ASSIGNORS["sticky"].assign({"t": 2}, members, {})) == {"a": "t-1", "b": "t-0"}
+
+
+@rule("R212")
+def test_the_sticky_assignor_ignores_the_generation_of_the_subscription() -> None:
+    members = {
+        "a": Subscription(topics=("t",), generation=9, user_data=sticky_user_data([tp("t-0")], 3)),
+        "b": Subscription(topics=("t",), generation=1, user_data=sticky_user_data([tp("t-0")], 4)),
     }
     assert text(ASSIGNORS["sticky"].assign({"t": 2}, members, {})) == {"a": "t-1", "b": "t-0"}
 
@@ -332,6 +357,7 @@ def test_the_sticky_assignor_is_balanced_where_round_robin_is_not() -> None:
     assert sorted(len(partitions) for partitions in plan.values()) == [1, 2, 2, 2]
 
 
+@rule("R193", "R208")
 def test_a_new_topic_makes_partitions_move_towards_balance() -> None:
     """testNewSubscription, testMoveExistingAssignments."""
     members = {
@@ -342,6 +368,25 @@ def test_a_new_topic_makes_partitions_move_towards_balance() -> None:
     plan: Plan = assign("sticky", {"t": 4, "u": 2, "v": 1}, None, **members)
     no_single_move_improves_the_balance(members, plan)
     assert sorted(len(partitions) for partitions in plan.values()) == [2, 2, 3]
+
+
+@rule("R193")
+@BOTH
+def test_members_with_different_topics_keep_their_partitions(name: str) -> None:
+    members = {"a": wants("t", "t-1", 1), "b": wants("t u", "t-0 u-0", 1)}
+    assert text(assign(name, {"t": 2, "u": 1}, None, **members)) == {"a": "t-1", "b": "t-0 u-0"}
+
+
+@rule("R221")
+def test_members_with_different_topics_do_not_swap_partitions() -> None:
+    """Two partitions of u move from b to c, and none moves from c to b."""
+    members = {
+        "a": wants("t"),
+        "b": wants("t u", "t-0 t-1 t-2 t-3 u-1 u-2", 5),
+        "c": wants("t u", "u-0", 5),
+    }
+    plan = text(assign("sticky", {"t": 4, "u": 4}, None, **members))
+    assert (plan["b"], plan["c"]) == ("t-2 t-3 u-1", "u-0 u-2 u-3")
 
 
 def test_a_partition_moves_back_to_its_previous_owner() -> None:
@@ -355,6 +400,7 @@ def test_a_partition_moves_back_to_its_previous_owner() -> None:
     assert tp("t-0") in plan["c"]
 
 
+@rule("R205")
 def test_racks_are_used_with_different_topics() -> None:
     """testRackAwareAssignmentWithNonEqualSubscription."""
     racks = {"t": [frozenset("a"), frozenset("b")], "u": [frozenset("b"), frozenset("a")]}

@@ -21,6 +21,7 @@ def test_sticky_moves_the_first_partitions_of_the_fullest_member() -> None:
     }
 
 
+@pytest.mark.rule("R225")
 def test_a_partition_may_return_to_a_member_that_no_longer_subscribes_to_it() -> None:
     # sarama does not check whether the previous owner still subscribes to the topic. Neither does the model.
     members = {
@@ -71,6 +72,25 @@ def test_sticky_keeps_the_partitions_with_the_claim_of_the_newest_generation() -
 
     plan = balance_strategy.assign_partitions("sticky", {"a": claim(1), "b": claim(2)}, {"t": 4})
     assert plan == {"a": partitions_of("t", 2, 3), "b": partitions_of("t", 0, 1)}
+
+
+@pytest.mark.rule("R225")
+def test_the_second_newest_claim_is_the_previous_owners() -> None:
+    def claim(topics: tuple[str, ...], generation: int) -> Subscription:
+        claimed = partitions_of("u", 0)
+        return Subscription(topics=topics, user_data=sticky_user_data(claimed, generation))
+
+    members = {
+        "a": Subscription(topics=("t", "u")),
+        "b": claim(("t",), 2),
+        "c": Subscription(
+            topics=("t", "u"),
+            user_data=sticky_user_data([*partitions_of("t", 0), *partitions_of("u", 0)], 3),
+        ),
+        "d": claim(("t",), 1),
+    }
+    plan = balance_strategy.assign_partitions("sticky", members, {"t": 1, "u": 1})
+    assert plan["b"] == partitions_of("u", 0)
 
 
 def test_a_cooperative_partition_is_withheld_until_its_owner_has_revoked_it() -> None:

@@ -51,7 +51,7 @@ def test_invalid_versions_and_those_without_groups_raise_config_error(text: str)
 
 
 @pytest.mark.rule("R228")
-@pytest.mark.parametrize(("text", "version"), [("0.11.0.0", 0), ("2.4.0", 1), ("3.2.0", 2)])
+@pytest.mark.parametrize(("text", "version"), [("0.11.0.0", 0), ("2.4.0", 1), ("3.1.0", 1), ("3.2.0", 2)])
 def test_an_old_member_has_an_older_subscription_and_no_instance_id(text: str, version: int) -> None:
     world = World({"t": 1})
     a = world.join("a", sarama, topics=["t"], group_id="g", instance="one", extra={"Version": text})

@@ -42,9 +42,29 @@ def answer_lookups(world: World, code: ErrorCode, times: int) -> Consumer:
 )
 def test_a_retriable_error_is_retried_after_a_backoff(code: ErrorCode) -> None:
     world = World({"t": 1})
+    began = world.now
     consumer = answer_lookups(world, code, times=3)
     assert world.run(until=lambda: bool(consumer.owns()))
     assert len(world.requests_of(consumer, FindCoordinatorRequest)) == 4
+    assert consumer.errors == []
+    # The three backoffs of 100, 200 and 400 ms are up to 20 % shorter at random.
+    assert world.now - began >= 560
+
+
+@rule("M33")
+def test_a_lookup_without_a_response_is_retried_after_a_backoff() -> None:
+    world = World({"t": 1})
+    consumer = world.consumer(group_id="g")
+
+    def cut(client: Client, request: Any, version: int) -> None:
+        if isinstance(request, FindCoordinatorRequest):
+            world.tamper = None
+            world.cut(consumer)
+
+    world.tamper = cut
+    consumer.subscribe("t")
+    assert world.run(until=lambda: bool(consumer.owns()))
+    assert len(world.requests_of(consumer, FindCoordinatorRequest)) == 2
     assert consumer.errors == []
 
 

@@ -88,9 +88,10 @@ def test_a_cooperative_move_takes_exactly_two_rebalances() -> None:
     """librdkafka#3891, confluent-kafka-go#622."""
     stage = group("a")
     before = generation(stage)
-    stage.add("b")
+    newcomer = stage.add("b")
     stage.settle()
     assert generation(stage) == before + 2
+    assert [len(action.owned) for action in newcomer.of(AdoptAssignment)] == [0, 3]
 
 
 @pytest.mark.rule("I5")

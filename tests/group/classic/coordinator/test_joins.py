@@ -218,7 +218,8 @@ def test_only_protocols_that_all_members_support_are_selected() -> None:
 def test_a_protocol_that_is_listed_twice_counts_once() -> None:
     """The protocol counts once. In Kafka 4.3.1 the vote throws, and the JoinGroup is never answered."""
     stage = Stage()
-    (member,) = stage.create_generation({"protocols": [("range", b"1"), ("range", b"2")]})
+    protocols = [("range", b"1"), ("range", b"2"), ("roundrobin", b"3")]
+    (member,) = stage.create_generation({"protocols": protocols})
     assert stage.group().protocol_name == "range"
     assert stage.group().members[member].metadata("range") == b"1"
     assert stage.join(protocols=RANGE).code is ErrorCode.MEMBER_ID_REQUIRED

@@ -230,6 +230,25 @@ def test_a_commit_without_accepted_offsets_creates_a_group_that_is_not_listed() 
     assert stage.describe().group_state == "Stable"
 
 
+@rule("R176")
+def test_the_first_stored_offset_makes_describe_groups_show_the_group() -> None:
+    stage = Stage(offset_metadata_max_bytes=1)
+    stage.commit(metadata="xx")
+    assert stage.describe().group_state == "Dead"
+    stage.commit()
+    assert stage.describe().group_state == "Empty"
+
+
+@rule("R176")
+def test_describe_groups_shows_a_group_that_has_become_empty() -> None:
+    stage = Stage(offset_metadata_max_bytes=1)
+    stage.commit(metadata="xx")
+    member, _ = stage.add_member()
+    stage.leave(member)
+    stage.await_generation()
+    assert stage.describe().group_state == "Empty"
+
+
 @rule("R122")
 def test_a_commit_of_which_something_is_stored_creates_a_group_that_is_listed() -> None:
     stage = Stage(offset_metadata_max_bytes=1)
@@ -491,6 +510,19 @@ def test_in_preparing_rebalance_the_subscriptions_of_the_last_generation_count()
     stage = Stage()
     leader, _ = stage.create_stable_group(*[{"protocols": [("range", subscription("flights"))]}] * 2)
     stage.join(leader, protocols=[("range", subscription("other"))])
+    assert stage.delete_offsets(P0, ("other", 0)).codes == [
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.NONE,
+    ]
+
+
+@rule("R128")
+def test_only_the_subscriptions_for_the_selected_protocol_count() -> None:
+    stage = Stage()
+    stage.create_stable_group(
+        {"protocols": [("range", subscription("flights")), ("roundrobin", subscription("other"))]}
+    )
+    assert stage.group().protocol_name == "range"
     assert stage.delete_offsets(P0, ("other", 0)).codes == [
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         ErrorCode.NONE,

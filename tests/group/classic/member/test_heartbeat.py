@@ -17,6 +17,7 @@ from kproto.group.classic.member import (
     RejoinRequested,
     Send,
     SendFailed,
+    Tick,
     next_deadline,
 )
 from kproto.messages.heartbeat import HeartbeatRequest
@@ -58,7 +59,19 @@ def test_a_heartbeat_is_due_after_the_interval_and_not_before() -> None:
     solo.wait(INTERVAL - 1)
     assert not solo.has_request(HeartbeatRequest)
     solo.wait(1)
-    assert solo.has_request(HeartbeatRequest)
+    solo.answer_heartbeat(request=solo.pop_request(HeartbeatRequest))
+    assert next_deadline(solo.member) == solo.now + INTERVAL
+
+
+@rule("M117")
+def test_join_group_restarts_the_timers() -> None:
+    solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
+    solo.apply(RejoinRequested("because"))
+    solo.wait(INTERVAL // 2)
+    solo.answer_join(generation=2)
+    member = solo.member
+    timers = member.heartbeat_at, member.session_ends_at, member.poll_ends_at
+    assert timers == (solo.now + INTERVAL, solo.now + SESSION, solo.now + POLL)
 
 
 @rule("M117")
@@ -76,6 +89,7 @@ def test_only_one_heartbeat_is_in_flight_at_a_time() -> None:
     solo = Solo().stable()
     solo.next_heartbeat()
     solo.wait(SESSION - INTERVAL - 1)
+    solo.apply(Tick())
     assert not solo.has_request(HeartbeatRequest)
 
 
@@ -183,6 +197,24 @@ def test_no_heartbeat_is_sent_while_the_coordinator_is_unknown() -> None:
     assert not solo.has_request(HeartbeatRequest)
 
 
+@rule("M107")
+def test_the_session_timeout_is_checked_before_the_heartbeat_interval() -> None:
+    solo = Solo().stable()
+    solo.now += SESSION
+    solo.apply(Tick())
+    solo.pop_action(FindCoordinator)
+    assert not solo.has_request(HeartbeatRequest)
+
+
+@rule("M107")
+def test_the_poll_interval_is_checked_before_the_session_timeout() -> None:
+    solo = Solo().stable()
+    solo.now += POLL
+    solo.apply(Tick())
+    assert solo.state is MemberState.EXPIRED
+    assert not solo.has_action(FindCoordinator)
+
+
 # Errors
 
 
@@ -228,7 +260,7 @@ def test_lost_partitions_are_not_in_the_next_subscription() -> None:
     assert (actions.owned, actions.generation) == ((), None)
 
 
-@rule("M74")
+@rule("M74", "R214")
 def test_the_assignors_user_data_keeps_the_last_generation_after_a_loss() -> None:
     """As in Java, the user data has the last generation, although the subscription has -1."""
     solo = Solo(COOPERATIVE).stable(generation=6)
@@ -577,7 +609,7 @@ def test_metadata_of_the_old_topics_is_kept_until_the_next_join() -> None:
     assert solo.member.topics_of_interest == {"u"}
 
 
-@rule("M24", "M116")
+@rule("M24", "M92", "M116")
 def test_a_requested_rejoin_sends_its_reason_in_at_most_255_characters() -> None:
     """AbstractCoordinatorTest.testRejoinReason."""
     solo = Solo(COOPERATIVE).stable()

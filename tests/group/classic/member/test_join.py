@@ -161,6 +161,12 @@ def test_a_configuration_that_cannot_work_is_refused(options: dict[str, object])
         Member(MemberConfig(**{"group_id": "g", "session_timeout_ms": 10_000, **options}))  # type: ignore[arg-type]
 
 
+@rule("M115")
+def test_an_instance_id_has_at_most_249_letters_digits_dots_underscores_and_hyphens() -> None:
+    instance_id = "aZ09._-".ljust(249, "x")
+    assert Member(MemberConfig(group_id="g", group_instance_id=instance_id)).state is MemberState.IDLE
+
+
 # A successful join
 
 
@@ -280,12 +286,14 @@ def test_join_group_to_the_wrong_coordinator_is_retried_after_a_backoff(code: Er
 def test_join_group_to_a_loading_coordinator_is_retried_after_a_backoff() -> None:
     """AbstractCoordinatorTest.testBackoffAndRetryUponRetriableError."""
     solo = Solo().joining()
+    solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
     solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     solo.wait(BACKOFF - 1)
     assert not solo.has_request(JoinGroupRequest)
     solo.wait(1)
+    request = solo.pop_request(JoinGroupRequest)
     reason = "rebalance failed due to CoordinatorLoadInProgressException"
-    assert solo.pop_request(JoinGroupRequest).reason == reason
+    assert (request.member_id, request.reason) == ("me-7", reason)
     assert solo.member.coordinator == "node"
 
 
@@ -492,7 +500,9 @@ def test_a_lost_connection_keeps_the_member_id_and_rejoins(assignors: tuple[str,
     solo.apply(SendFailed(request, "broken"))
     solo.pop_action(FindCoordinator)
     solo.find_coordinator()
-    solo.wait(BACKOFF)
+    solo.wait(BACKOFF - 1)
+    assert not solo.has_request(JoinGroupRequest)
+    solo.wait(1)
     second_join = solo.pop_request(JoinGroupRequest)
     assert (second_join.member_id, second_join.reason) == (
         "me",
@@ -711,7 +721,7 @@ def test_a_fenced_member_stops_for_good_and_names_its_instance_id(phase: str) ->
     assert solo.actions == []
 
 
-@rule("M115")
+@rule("M24", "M115")
 def test_a_static_member_sends_its_instance_id_in_every_request() -> None:
     solo = Solo(group_instance_id="i").joining()
     join = solo.pop_request(JoinGroupRequest)
@@ -743,6 +753,7 @@ def test_a_follower_with_a_pattern_adopts_topics_that_it_does_not_know_yet() -> 
     solo.answer_join()
     solo.answer_sync(*parts("t1", 0), *parts("t2", 0))
     assert solo.pop_action(AdoptAssignment).owned == parts("t1", 0) + parts("t2", 0)
+    assert solo.member.topics == {"t1", "t2"}
     assert solo.state is MemberState.STABLE
 
 

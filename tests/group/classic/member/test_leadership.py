@@ -404,7 +404,7 @@ def test_javas_static_leader_does_not_check_the_assignment() -> None:
 # Watch of metadata
 
 
-@rule("M92", "M93")
+@rule("M19", "M92", "M93")
 @pytest.mark.parametrize("counts", [{"t": 4}, {"t": 2}, {}])
 def test_a_leader_rejoins_when_the_number_of_partitions_changes(counts: dict[str, int]) -> None:
     """testRebalanceWithMetadataChange, testMetadataChangeTriggersRebalance."""
@@ -437,7 +437,7 @@ def test_the_leader_watches_topics_that_only_others_subscribe() -> None:
     assert solo.pop_request(JoinGroupRequest).reason == CHANGED
 
 
-@rule("M81")
+@rule("M81", "M93")
 def test_followers_do_not_watch_metadata() -> None:
     solo = Solo().stable()
     solo.apply(MetadataUpdated({"t": 9}))

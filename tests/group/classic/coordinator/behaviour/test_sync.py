@@ -51,6 +51,13 @@ def test_an_unknown_member_is_rejected_before_its_generation_is_checked() -> Non
 
 
 @rule("R60")
+def test_another_generation_is_rejected_before_the_protocol_is_checked() -> None:
+    stage = Stage()
+    (member,) = stage.create_generation()
+    assert stage.sync(member, 99, protocol_name="sticky").code is ErrorCode.ILLEGAL_GENERATION
+
+
+@rule("R60")
 @pytest.mark.parametrize("protocol", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}])
 def test_another_protocol_is_inconsistent(protocol: dict[str, Any]) -> None:
     """GroupCoordinatorTest.testSyncGroupReturnsAnErrorWhenProtocolTypeIsInconsistent and ...Name..."""
@@ -134,6 +141,16 @@ def test_a_member_that_the_leader_left_out_is_assigned_nothing() -> None:
 
 
 @rule("R64")
+def test_a_member_that_the_leader_left_out_loses_its_last_assignment() -> None:
+    stage = Stage()
+    leader, follower = stage.create_stable_group({}, {})
+    stage.join(leader)
+    stage.join(follower)
+    stage.sync(leader, assignments={leader: b"L"})
+    assert stage.sync(follower).response.assignment == b""
+
+
+@rule("R64")
 def test_assignments_of_a_follower_are_ignored() -> None:
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
@@ -197,7 +214,7 @@ def test_the_waiting_sync_of_a_removed_member_is_answered() -> None:
     assert waiting.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-@rule("R65", "R135")
+@rule("R65", "R133", "R135")
 def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_with_the_response() -> None:
     stage = Stage()
     leader, follower = stage.create_generation({}, {"session": 6_000})
@@ -211,7 +228,7 @@ def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_wi
     assert stage.heartbeat(follower) is ErrorCode.NONE
 
 
-@rule("R66")
+@rule("R66", "R133")
 def test_a_sync_in_stable_restarts_the_session() -> None:
     """SyncGroup in Stable restarts the session. In Kafka 4.3.1 it does not."""
     stage = Stage()
@@ -243,6 +260,14 @@ def test_a_member_that_never_syncs_is_removed_after_the_rebalance_timeout_despit
     assert set(alive(stage, members, 15_000, began)) == {ErrorCode.NONE}
     assert set(alive(stage, members, 5_000, began)) == {ErrorCode.UNKNOWN_MEMBER_ID}
     assert stage.state is ClassicGroupState.EMPTY
+
+
+@rule("R55", "R146")
+def test_the_largest_rebalance_timeout_is_the_deadline_for_sync_group() -> None:
+    stage = Stage()
+    members = stage.create_generation({"rebalance": 20_000}, {"rebalance": 30_000})
+    assert set(alive(stage, members, 25_000, 1)) == {ErrorCode.NONE}
+    assert set(alive(stage, members, 5_000, 1)) == {ErrorCode.UNKNOWN_MEMBER_ID}
 
 
 @rule("R147")
