@@ -1,8 +1,8 @@
-"""Declare, encode and decode Kafka's messages. The package contains no declaration of a particular message.
+"""Declare, encode and decode Kafka's messages. `kproto.messages` has the declarations of the messages.
 
-`message` and `types` declare messages. `interpreter` and `compiler` are two codecs that read the
-declarations: the interpreter is simple and reports errors, the compiler is fast. This package registers the
-codecs, so that the declarations need not import them.
+The modules `message` and `types` define how messages are declared. `interpreter` and `compiler` are two
+codecs that read the declarations: the interpreter is simple and reports errors, the compiler is fast. This
+package registers the codecs in `codecs`, so that `message` need not import them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The registry of the codecs that messages use.
 
-The codecs import `message`, so `message` cannot import the codecs. It looks them up in this registry.
+The codecs import `message`, so `message` cannot import the codecs. Instead `message` looks them up in this
+registry.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ class Codecs(msgspec.Struct, frozen=True):
     encoder: Callable[[Any, int], Encoder]
     view_decoder: Callable[[Any, int], Decoder]
     piece_encoder: Callable[[Any, int], Callable[[Any], list[bytes]]]
-    # Decode (class, data, offset, version) with the interpreter, which reports the field and the offset of an
-    # error.
+    # Decodes a message with the interpreter, from (class, data, offset, version). The interpreter reports the
+    # field and the offset of an error.
     read: Callable[[Any, bytes, int, int], tuple[Any, int]]
-    # Encode (message, version) with the interpreter, which reports the field of an error.
+    # Encodes a message with the interpreter, from (message, version). The interpreter reports the field of an
+    # error.
     write: Callable[[Any, int], bytes]
-    # Return the docstring of a declaration, from (class, its own docstring).
+    # Returns the docstring of a declaration with its fields, from (class, docstring in the source).
     describe: Callable[[Any, str], str]
 
 
@@ -39,7 +41,7 @@ def register(codecs: Codecs) -> None:
 
 
 class Compiled(dict[int, Any]):
-    """Map each version to its compiled function. The function is compiled at its first use.
+    """Maps each version to its compiled function, which is compiled at its first use.
 
     `kind` is the attribute of `Codecs` that holds the compiling function.
     """

@@ -28,19 +28,20 @@ What makes it fast:
 * Arrays of fixed-size elements, and arrays whose elements are laid out alike (`layouts.py`), are read by one
   call.
 
-Encoders mirror the decoders. One `pack` writes a run, which is a sequence of fixed-size fields. The pieces
-are appended to a list and joined at the end. An empty tag section is a pad byte of the run before it.
+Encoders mirror the decoders. One `pack` writes a run, which is a sequence of fixed-size fields. The encoded
+pieces are appended to a list and joined at the end. An empty tag section is written as a pad byte at the end
+of the run before it.
 
 What keeps it correct:
 
-* `buf[p:q]` does not raise if q is behind the end of the buffer. Truncated messages are detected
-  nevertheless: p only grows, every later read behind the end raises, and the last line compares p with the
-  end.
+* `buf[p:q]` does not raise if q is beyond the end of the buffer. Truncated messages are detected
+  nevertheless: p only grows, a later read of a fixed-size value beyond the end raises, and the last line
+  compares p with the end.
 * Every count is checked against the remaining bytes before a list of that size is made.
 * On any error the functions raise without details. `Message.decode` and `encode` then run the interpreter
   over the same input, which reports the field and the offset.
-* Tag sections that are not empty are rare. Their readers and writers are compiled separately, at their first
-  use.
+* Tag sections that are not empty are rare. Functions that read or write them are compiled separately, at
+  their first use.
 * No generated function is a closure: reading a closed-over variable is slower than reading a local one.
 
 The tests compare these functions with the interpreter for every message and version.
@@ -60,16 +61,16 @@ from .message import Message, check_version
 def decoder(message: type[Message], version: int) -> Decoder:
     """Compile `decode(buf, p) -> (message, end)` for `version`.
 
-    `decode` raises one of `message.UNREADABLE` on malformed bytes. Raises UnsupportedVersion.
+    `decode` raises one of `message.UNREADABLE` on malformed bytes. `decoder` raises UnsupportedVersion.
     """
     check_version(message, version)
     return DecoderSource(message, version).message_decoder()
 
 
 def view_decoder(message: type[Message], version: int) -> Decoder:
-    """Compile a `decoder` that returns records as memoryviews of the buffer instead of copies.
+    """Compile a function as `decoder` does, but one that returns records as memoryviews of the buffer.
 
-    The decoder accepts a bytearray as buffer, too.
+    The compiled function also accepts a bytearray as the buffer.
     """
     check_version(message, version)
     return ViewSource(message, version).message_decoder()
@@ -78,7 +79,7 @@ def view_decoder(message: type[Message], version: int) -> Decoder:
 def encoder(message: type[Message], version: int) -> Encoder:
     """Compile `encode(message) -> bytes` for `version`.
 
-    `encode` may raise any Exception on values that do not fit. Raises UnsupportedVersion.
+    `encode` may raise any Exception on values that do not fit. `encoder` raises UnsupportedVersion.
     """
     check_version(message, version)
     encode: Encoder = EncoderSource(message, version).message_encoder()
@@ -86,7 +87,7 @@ def encoder(message: type[Message], version: int) -> Encoder:
 
 
 def piece_encoder(message: type[Message], version: int) -> Callable[[Any], list[bytes]]:
-    """Compile an `encoder` that returns the pieces of the message without joining them."""
+    """Compile a function as `encoder` does, but one that returns the pieces of the message unjoined."""
     check_version(message, version)
     encode: Callable[[Any], list[bytes]] = EncoderSource(message, version).message_encoder("return w")
     return encode

@@ -48,7 +48,7 @@ class DecoderSource(FunctionSource):
         return decode
 
     def flush(self) -> None:
-        """Generate the `unpack` of the pending run.
+        """Generate the `unpack` call that reads the pending run of fixed-size fields.
 
         If the run ends with a length, the generated code leaves the length in `n`.
         """
@@ -72,8 +72,8 @@ class DecoderSource(FunctionSource):
             cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)}
         )
         if not self.flexible:
-            # The values of the pending run are unpacked when the run is flushed. The struct is stored after
-            # that.
+            # The struct can be stored only after its values are unpacked, which happens when the pending run
+            # is flushed.
             self.after.append(store % construction)
             if not self.codes:
                 self.flush()
@@ -89,7 +89,7 @@ class DecoderSource(FunctionSource):
         self.line(f"if tags: p = {self.name('read_tags', tags.read)}({stored}, buf, p - 1)")
 
     def tag_reader(self, f: Field) -> Decoder:
-        """Compile `read(buf, p) -> (value, end)` for a tagged field."""
+        """Compile `read(buf, p) -> (value, end)`, which reads the value of a tagged field."""
         self.lines.append("def read(buf, p):")
         self.line("end = len(buf)")
         value = self.value(f, tagged=True)
@@ -134,7 +134,7 @@ class DecoderSource(FunctionSource):
         return value
 
     def fixed(self, kind: Primitive, name: str) -> str:
-        """Add a value of fixed size to the pending run (one `unpack`); return an expression for it."""
+        """Add a value of fixed size to the pending run; return an expression for the value."""
         value = self.variable(name)
         self.run(kind.code, value)
         return self.uuid(value) if kind.name == "uuid" else value
@@ -150,7 +150,7 @@ class DecoderSource(FunctionSource):
         return f"[*map(uuid_of, {values[1:]})]" if kind.name == "uuid" and values else f"[{values}]"
 
     def byte_slice(self, kind: Primitive, places: str) -> str:
-        """Return an expression for the bytes at `places`, a slice of the buffer."""
+        """Return an expression for a slice of the buffer; `places` is its "start : stop"."""
         return f"buf[{places}]"
 
     def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
@@ -164,7 +164,8 @@ class DecoderSource(FunctionSource):
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
         """Generate code that reads a length into `n`, plus one if compact.
 
-        The caller's block reads a value that is not null.
+        The generated code stores None for null. The body of the caller's `with` generates the code that reads
+        any other value.
         """
         long = "long_string" if code == "h" else "long_length"
         self.run("B" if compact else code, "n")
@@ -254,13 +255,13 @@ class DecoderSource(FunctionSource):
     def row_constructions(
         self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
     ) -> str | None:
-        """Return an expression for all structs, or None if the values of a row are not in declared order."""
+        """Return an expression that makes structs of all rows, or None if a row is not in declared order."""
         if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
             return f"[*starmap({self.name(cls.__name__, cls.__make__)}, {rows})]"
         return None
 
     def layouts(self, cls: type[Struct]) -> Layouts | None:
-        """Return the reader for elements that share a layout, or None if few elements would share one."""
+        """Return the reader for elements that share a layout, or None if the class has no layout."""
         parts = self.parts(cls)
         return Layouts(*parts, self.flexible, self.fill_factory(cls)) if parts else None
 
@@ -269,7 +270,7 @@ class DecoderSource(FunctionSource):
         return partial(_fill, type(self), self.message, self.version, cls)
 
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
-        """Return the parts of an element and the `struct` codes behind the last part, or None.
+        """Return the parts of an element and the `struct` codes after the last part, or None.
 
         The result is None if elements of this class cannot be read by layout.
         """
@@ -290,8 +291,8 @@ class DecoderSource(FunctionSource):
                 return None
             if code in ("", "16s"):
                 code = ""
-                # Lists of structs or UUIDs can only be read by layout if null or empty. Nullable ones usually
-                # are.
+                # A list of structs or UUIDs can be read by layout only if it is null or empty. Nullable lists
+                # usually are.
                 if not nullable:
                     return None
             parts.append(LayoutPart(fixed, 0 if self.is_compact(f) else prefix, code, nullable))

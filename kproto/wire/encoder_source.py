@@ -54,7 +54,7 @@ class EncoderSource(FunctionSource):
         return [f for f in cls.__fields__ if self.version in f.versions and self.version in f.tagged]
 
     def pack_expression(self) -> str:
-        """Return an expression for the bytes of the pending run."""
+        """Return an expression for the encoded bytes of the pending run of fixed-size fields."""
         if self.codes == ["x"]:
             return "b'\\0'"
         values = ", ".join(value for value in self.values if value)
@@ -82,7 +82,8 @@ class EncoderSource(FunctionSource):
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         lists = [f for f in plain if isinstance(f.kind, Array) and _is_number(f.kind.element)]
         for f in plain:
-            # A single list of numbers is written faster by its own `pack`, several by the `pack` of the run.
+            # A struct's only list of numbers is written faster by its own `pack`. Several lists are written
+            # faster by the `pack` of the run.
             self.field(f, f"{variable}.{f.name}", in_run=len(lists) > 1 and f in lists)
         if self.flexible:
             self.tags(cls, variable)
@@ -102,7 +103,9 @@ class EncoderSource(FunctionSource):
         return f"{value} != {self.constant(f)}"
 
     def tags(self, cls: type[Struct], variable: str) -> None:
-        """Generate code that writes an empty tag section (a zero byte), and replaces it if tags are set."""
+        """Generate code that writes an empty tag section (a zero byte) and replaces it if tagged fields are
+        set.
+        """
         self.run("x", "")
         self.flush()
         conditions = [f"{variable}._tags"]
@@ -163,7 +166,7 @@ class EncoderSource(FunctionSource):
     def array(self, f: Field, element: Primitive | type[Struct], value: str, in_run: bool) -> None:
         """Generate code that writes an array.
 
-        With `in_run` its count and numbers become a part of the pending run.
+        With `in_run` the array's count and numbers become a part of the pending run.
         """
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         items = self.variable(f.name)

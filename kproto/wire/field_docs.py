@@ -3,8 +3,8 @@
     field_notes(JoinGroupRequest)["member_id"].text      # "The member id assigned by ..."
     describe(JoinGroupRequest)                           # what help() shows
 
-* A field is explained only in its source, by the comment beside it or directly above it.
-* Without the source, as in a frozen application, there are no comments. Types, versions and defaults remain.
+* Only the comment beside a field or directly above it explains the field.
+* Without the source, as in a frozen application, only types, versions and defaults are shown.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from .types import ALL_VERSIONS, ZERO_UUID, Primitive, Versions
 
 @dataclass(frozen=True, slots=True)
 class FieldNote:
-    """The comment of one field, joined into one line. `kips` are the KIPs that the comment mentions."""
+    """The comment on one field, joined into one line."""
 
     text: str = ""
 
     @property
     def kips(self) -> tuple[str, ...]:
-        """The KIPs that the comment mentions, in its order and each once, such as ("KIP-394",)."""
+        """The KIPs that the comment mentions, in order and without repetitions, such as ("KIP-394",)."""
         return tuple(dict.fromkeys(re.findall(r"KIP-\d+", self.text)))
 
 
 def field_notes(struct: type[Struct]) -> dict[str, FieldNote]:
-    """Return the note of every field in declared order; a field without comment has no text."""
+    """Return the note of every field in declared order; without a comment its text is empty."""
     comments = class_comments(struct.__module__).get(struct.__name__, {})
     return {field.name: FieldNote(comments.get(field.name, "")) for field in struct.__fields__}
 
 
 def module_summary(struct: type[Struct]) -> str:
-    """Return the first line of the docstring of a message's module, such as "JoinGroup (key 11): ..."."""
+    """Return the first line of the docstring of the struct's module, such as "JoinGroup (key 11): ..."."""
     return (inspect.getdoc(sys.modules[struct.__module__]) or "").partition("\n")[0]
 
 
@@ -79,7 +79,7 @@ def default_name(field: Field) -> str:
 
 
 def version_range(versions: Versions, within: Versions) -> str:
-    """Return the versions of its message that have the field: "5+", "4-12", or "" for all."""
+    """Return a field's versions, limited to those of its message: "5+", "4-12", or "" for all."""
     low, high = max(versions.min, within.min), min(versions.max, within.max)
     if (low, high) == (within.min, within.max):
         return ""
@@ -91,7 +91,7 @@ def version_range(versions: Versions, within: Versions) -> str:
 
 
 def describe(struct: type[Struct], own: str = "") -> str:
-    """Return the text that `help` shows for a struct; `own` is the docstring of its class."""
+    """Return the text that `help` shows for a struct; `own` is the docstring in the source of its class."""
     whole = ALL_VERSIONS
     first = inspect.cleandoc(own) if own else module_summary(struct)
     if issubclass(struct, Message):
@@ -112,7 +112,7 @@ def describe(struct: type[Struct], own: str = "") -> str:
 
 
 def describe_field(field: Field, whole: Versions) -> str:
-    """Return what the declaration of a field says: "int32, versions 1+, default -1"."""
+    """Describe the declaration of a field, as in "int32, versions 1+, default -1"."""
     parts = [type_name(field)]
     range_ = version_range(field.versions, whole)
     if range_:

@@ -35,7 +35,7 @@ FRESH: Any = _Marker("FRESH")
 
 
 class FieldOptions(msgspec.Struct, frozen=True):
-    """The arguments of one `field()` call, kept until the annotations are resolved."""
+    """The arguments of one `field()` call. They are kept until the annotations are resolved at first use."""
 
     versions: str | None
     default: object

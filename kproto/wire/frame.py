@@ -1,9 +1,9 @@
 """Split a byte stream into size-prefixed frames, and prefix a frame with its size.
 
 Kafka puts an int32 in front of every request and response: the number of bytes that follow. `Frames` splits a
-stream at these sizes, however the network has split it. A size is checked as soon as its four bytes have
+stream at these sizes, wherever the network has split it. A size is checked as soon as its four bytes have
 arrived. So at most one frame of the allowed size and the last chunk of data are buffered. `ReceiveBuffer`
-does the same for `recv_into`, and does not copy large frames.
+does the same for sockets that receive with `recv_into`, and does not copy large frames.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _MAX_INT32 = 2**31 - 1
 _SIZE = struct.Struct(">i")
 
 _LISTED = [bytearray()]
-# The reference count of an object to which only one list refers. A view of the object's memory increases it.
+# What `getrefcount` returns for an object to which only one list refers. A view of the object's memory
+# increases this count.
 _OURS_ALONE = getrefcount(_LISTED[0])
 
 
 def frame(*body: bytes) -> bytes:
-    """Return a frame: the size of the body, then the pieces of the body. Raises EncodeError above int32."""
+    """Return a frame: the size of the body, then its pieces. Raises EncodeError for 2 GiB and more."""
     size = sum(map(len, body))
     try:
         return b"".join((_SIZE.pack(size), *body))
@@ -41,7 +42,7 @@ class Frames:
         frames = Frames()
         for body in frames.feed(data): ...
 
-    `max_size` is in bytes, without the size prefix.
+    `max_size` is the largest size of a body in bytes.
     """
 
     def __init__(self, max_size: int = MAX_FRAME_SIZE) -> None:
@@ -55,8 +56,8 @@ class Frames:
         """Add the next bytes of the stream; return the bodies of the frames that are now complete.
 
         Raises FrameError for a size that is negative or above `max_size`. The frames before that size are
-        yielded first. Every later call raises as well, because the start of the next frame is unknown. The
-        caller should close the connection.
+        yielded first. Every later call raises the same error, because the start of the next frame is unknown.
+        The caller should close the connection.
         """
         if self._broken is not None:
             raise self._broken
@@ -85,7 +86,7 @@ class Frames:
 
     @property
     def missing(self) -> int:
-        """The least number of bytes that are missing from the frame in progress; 0 between frames."""
+        """How many bytes of the incomplete frame are still missing, at least; 0 between frames."""
         if not self._held:
             return 0
         if len(self._held) < _SIZE.size:
@@ -101,12 +102,12 @@ class ReceiveBuffer:
         size = sock.recv_into(receive_buffer.writable())
         for body in receive_buffer.received(size): ...
 
-    The body of a large frame is the `bytearray` into which the socket wrote. A size prefix alone allocates
-    nothing. The buffer of a frame is at most as large as the largest of these: twice the bytes of the frame
-    that have arrived, the largest frame of this connection so far, and `MIN_SIZE`.
+    The body of a large frame is the `bytearray` into which the socket wrote. A size prefix does not allocate
+    the announced size. The buffer of a frame is at most as large as the largest of these: twice the bytes of
+    the frame that have arrived, the largest frame of this connection so far, and `MIN_SIZE`.
 
-    `max_size` is the largest size of a frame in bytes. The first frame has at most `MAX_FRAME_SIZE`: a peer
-    with a larger one speaks another protocol.
+    `max_size` is the largest size of a frame in bytes. The first frame may have at most `MAX_FRAME_SIZE`,
+    because a peer that announces more speaks another protocol.
 
     The buffers of the last large bodies are reused when nothing else refers to them or to a view of them,
     because allocating memory takes longer than receiving. A small frame frees these buffers, so an idle
@@ -116,14 +117,15 @@ class ReceiveBuffer:
     __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size", "max_size")
 
     MIN_SIZE = 64 * 1024
-    # The number of buffers to reuse: one frame is being processed, and the next one is being received.
+    # The number of buffers to reuse: one frame is being processed while the next one is being received.
     MAX_REUSED = 2
 
     def __init__(self, max_size: int = _MAX_INT32) -> None:
         self.max_size = max_size
-        # The buffer for small frames and the start of a large one. It begins at a frame boundary.
+        # The buffer for small frames and for the start of a large frame. Its first byte is the first byte of
+        # a frame.
         self._first: bytearray | None = None
-        self._held = 0  # The number of bytes in `_first` that are not a complete frame yet.
+        self._held = 0  # The number of bytes in `_first` that belong to an incomplete frame.
         self._body = bytearray()  # The large frame in progress.
         self._size = -1  # The size of the large frame in progress, in bytes; -1 between large frames.
         self._filled = 0
@@ -149,7 +151,8 @@ class ReceiveBuffer:
     def received(self, count: int) -> list[bytearray]:
         """Return the bodies of the frames that are complete after `count` more bytes were written.
 
-        Raises FrameError for a size that is negative or too large. The caller should close the connection.
+        Raises FrameError for a size that is negative or above the limit. The caller should then close the
+        connection.
         """
         if self._size >= 0:
             self._filled += count
@@ -177,7 +180,8 @@ class ReceiveBuffer:
                 raise wrong
             stop = at + _SIZE.size + size
             if stop > end:
-                if _SIZE.size + size > len(first):  # A large frame gets its own buffer.
+                # A frame that does not fit into the first buffer gets its own buffer.
+                if _SIZE.size + size > len(first):
                     self._begin(size, first[at + _SIZE.size : end])
                     at = end
                 break

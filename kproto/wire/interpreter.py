@@ -1,4 +1,4 @@
-"""The simple codec: encodes and decodes by walking through the declaration, field by field.
+"""The simple codec, which encodes and decodes messages field by field, as their declaration says.
 
 The compiler is tested against this codec. This codec also reports errors: a compiled function only detects
 that its input is malformed. The interpreter then processes the same input again and reports the field, the
@@ -15,9 +15,10 @@ The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated 
     end of a struct   nothing                           varint count, then (varint tag, varint size, value)*
 
 * Any negative length means null. Null in a field that is not nullable is an error.
-* Tags are read in any order, and the last of two equal tags wins: Kafka's reader checks neither. They are
-  written in ascending order. The size of a known tag must be the size of its value.
-* A varint has at most 5 bytes and is below 2**31. A string has at most 32767 bytes, also in flexible
+* Tags are read in any order, and the last of two equal tags counts, because Kafka's reader checks neither
+  order nor repetition. They are written in ascending order. The size of a known tag must be the size of its
+  value.
+* A varint has at most 5 bytes and is below 2**31. A string has at most 32767 bytes, even in flexible
   versions.
 * An array cannot have more elements than the remaining bytes can hold. So the memory that decoding allocates
   is at most a fixed multiple of the size of the input.
@@ -92,7 +93,7 @@ def minimum_size(kind: Primitive | Array | type[Struct], version: int, flexible:
 def uvarint(value: int) -> bytes:
     """Encode `value` as an unsigned varint: 7 bits per byte, lowest first.
 
-    The top bit of a byte says whether more bytes follow.
+    The top bit of a byte is set if more bytes follow.
     """
     out = bytearray()
     while value > 0x7F:
@@ -103,7 +104,7 @@ def uvarint(value: int) -> bytes:
 
 
 class Reader:
-    """Reads values from the data. It holds the position and the path of the field that is being read."""
+    """Reads values from the data, and knows the position and the path of the current field."""
 
     def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
         self.message = message
@@ -139,7 +140,7 @@ class Reader:
         raise self.error(f"{label}: the varint has more than 5 bytes", start)
 
     def length(self, code: str, flexible: bool, label: str) -> int:
-        """Read a length or count. The result is -1 for null."""
+        """Read a length or count; -1 stands for null."""
         return self.uvarint(label) - 1 if flexible else max(self.fixed(code, label), -1)
 
     def struct(self, cls: type[Any]) -> Any:
@@ -231,7 +232,7 @@ class Reader:
         self.path.pop()
 
     def tagged_field(self, value: Any, f: Field, size: int) -> None:
-        """Read a tagged field that the declaration knows. Its value must take exactly `size` bytes."""
+        """Read a declared tagged field. Its value must take exactly `size` bytes."""
         start, outer = self.at, self.end
         if size > outer - start:
             remaining = outer - start
@@ -246,7 +247,7 @@ class Reader:
 
 
 class _Writer:
-    """Writes values. It holds the pieces written so far and the path of the field that is being written."""
+    """Writes values, and holds the pieces written so far and the path of the current field."""
 
     def __init__(self, message: str, version: int, flexible: bool) -> None:
         self.message = message
@@ -403,9 +404,7 @@ def _dotted(path: list[str]) -> str:
 
 
 def _differs(value: Any, initial: object) -> bool:
-    """Return whether `value` differs from the initial value. Values that cannot be compared, such as arrays,
-    do.
-    """
+    """Return whether `value` differs from `initial`, or cannot be compared with it."""
     try:
         return bool(value != initial)
     except Exception:

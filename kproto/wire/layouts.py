@@ -5,15 +5,16 @@ the values. So the reader assumes that the next elements have the lengths of the
 
 * One `iter_unpack` reads all elements, lengths included. A loop that is generated for the pattern of the
   lengths compares the lengths and stores the values.
-* The loop stops at the first element with other lengths. The reader then tries another layout, if the next
-  elements share one. All remaining elements are left to the code that reads elements one by one.
-* Malformed input is also left to that code.
+* The loop stops at the first element with other lengths. If this element and the following ones share another
+  layout, the reader continues with that layout. All remaining elements are left to the code that reads
+  elements one by one.
+* Malformed input is also left to the code that reads elements one by one.
 
 These limits keep the reader correct and bounded:
 
-* An element is made only after each of its lengths was compared. Its tag count must be zero.
+* An element is made only after each of its lengths was compared, and only if its tag section is empty.
 * The end of the elements is checked against the end of the buffer before they are read.
-* At most `MAX_BYTES` bytes are copied in vain if the lengths differ. A layout is stored when `MIN_RUN`
+* If the lengths differ, at most `MAX_BYTES` bytes were copied in vain. A layout is stored when `MIN_RUN`
   elements share it. The tables are bounded: when they are full, layouts are dropped, and no more loops are
   compiled.
 """
@@ -26,29 +27,31 @@ from typing import Any
 
 import msgspec
 
-# The least number of elements to read by layout. Fewer are read faster one by one.
+# The least number of elements to read by layout. Fewer elements are read faster one by one.
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256
-# The most elements, and the most bytes, that one call reads. They bound the cost when the lengths differ.
+# The most elements, and the most bytes, that one call reads. These limits bound the cost if the lengths
+# differ.
 MAX_BYTES = 65_536
 
-# The most layouts, and the most compiled loops, that are kept for one array of a declaration.
+# The most layouts, and also the most compiled loops, that are kept for one array of a declaration.
 MAX_LAYOUTS = 64
 
 # The most numbers in a list within an element that is read by layout.
 MAX_NUMBERS = 16
 
-# The pattern of an element's lengths: each is -1 for null, 0 for empty, and the count for a list of numbers.
+# The pattern of an element's lengths. A length counts as -1 for null, 0 for an empty value, the count for a
+# list of numbers, and 1 for other bytes.
 Pattern = tuple[int, ...]
 
-# `fill(items, rows, lengths)` appends the elements of `rows` to `items`. It stops at the first element of
-# another layout and returns how many elements are left.
+# `fill(items, rows, lengths)` appends the elements of `rows` to `items`. The function stops at the first
+# element of another layout and returns how many elements it has not appended.
 Fill = Callable[[list[Any], Any, Any], int]
 
 
 class LayoutPart(msgspec.Struct, frozen=True):
-    """A part of an element: fields of fixed size, then a length, then as many values as the length says.
+    """A part of an element: fields of fixed size, a length, and as many values as the length says.
 
     `prefix` is the size of the length in bytes, 0 for a varint (which is the length plus one). `code` is the
     `struct` code of the values: "s" for bytes, and "" for values that can only be read by layout if they are
@@ -61,7 +64,8 @@ class LayoutPart(msgspec.Struct, frozen=True):
     nullable: bool
 
 
-# A layout: the size of an element in bytes, `iter_unpack` for elements, the unpacked lengths, and the loop.
+# A layout: the size of an element in bytes, a function that unpacks elements, the expected lengths, and the
+# loop that makes the elements.
 Layout = tuple[int, Callable[[bytes], Any], Any, Fill]
 
 
@@ -73,7 +77,7 @@ class Layouts:
     ) -> None:
         """Create the reader of an array.
 
-        `tail` has the `struct` codes behind the last part, and `fill` compiles a loop.
+        `tail` has the `struct` codes after the last part. `fill` compiles the loop for a pattern.
         """
         self.parts = [(part, struct.calcsize(">" + part.fixed)) for part in parts]
         self.tail = tail + "B" * flexible
@@ -84,7 +88,7 @@ class Layouts:
         self.last: Layout | None = None
 
     def read(self, items: list[Any], count: int, buf: bytes, p: int) -> tuple[int, int]:
-        """Append the elements that share a layout to `items`; return how many remain, and their position."""
+        """Append elements that share a layout to `items`; return how many remain, and their position."""
         guess = self.last
         layout = guess or self.find(buf, p)
         while layout is not None:
@@ -105,7 +109,7 @@ class Layouts:
         return count, p
 
     def find(self, buf: bytes, p: int) -> Layout | None:
-        """Return the layout that the next `MIN_RUN` elements share, None if no layout can be used."""
+        """Return the layout that the next `MIN_RUN` elements share, or None if they share none."""
         places: list[tuple[int, bytes]] = []
         lengths: list[int] = []
         at = p

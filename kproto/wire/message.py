@@ -13,22 +13,23 @@ Rules of a declaration:
 
 * Fields are declared in wire order. A field without a range exists in every version. A field without a
   default is required.
-* A field whose range begins or ends within the message's versions has a default. `decode` sets it in versions
-  that lack the field. `encode` raises if such a version has any other value, unless the field is `ignorable`.
-* `X | None` is nullable wherever the field exists; `nullable="7+"` narrows that.
+* A field whose range begins or ends within the message's versions has a default. In versions that lack the
+  field, `decode` sets the default, and `encode` raises if the field has any other value, unless it is
+  `ignorable`.
+* `X | None` is nullable in all versions of the field; `nullable="7+"` limits the versions.
 * `tag=3` declares a tagged field, which is not written if it equals its default. `tagged="12+"` is needed
   only if the field is older than its tag.
 * The default `[]` gives every object its own new list. The default `FRESH` is a new struct, with every field
   at its default, or at Kafka's zero (0, "", b"", [], ...) if it has none.
 * Structs and messages are keyword-only, slotted, mutable and comparable. They do not know their version.
-* Structs and messages are `msgspec.Struct`s because these are created fast. Decoders create them from
-  positional values in declared order. In other code type checkers report positional values as an error. The
-  garbage collector does not track them (`gc=False`): no declaration contains itself, so messages cannot form
-  cycles.
+* Structs and messages are `msgspec.Struct`s, because these are created fast. Decoders create them from
+  positional values in declared order. In other code type checkers reject positional values. The garbage
+  collector does not track them (`gc=False`): no declaration contains itself, so messages cannot form cycles.
 * Annotations are strings, resolved at first use. So a struct may be declared below the struct that uses it,
   and importing a message is cheap.
 
-Classes follow `org.apache.kafka.message.MessageGenerator`; see KIP-482 for flexible versions and tags.
+The declarations have the same content as the message JSON that Kafka's `MessageGenerator` reads. See KIP-482
+for flexible versions and tags.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ UNREADABLE = (struct.error, ValueError, IndexError, DecodeError)
 
 
 class Array(msgspec.Struct, frozen=True):
-    """The kind of a field that is a list. `element` is the kind of the list's elements."""
+    """The `kind` of a field that is a list. `element` is the kind of the list's elements."""
 
     element: Primitive | type[Struct]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field with its annotation and its ranges resolved, as the codecs use it."""
+    """A field of a declaration, as the codecs use it: annotation and version ranges are resolved."""
 
     name: str
     kind: Primitive | Array | type[Struct]
@@ -125,7 +126,7 @@ class _ResolvedFields:
 
 
 class _LazyDocstring(str):
-    """The docstring of a declaration, with its fields and their comments. It is built when it is read.
+    """The docstring of a declaration, with its fields and their comments, built when it is read.
 
     The object is a descriptor, which builds the text when `__doc__` is read through the class. It is also a
     str, because pydoc takes it from the class's dict and calls `expandtabs` on it.
@@ -163,9 +164,9 @@ class _DeclarationMeta(msgspec.StructMeta):
     """The metaclass of `Struct` and `Message`: turns declarations into `msgspec.Struct`s.
 
     The classes that this metaclass makes are not instances of it, and their bases are plain copies of
-    `Struct` and `Message`. The reason is speed: decoding mostly calls classes, and in Python 3.11 the call
-    takes 1.5 times as long if the metaclass is written in Python. `isinstance` and `issubclass` work as
-    usual. Only messages have a metaclass in Python, `_MessageMeta`: decoding a response creates just one
+    `Struct` and `Message`. The reason is speed: decoding mostly calls classes, and in Python 3.11 the call of
+    a class takes 1.5 times as long if its metaclass is written in Python. `isinstance` and `issubclass` work
+    as usual. Only messages have a metaclass in Python, `_MessageMeta`: decoding a response creates just one
     message.
     """
 
@@ -209,7 +210,7 @@ class _DeclarationMeta(msgspec.StructMeta):
 
 
 def _default(struct: str, name: str, default: object) -> object:
-    """Return the default of the field in the form that msgspec expects.
+    """Return the default of a field as msgspec expects it.
 
     msgspec allows no required field behind a field with a default, so required fields get a factory that
     raises.
@@ -228,8 +229,8 @@ def _lazy_struct(name: str) -> property:
 
     The struct is created when the field is first read.
 
-    Most structs of such fields are never read, and a fetch response has three of them per partition. The slot
-    holds LAZY until the first read.
+    Most structs in such fields are never read, and a fetch response has three of them per partition. Until
+    the first read the slot holds LAZY.
     """
     slot = f"_{name}"
 
@@ -252,7 +253,7 @@ def _lazy_struct(name: str) -> property:
 if typing.TYPE_CHECKING:
 
     class _Slots:
-        """The part of `msgspec.Struct` that type checkers see, without msgspec's rules for fields."""
+        """Replaces `msgspec.Struct` for type checkers, which would apply msgspec's rules for fields."""
 
         _tags: dict[int, bytes] | None
 
@@ -261,12 +262,12 @@ else:
 
 
 class Struct(_Slots, metaclass=_DeclarationMeta):
-    """A struct inside a message. Subclass it with annotated fields."""
+    """A struct inside a message. A declaration is a subclass with annotated fields."""
 
     __fields__ = _ResolvedFields()
     __options__: ClassVar[dict[str, FieldOptions]]
     __resolved__: ClassVar[tuple[Field, ...] | None]
-    # The constructor for decoders. It takes values in declared order; its errors do not list the fields.
+    # The constructor for decoders. It takes values in declared order, and its errors do not list the fields.
     __make__: ClassVar[Callable[..., Any]]
 
     def __init_subclass__(cls) -> None:
@@ -340,7 +341,7 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self:
-        """Read a message from the start of `data`. Bytes behind the message are ignored, as in Kafka.
+        """Read a message from the start of `data`. Bytes after the message are ignored, as in Kafka.
 
         Raises DecodeError, with the path of the field and the offset, on anything that is not this message;
         UnsupportedVersion if the message has no such version.
@@ -413,13 +414,15 @@ def check_version(message: type[Message], version: int) -> None:
     """Raise UnsupportedVersion unless `message` has `version`."""
     if version not in message.__versions__:
         allowed = str(message.__versions__)
-        if version == -1:  # Other modules use -1 for "no version", so it is not looked up.
+        # The error's text leaves out version -1, which elsewhere stands for a message that a broker does not
+        # know.
+        if version == -1:
             allowed = f"version -1 is not supported; allowed: {allowed}"
         raise UnsupportedVersion(message.__name__, version, allowed)
 
 
 def fresh(struct: type[Struct]) -> Any:
-    """Return a new struct with every field at its default, or at Kafka's zero if it has none."""
+    """Return a new struct with every field at its default, or without a default at Kafka's zero."""
     return struct(**{f.name: f.initial() for f in struct.__fields__})
 
 

@@ -1,4 +1,4 @@
-"""Functions that generated codecs call in cases for which they contain no code; see `compiler.py`."""
+"""Functions that generated codecs call for rare cases and for checks; see `compiler.py`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Unencodable(ValueError):
     """
 
 
-# The encoded varints 0 to 127, one byte each.
+# The encoded varints of 0 to 127, which have one byte each.
 SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 
 # The encoded byte of each bool. Other values raise KeyError, where `struct`'s "?" would write their truth
 # value.
 BOOL_BYTE = {False: 0, True: 1}
 
-# The most packers of one kind, unpackers of one kind, and UUIDs that are cached.
+# The most entries of each cache in this module: of UUIDs, of a `Packers` and of an `Unpackers`.
 CACHE_LIMIT = 4096
 
 
@@ -51,7 +51,7 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
         p += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # A zero of several bytes means null. The interpreter codec handles it.
+            # A zero that is encoded in several bytes means null, which is left to the interpreter.
             if not 0 < value <= VARINT_MAX:
                 raise Malformed
             return value, p
@@ -67,14 +67,14 @@ def long_string(buf: bytes, p: int, n: int) -> tuple[int, int]:
 
 
 def string_uvarint(n: int) -> bytes:
-    """Encode the length of a string as a varint. `n` is the number of bytes plus one."""
+    """Encode a string's length as a varint. `n` is the number of bytes plus one."""
     if n > STRING_MAX + 1:
         raise Unencodable
     return uvarint(n)
 
 
 class TagSectionReader:
-    """Reads the tag sections of a struct that are not empty."""
+    """Reads those tag sections of a struct that are not empty."""
 
     def __init__(self, cls: type[Struct], version: int, make: Callable[[Field], FieldReader]) -> None:
         """Create the reader.
@@ -117,7 +117,7 @@ def _varint(buf: bytes, p: int) -> tuple[int, int]:
 
 
 def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[Any, Any] | None) -> bytes:
-    """Encode a tag section: the count, then the tagged fields in `pieces` and the unknown tags, in order."""
+    """Encode a tag section: the count, then the tagged fields in `pieces` and the unknown tags, by tag."""
     for tag, content in (unknown or {}).items():
         if tag in known or not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
             raise Unencodable
@@ -129,7 +129,7 @@ def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[A
 
 
 def lazy_writer(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], bytes]:
-    """Return a writer that calls `make` at its first call, to compile the actual writer."""
+    """Return a function that at its first call compiles the actual writer with `make`."""
     writers: list[Callable[[Any], bytes]] = []
 
     def call(value: Any) -> bytes:
@@ -155,7 +155,7 @@ def check_sequence(value: Any) -> Sequence[Any]:
 
 
 class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
-    """Map a number n to a function that reads n values of one `struct` code."""
+    """Maps a number n to a function that reads n values of one `struct` code."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -163,14 +163,15 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
     def __missing__(self, n: int) -> Callable[[bytes, int], tuple[Any, ...]]:
         code = _repeat(self.code, n)
         unpack = struct.Struct(">" + code).unpack_from
-        # UUIDs have no repeat count in `struct`: the code for many of them is larger than their message.
+        # `struct` has no repeat count for the code of a UUID. The code for many UUIDs would take more memory
+        # than their message.
         if n < CACHE_LIMIT and len(code) < 100:
             self[n] = unpack
         return unpack
 
 
 class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
-    """Map the lengths of the lists in a sequence of fields to a function that writes the sequence.
+    """Maps the lengths of the lists in a sequence of fields to a function that writes the sequence.
 
     The codes are those of `struct` and two more. "*i" stands for a list of "i". "v" stands for the varint
     count before a list; the count is passed as bytes.
@@ -201,7 +202,7 @@ def _repeat(code: str, n: int) -> str:
 
 
 class Uuids(dict[bytes, UUID]):
-    """Map 16 bytes to their UUID. Topic ids repeat in every message, and `UUID()` is slow."""
+    """Maps 16 bytes to their UUID. Topic ids repeat in every message, and `UUID()` is slow."""
 
     def __missing__(self, content: bytes) -> UUID:
         value = object.__new__(UUID)

@@ -1,9 +1,9 @@
 """Divide a large message into messages with fewer elements, without decoding it.
 
 `divide` only finds where values end, and yields after every `STRIDE` elements. So its caller can divide a
-message of any size in short steps, and needs memory of a small multiple of the message's size.
+message of any size in short steps. The memory needed is a small multiple of the message's size.
 
-An element is an entry of an array at any depth, or a tagged field. Strings and bytes are not checked:
+An element is an entry of an array at any depth, or a tagged field. The contents of strings are not checked:
 decoding the pieces finds such errors.
 """
 
@@ -18,7 +18,7 @@ from .interpreter import minimum_size, uvarint
 from .message import Array, Field, Message, Struct
 from .types import Primitive
 
-# The number of elements between two yields: these take about a millisecond.
+# The number of elements between two yields. Skipping so many elements takes about a millisecond.
 STRIDE: Final = 1000
 
 # The most tagged fields of one struct. No Kafka API has more than ten.
@@ -26,7 +26,7 @@ _MOST_TAGS: Final = 1000
 
 
 class Division(NamedTuple):
-    """The pieces of a message and the number of elements in all of them."""
+    """The pieces of a message and the number of elements in the whole message."""
 
     pieces: list[bytes]
     elements: int
@@ -45,8 +45,8 @@ def divide(
     """Divide the message at `start` of `data` into encoded messages of at most `most` elements.
 
     The largest array of the message is divided, and the other fields are the same in every piece. An element
-    with more than `most` elements of its own is a piece. If it has more than `most_of_one`, it is divided in
-    the same way, and then stands in several pieces. With `unique`, an element of the divided array that is
+    with more than `most` elements of its own is a piece. An element with more than `most_of_one` is divided
+    in the same way, and then stands in several pieces. With `unique`, an element of the divided array that is
     equal to an earlier one is omitted.
 
     Yields None after each `STRIDE` elements. Raises DecodeError if the message ends too early.
@@ -61,7 +61,7 @@ def divide(
 
 
 class ArrayPlace(NamedTuple):
-    """The place of an array in an encoded message."""
+    """The position of an array in an encoded message."""
 
     # The positions of the count and of the first element.
     start: int
@@ -71,7 +71,7 @@ class ArrayPlace(NamedTuple):
     is_compact: bool
 
     def encode_count(self, count: int) -> bytes:
-        """Encode a count in the form that this array has."""
+        """Encode a count as this array encodes it: as a varint or an int32."""
         return _encode_count(count, is_compact=self.is_compact)
 
 
@@ -97,7 +97,7 @@ class _FieldSpan(NamedTuple):
 
 
 class _Skimmer:
-    """Skips values. Raises IndexError if a value ends behind the data."""
+    """Skips values. Raises IndexError if a value ends beyond the data."""
 
     def __init__(self, message: type[Message], data: bytes, at: int, version: int) -> None:
         self.data = data
@@ -139,7 +139,7 @@ class _Skimmer:
     def groups(
         self, f: Field, most: int, most_of_one: int, unique: bool
     ) -> Generator[tuple[int, bytes] | None, None, None]:
-        """Yield the elements of an array in groups: their number and their bytes. None is a pause."""
+        """Yield the elements of an array in groups, as (number, bytes), and None for a pause."""
         assert isinstance(f.kind, Array)
         element, flexible = f.kind.element, self.flexible and not f.always_rigid
         count = self.length("i", flexible)
@@ -285,7 +285,7 @@ def _fields(cls: type[Struct], version: int, flexible: bool) -> tuple[Field, ...
 
 @cache
 def _steps(cls: type[Struct], version: int, flexible: bool) -> list[Field | int]:
-    """Return the fields of a struct, with the size in bytes in place of adjacent fields of fixed size."""
+    """Return the fields of a struct. A number replaces adjacent fields of fixed size by their total size."""
     steps: list[Field | int] = []
     for f in _fields(cls, version, flexible):
         size = f.kind.size if isinstance(f.kind, Primitive) else 0

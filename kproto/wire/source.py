@@ -19,8 +19,8 @@ from .message import Field, Message, Struct
 def build(source: str, filename: str, names: Mapping[str, object]) -> dict[str, Any]:
     """Run `source` with `names` as its globals and return these globals.
 
-    The text is stored in `linecache` under `filename`, which must be unique and in angle brackets (as in
-    `attrs`). A traceback through generated code then shows the failing line.
+    The source is stored in `linecache` under `filename`, which must be unique and in angle brackets, as
+    `attrs` does. A traceback through generated code then shows the failing line.
     """
     namespace: dict[str, Any] = dict(names)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
@@ -58,7 +58,7 @@ class FunctionSource:
     def block(self, head: str) -> Generator[None]:
         """Indent the lines that are added within the `with` statement.
 
-        A run never extends over the edge of a block.
+        A run of fixed-size fields never extends beyond a block.
         """
         assert not self.codes
         self.line(head)
@@ -71,14 +71,12 @@ class FunctionSource:
         raise NotImplementedError
 
     def run(self, code: str, value: str) -> None:
-        """Add a fixed-size field to the pending run."""
+        """Add the `struct` code and the value of a fixed-size field to the pending run."""
         self.codes.append(code)
         self.values.append(value)
 
     def name(self, wanted: str, value: object) -> str:
-        """Make `value` a global of the generated function and return its name: `wanted`, if that is not
-        taken.
-        """
+        """Make `value` a global of the generated function; return its name, if possible `wanted`."""
         name, number = wanted, 1
         while name in self.variables or self.names.setdefault(name, value) is not value:
             number += 1
@@ -88,7 +86,7 @@ class FunctionSource:
     def variable(self, wanted: str) -> str:
         """Reserve and return a variable name that is unique in this function.
 
-        The name is `wanted` if that is not taken.
+        The name is `wanted` unless the function already uses this name.
         """
         name, number = wanted, 1
         while name in self.variables or name in self.names or keyword.iskeyword(name):
@@ -101,7 +99,7 @@ class FunctionSource:
         return self.variable(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower())
 
     def is_plain(self, f: Field) -> bool:
-        """Return whether the field exists in this version and is not tagged, so that it has a fixed place."""
+        """Return whether the field exists in this version and is not tagged."""
         return self.version in f.versions and not (self.flexible and self.version in f.tagged)
 
     def is_compact(self, f: Field) -> bool:
@@ -116,7 +114,7 @@ class FunctionSource:
 
 
 def code_name(codes: list[str]) -> str:
-    """Return `struct` codes in a form that can be part of a Python name.
+    """Return `struct` codes as text that can be part of a Python name.
 
     `?` becomes `t`, `16s` becomes `u`, and `*`, which marks an array, becomes `n`.
     """

@@ -1,4 +1,4 @@
-"""Report which bytes of a message belong to which field.
+"""Decode a message and report which bytes belong to which field.
 
     annotated = annotate(JoinGroupRequest, data, 0, 9)
     for span in annotated.spans:
@@ -28,7 +28,7 @@ M = TypeVar("M", bound=Message)
 
 
 class FieldSpan(msgspec.Struct, frozen=True):
-    """The bytes from offset `start` to `end` of the data, which hold a value of the field `path`.
+    """The bytes from `start` to `end` of the data, which encode a value of the field `path`.
 
     `type` is one of Kafka's primitive types, or "count", "marker", "tag count", "tag", "tag size" or "tagged
     bytes".
@@ -42,7 +42,7 @@ class FieldSpan(msgspec.Struct, frozen=True):
 
 
 class AnnotatedMessage(msgspec.Struct, Generic[M], frozen=True):
-    """The spans of a message, with the message and the offset of its end, or with an error.
+    """The spans of a message, with the message and the offset of its end, or with the decoding error.
 
     `message` is None if decoding failed; `end` is then the offset at which it stopped.
     """
@@ -56,7 +56,7 @@ class AnnotatedMessage(msgspec.Struct, Generic[M], frozen=True):
 def annotate(message: type[M], data: bytes, offset: int, version: int) -> AnnotatedMessage[M]:
     """Decode `message` at `offset` of `data` and record the bytes of each field.
 
-    Raises only UnsupportedVersion. Malformed bytes are reported in `error` of the result.
+    Raises only UnsupportedVersion. Malformed bytes are reported in the result's `error`.
     """
     check_version(message, version)
     reader = _Annotator(message.__name__, data, offset, version, version in message.__flexible__)
@@ -120,7 +120,7 @@ class _Annotator(Reader):
 
 
 def value_text(value: object) -> str:
-    """Format a value as one short line. Text is quoted as in JSON, and a UUID is printed as by Kafka."""
+    """Format a value as one short line, with text quoted as in JSON and UUIDs in Kafka's format."""
     if value is None:
         return "null"
     if isinstance(value, bool):

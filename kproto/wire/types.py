@@ -1,7 +1,7 @@
 """The primitive types of Kafka's message definitions, and ranges of versions.
 
-Fields are annotated with these types. A type checker sees the plain Python type. The `Primitive` in the
-annotation describes the encoding:
+Fields are annotated with the types of this module. A type checker sees the plain Python type. The `Primitive`
+in the annotation describes the encoding:
 
     Bool Int8 Int16 UInt16 Int32 UInt32 Int64 Float64    big-endian, fixed size
     Uuid                                                 16 bytes, as `uuid.UUID`
@@ -17,10 +17,10 @@ from typing import Annotated
 
 import msgspec
 
-# Kafka's `Uuid.ZERO_UUID`, which stands for no topic id.
+# Kafka's `Uuid.ZERO_UUID`, which means that there is no topic id.
 ZERO_UUID = uuid.UUID(int=0)
 
-# The highest possible version, at which "5+" ends: versions are int16 in the request header.
+# The highest possible version, at which "5+" ends: the request header has versions as int16.
 HIGHEST_VERSION = 0x7FFF
 
 
