@@ -4,8 +4,8 @@
     body = JoinGroupRequest(group_id="g", session_timeout_ms=45_000, ...).encode(9)
     request = JoinGroupRequest.decode(body, 9)
 
-The declarations follow the definitions of Kafka 4.3; a test compares each of them with Kafka's. Names follow
-these rules:
+The declarations follow the definitions of Kafka 4.3; a test compares each declaration with Kafka's
+definition. Names and ranges follow these rules:
 
 * A file has the name of its API in snake_case. A class has Kafka's name.
 * A field has Kafka's name in snake_case, with an underscore before every capital letter but the first:
@@ -13,9 +13,9 @@ these rules:
 * A struct has Kafka's name. Kafka nests structs in their message; here they are classes of the module. If two
   messages of one file have a struct of the same name, the message's name is prefixed:
   ``VoteRequestTopicData`` and ``VoteResponseTopicData``.
-* Version ranges are limited to the versions of the message. Fields that exist in none of these are not
-  declared. A field without a range exists whenever its struct does. `ignorable` is declared only if some
-  version lacks the field.
+* Version ranges are limited to the versions of the message. Fields that exist in none of these versions are
+  not declared. A field without a range exists in every version that has its struct. `ignorable` is declared
+  only if some version of the message lacks the field.
 * Error codes are plain ints, because a broker may know codes that `kproto.error_codes.ErrorCode` lacks.
 
 Importing this package imports no message. `index` finds messages by key or name and imports them on first

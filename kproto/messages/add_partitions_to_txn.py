@@ -9,7 +9,7 @@ from ..wire.types import Bool, Int16, Int32, Int64, String
 class AddPartitionsToTxnRequest(Message, api_key=24, versions="0-5", flexible="3+"):
     # The transactions to add partitions to, or to verify. Only brokers send v4 and above (KIP-890).
     transactions: list[AddPartitionsToTxnTransaction] = field("4+", default=[])
-    # The transactional id. Clients send this and the following fields up to v3.
+    # The transactional id. Clients send versions up to v3, which have this field and the following ones.
     v3_and_below_transactional_id: String = field("0-3", default="")
     v3_and_below_producer_id: Int64 = field("0-3", default=0)
     v3_and_below_producer_epoch: Int16 = field("0-3", default=0)

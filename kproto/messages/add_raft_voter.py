@@ -12,7 +12,7 @@ class AddRaftVoterRequest(Message, api_key=80, versions="0-1", flexible="0+"):
     voter_id: Int32
     voter_directory_id: Uuid
     listeners: list[Listener]
-    # True to answer after the new voter set is committed; false to answer once the leader has written it to
+    # True to answer when the new voter set is committed, false to answer when the leader has written it to
     # its log.
     ack_when_committed: Bool = field("1+", default=True)
 

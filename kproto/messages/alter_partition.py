@@ -21,7 +21,7 @@ class AlterPartitionRequestPartitionData(Struct):
     partition_index: Int32
     leader_epoch: Int32
     new_isr: list[Int32] = field("2", default=[])
-    # The in-sync replicas with their broker epochs, which replace `new_isr` (KIP-903).
+    # The in-sync replicas with their broker epochs. This field replaces `new_isr` (KIP-903).
     new_isr_with_epochs: list[BrokerState] = field("3+", default=[])
     leader_recovery_state: Int8 = 0
     partition_epoch: Int32

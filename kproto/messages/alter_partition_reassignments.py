@@ -20,7 +20,7 @@ class ReassignableTopic(Struct):
 
 class ReassignablePartition(Struct):
     partition_index: Int32
-    # The replicas to place the partition on. Null cancels the pending reassignment.
+    # The broker ids of the partition's new replicas. Null cancels the pending reassignment.
     replicas: list[Int32] | None = None
 
 

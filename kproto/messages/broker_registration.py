@@ -16,7 +16,7 @@ class BrokerRegistrationRequest(Message, api_key=62, versions="0-4", flexible="0
     is_migrating_zk_broker: Bool = field("1+", default=False)
     # The ids of the broker's available log directories (KIP-858).
     log_dirs: list[Uuid] = field("2+", default=[], ignorable=True)
-    # The broker's epoch before a clean shutdown; -1 after an unclean one (KIP-966).
+    # The broker's epoch before it shut down cleanly; -1 after an unclean shutdown (KIP-966).
     previous_broker_epoch: Int64 = field("3+", default=-1, ignorable=True)
 
 

@@ -13,8 +13,8 @@ class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexibl
     member_epoch: Int32
     instance_id: String | None = None
     rack_id: String | None = None
-    # The rebalance timeout. In this and the following fields, -1 or null means unchanged since the last
-    # heartbeat.
+    # The rebalance timeout in ms; -1 if it is unchanged since the last heartbeat. In the following fields
+    # null means unchanged.
     rebalance_timeout_ms: Int32 = -1
     subscribed_topic_names: list[String] | None = None
     # The subscribed topics as a regular expression in RE2 syntax, which the broker evaluates.

@@ -1,8 +1,8 @@
-"""The consumer protocol: the contents of JoinGroup's `metadata` and SyncGroup's `assignment`.
+"""The consumer protocol: the content of JoinGroup's `metadata` and of SyncGroup's `assignment`.
 
-These bytes start with an int16, the version, which is not part of the bodies below:
-`kproto.group.subscription` reads and writes it. A reader that gets a newer version than it knows reads it as
-the newest version it knows.
+The metadata and the assignment start with an int16, the version. The version is not part of the messages of
+this module: `kproto.group.subscription` reads and writes it. A version that is newer than the reader knows is
+read as the newest version that the reader knows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class ConsumerProtocolSubscription(Message, versions="0-3"):
     owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(
         "1+", default=[], ignorable=True
     )
-    # The generation of the owned partitions. Of two claims to a partition, the newer generation wins
-    # (KIP-792).
+    # The generation of the owned partitions. If two members report the same partition, the member with the
+    # newer generation keeps it (KIP-792).
     generation_id: Int32 = field("2+", default=-1, ignorable=True)
     rack_id: String | None = field("3+", default=None, ignorable=True)  # The rack of the member (KIP-881).
 

@@ -1,8 +1,8 @@
-"""Records of control batches and snapshots: transaction markers, elections, voters.
+"""The records of control batches and snapshots: transaction markers, leader changes, voters.
 
-A control record's key is a `ControlRecordTypeSchema` after an int16 version. Its type says which message the
-value is. The value of a transaction marker starts with an int16 version; in the other values the version is
-the first field.
+A control record's key is an int16 version and a `ControlRecordTypeSchema`, whose type says which message the
+value is. The value of a transaction marker starts with an int16 version. In the values of the other types the
+version is the message's first field.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ class ControlRecordTypeSchema(Message, versions="0"):
 
 
 class EndTxnMarker(Message, versions="0"):
-    # The epoch of the transaction coordinator. It fences markers of a former coordinator.
+    # The epoch of the transaction coordinator. Brokers reject markers with an older epoch, which a former
+    # coordinator sends.
     coordinator_epoch: Int32
 
 
 class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
-    version: Int16  # The version of the body. Kafka writes version 0.
+    version: Int16  # The version of this record. Kafka writes version 0.
     leader_id: Int32
     voters: list[LeaderChangeMessageVoter]
     granting_voters: list[LeaderChangeMessageVoter]

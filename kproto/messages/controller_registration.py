@@ -1,4 +1,4 @@
-"""ControllerRegistration (key 70): a controller registers with the active one (KIP-919)."""
+"""ControllerRegistration (key 70): a controller registers with the active controller (KIP-919)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38): create a token to log in with instead of a password (KIP-48)."""
+"""CreateDelegationToken (key 38): create a token that replaces a password (KIP-48)."""
 
 from __future__ import annotations
 

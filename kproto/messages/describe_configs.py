@@ -15,7 +15,8 @@ class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+")
 class DescribeConfigsResource(Struct):
     resource_type: Int8
     resource_name: String
-    configuration_keys: list[String] | None  # The configs to list. Null lists all.
+    # The names of the configs to list. Null lists all configs of the resource.
+    configuration_keys: list[String] | None
 
 
 class DescribeConfigsResponse(Message, api_key=32, versions="1-4", flexible="4+"):

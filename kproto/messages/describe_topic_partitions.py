@@ -9,7 +9,8 @@ from ..wire.types import Bool, Int16, Int32, String, Uuid
 class DescribeTopicPartitionsRequest(Message, api_key=75, versions="0", flexible="0+"):
     topics: list[TopicRequest]
     response_partition_limit: Int32 = 2000
-    # The first topic and partition to return, as the previous response gave it. Null for the first page.
+    # The first topic and partition to return, from `next_cursor` of the previous response. Null for the first
+    # page.
     cursor: DescribeTopicPartitionsRequestCursor | None = None
 
 

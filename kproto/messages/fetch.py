@@ -8,15 +8,16 @@ from ..wire.types import ZERO_UUID, Int8, Int16, Int32, Int64, Records, String, 
 
 class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     cluster_id: String | None = field("12+", default=None, tag=0, ignorable=True)
-    # The broker id of a follower, -1 for consumers. From v15 on it is in `replica_state` (KIP-903).
+    # The broker id of a follower, -1 for consumers. From v15 on the id is in `replica_state` (KIP-903).
     replica_id: Int32 = field("4-14", default=-1)
     replica_state: ReplicaState = field("15+", default=FRESH, tag=1)
     max_wait_ms: Int32
     min_bytes: Int32
     # The most bytes to return. The first batch is returned even if it is larger (KIP-74).
     max_bytes: Int32 = 0x7FFFFFFF
-    isolation_level: Int8 = 0  # 0 for read_uncommitted, 1 for read_committed (KIP-98).
-    # The fetch session id. Id 0 and epoch 0 request a new session, epoch -1 requests none (KIP-227).
+    isolation_level: Int8 = 0  # The isolation level: 0 read_uncommitted, 1 read_committed (KIP-98).
+    # The fetch session id. Id 0 and epoch 0 request a new session, epoch -1 requests a response without a
+    # session (KIP-227).
     session_id: Int32 = field("7+", default=0, ignorable=True)
     session_epoch: Int32 = field("7+", default=-1, ignorable=True)
     topics: list[FetchTopic]
@@ -80,15 +81,15 @@ class PartitionData(Struct):
     high_watermark: Int64
     last_stable_offset: Int64 = -1
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
-    # The largest epoch and its end offset at which the logs diverge (KIP-595).
+    # If the logs diverge: the largest epoch and its end offset, after which all records differ (KIP-595).
     diverging_epoch: EpochEndOffset = field("12+", default=FRESH, tag=0)
-    # The current leader, set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+    # The current leader. It is set with the errors NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
     current_leader: LeaderIdAndEpoch = field("12+", default=FRESH, tag=1)
-    # The snapshot to fetch instead, because the fetch offset is below the log start (KIP-630).
+    # The snapshot to fetch instead of records, because the fetch offset is below the log start (KIP-630).
     snapshot_id: SnapshotId = field("12+", default=FRESH, tag=2)
     # The aborted transactions; null unless read_committed.
     aborted_transactions: list[AbortedTransaction] | None
-    # The replica to fetch from in future; -1 for the leader (KIP-392).
+    # The replica from which the consumer should fetch next; -1 for the leader (KIP-392).
     preferred_read_replica: Int32 = field("11+", default=-1)
     records: Records | None
 

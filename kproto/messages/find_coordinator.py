@@ -11,7 +11,7 @@ class FindCoordinatorRequest(Message, api_key=10, versions="0-6", flexible="3+")
     # The key type: 0 group, 1 transaction, 2 share partition with the key "group:topic id:partition"
     # (KIP-932).
     key_type: Int8 = field("1+", default=0)
-    # The keys to look up, which replace `key` (KIP-699).
+    # The keys to look up. This field replaces `key` (KIP-699).
     coordinator_keys: list[String] = field("4+", default=[])
 
 
@@ -22,7 +22,7 @@ class FindCoordinatorResponse(Message, api_key=10, versions="0-6", flexible="3+"
     node_id: Int32 = field("0-3", default=0)
     host: String = field("0-3", default="")
     port: Int32 = field("0-3", default=0)
-    # One coordinator for each key of the request; the fields above are then empty (KIP-699).
+    # One coordinator for each key of the request. This field replaces the fields above (KIP-699).
     coordinators: list[Coordinator] = field("4+", default=[])
 
 

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (key 71): ask which metrics the broker wants (KIP-714)."""
+"""GetTelemetrySubscriptions (key 71): ask which metrics the client should send (KIP-714)."""
 
 from __future__ import annotations
 

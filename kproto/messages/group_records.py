@@ -1,7 +1,7 @@
 """Keys and values of `__consumer_offsets` for classic groups: offsets and group metadata.
 
-In the topic every key starts with an int16, the type of the record (see `kproto.messages.index.RECORDS`), and
-every value with an int16, its version. Both are not part of these bodies.
+In the topic every key starts with an int16, the type of the record (see `kproto.messages.index.RECORDS`).
+Every value starts with an int16, its version. The messages of this module contain neither of the two numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     commit_timestamp: Int64
     # The time at which the offset expires. From v2 on expiration depends on the state of the group (KIP-211).
     expire_timestamp: Int64 = field("1", default=-1, ignorable=True)
-    # The topic id. An offset does not apply to a re-created topic of the same name (KIP-848).
+    # The topic id, because the offset does not apply to a re-created topic of the same name (KIP-848).
     topic_id: Uuid = field("4+", default=ZERO_UUID, tag=0, ignorable=True)
 
 

@@ -1,13 +1,13 @@
-"""Headers, and whole requests and responses.
+"""The headers of requests and responses, and functions that encode and decode both with their bodies.
 
     frame = encode_request(request, version, correlation_id, client_id)     # a client sends
     envelope = decode_request(frame)                                        # a broker receives
     frame = encode_response(response, envelope.version, envelope.header.correlation_id)
     correlation_id, response = decode_response(frame, JoinGroupResponse, version)
 
-A frame here has no size prefix; `kproto.wire.frame` adds and removes it. The header's version follows from
-the body's: the later one if the body is flexible, else the earlier one. The response to ApiVersions always
-has the earliest header, because the client reads it before it knows the broker's versions (KIP-511).
+In this module a frame has no size prefix; `kproto.wire.frame` adds and removes it. Flexible versions of a
+body have a newer header version than other versions. The response to ApiVersions always has the oldest
+header, because the client reads the response before it knows the broker's versions (KIP-511).
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ R = TypeVar("R", bound=Message)
 
 API_VERSIONS = 18
 
-_STARTS, _START_SIZE = struct.Struct(">hhi").pack, 8  # The same fields as `_Start`.
+_STARTS, _START_SIZE = struct.Struct(">hhi").pack, 8  # This class has the same fields as `_Start`.
 _ID, _ID_SIZE = struct.Struct(">i").unpack_from, 4
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A received request: its header with its version, and its body with its version."""
+    """A received request: the header and the body, with the version of each."""
 
     header: RequestHeader
     header_version: int
@@ -63,8 +63,8 @@ class Envelope(msgspec.Struct, frozen=True):
 class UnsupportedRequest(UnsupportedVersion):
     """A request that this release cannot read, with the `header` that a response needs.
 
-    Brokers answer ApiVersions with version 0 and UNSUPPORTED_VERSION (KIP-511), and close the connection on
-    any other request.
+    Brokers answer an ApiVersions request of an unknown version with version 0 and UNSUPPORTED_VERSION
+    (KIP-511). After any other such request they close the connection.
     """
 
     def __init__(self, message: str, version: int, allowed: str, header: RequestHeader) -> None:
@@ -75,12 +75,12 @@ class UnsupportedRequest(UnsupportedVersion):
 
 
 def request_header_version(request: type[Message], version: int) -> int:
-    """Return the version of the header of a request of `version`."""
+    """Return the header version of a request with this body version."""
     return 2 if version in request.__flexible__ else 1
 
 
 def response_header_version(response: type[Message], version: int) -> int:
-    """Return the version of the header of a response of `version`."""
+    """Return the header version of a response with this body version."""
     return 1 if version in response.__flexible__ and response.__api_key__ != API_VERSIONS else 0
 
 
@@ -94,7 +94,7 @@ def encode_request(request: Message, version: int, correlation_id: int, client_i
 
 
 def request_pieces(request: Message, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
-    """Encode as `encode_request` does, but return pieces for `frame` to join."""
+    """Encode as `encode_request` does, but return the pieces, which `frame` joins."""
     api_key = request.__api_key__
     if api_key is None:
         raise EncodeError(type(request).__name__, version, "", "not a request: it has no API key")
@@ -123,8 +123,8 @@ def _client(client_id: str | None, header_version: int) -> bytes:
 def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
     """Decode a request from a frame without its size prefix.
 
-    Raises DecodeError for malformed bytes. Raises UnsupportedRequest for an API or a version that this
-    release lacks; its `header` has every field, except the client id if the API is unknown.
+    Raises DecodeError for malformed bytes, and UnsupportedRequest for an API or a version that this release
+    lacks. The `header` of UnsupportedRequest has every field, except the client id if the API is unknown.
     """
     header, request, end = decode_request_header(frame)
     version = header.request_api_version
@@ -166,8 +166,8 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
 def decode_response(frame: bytes | bytearray | memoryview, response: type[R], version: int) -> tuple[int, R]:
     """Decode the response to a request of `version`; return its correlation id and its body.
 
-    The frame does not contain the API key and version of its request. The caller finds the request by the
-    order of requests and the correlation id. Raises DecodeError for malformed bytes.
+    The frame does not contain the API key and version of the request. So the caller has to find the request
+    by the order of requests and the correlation id. Raises DecodeError for malformed bytes.
     """
     correlation_id, end = _answers(frame, response, version)
     body, _ = decode_from(response, frame, end, body_version(response, version, frame, end))
@@ -189,9 +189,9 @@ def body_version(
 ) -> int:
     """Return the version of the response body at `offset`, for a request of `version`.
 
-    It is the version of the request, with one exception: a broker that does not know the version of an
-    ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511). In every version the error
-    code is the first field.
+    A response has the version of its request, with one exception: a broker that does not know the version of
+    an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511). In every version of
+    ApiVersions the error code is the first field, so it shows this case.
     """
     if response.__api_key__ == API_VERSIONS and frame[offset : offset + 2] == _UNSUPPORTED_VERSION:
         return 0
@@ -201,7 +201,8 @@ def body_version(
 def _answers(frame: bytes | bytearray | memoryview, response: type[Message], version: int) -> tuple[int, int]:
     """Return the correlation id of a response and the offset of its body."""
     header_version = response_header_version(response, version)
-    # No tagged fields of the response header exist yet.
+    # The fast path for a header without tagged fields. Kafka defines none so far, so their count is a zero
+    # byte.
     if len(frame) > _ID_SIZE and not (header_version and frame[_ID_SIZE]):
         return _ID(frame)[0], _ID_SIZE + header_version
     header, end = decode_from(ResponseHeader, frame, 0, header_version)
@@ -217,7 +218,7 @@ class _Start(Message, versions="0"):
 
 
 def _salvage(frame: bytes | bytearray | memoryview, start: _Start) -> RequestHeader:
-    """Decode as much of the header as possible; the client id is missing if it cannot be read."""
+    """Decode the header of an unsupported request, without the client id if that cannot be read."""
     try:
         return decode_from(RequestHeader, frame, 0, 1)[0]
     except DecodeError:

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): keep the membership alive, and learn of a rebalance."""
+"""Heartbeat (key 12): keep the membership alive, and detect a rebalance."""
 
 from __future__ import annotations
 

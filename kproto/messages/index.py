@@ -1,4 +1,4 @@
-"""Find messages by API key or by name; each is imported when it is first needed.
+"""Find messages by API key or by name. A message is imported when it is first looked up.
 
 request_class(11)                       # kproto.messages.join_group.JoinGroupRequest
 response_class(11)
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["request", "response", "header", "data", "record"]
 
-# API key -> name, for every API of Kafka 4.3. Keys 4 to 7 are missing, because Kafka 4.0 removed them.
+# Maps an API key to the API's name, for every API of Kafka 4.3. Keys 4 to 7 are missing, because Kafka 4.0
+# removed these APIs.
 API_NAMES: dict[int, str] = {
     0: "Produce",
     1: "Fetch",
@@ -110,8 +111,8 @@ API_NAMES: dict[int, str] = {
     92: "DeleteShareGroupOffsets",
 }
 
-# Record type -> name in `__consumer_offsets`. Its messages are the name followed by Key and by Value.
-# Type 0 has the keys of type 1 and the values of the oldest brokers.
+# Maps a record type of `__consumer_offsets` to its name. The messages of the type have this name with Key and
+# Value appended. Type 0 has the keys of type 1, and the values that the oldest brokers wrote.
 RECORDS: dict[int, str] = {
     0: "LegacyOffsetCommit",
     1: "OffsetCommit",
@@ -158,12 +159,12 @@ _RECORD_MODULES = {
 
 
 def request_class(api_key: int) -> type[Message]:
-    """Return the request of an API. Raises KeyError for a key that Kafka 4.3 does not have."""
+    """Return the request class of an API. Raises KeyError for a key that Kafka 4.3 does not have."""
     return message_class(f"{API_NAMES[api_key]}Request")
 
 
 def response_class(api_key: int) -> type[Message]:
-    """Return the response of an API. Raises KeyError for a key that Kafka 4.3 does not have."""
+    """Return the response class of an API. Raises KeyError for a key that Kafka 4.3 does not have."""
     return message_class(f"{API_NAMES[api_key]}Response")
 
 
@@ -178,18 +179,21 @@ def record_classes(record_type: int) -> tuple[type[Message], type[Message]]:
 
 @cache
 def message_class(name: str) -> type[Message]:
-    """Return a message by Kafka's name. Raises KeyError for an unknown name."""
+    """Return the message class with this name of Kafka's. Raises KeyError for an unknown name."""
     message: type[Message] = vars(import_module(f"..{module_of(name)}", __name__))[name]
     return message
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of a message by name. Raises KeyError for an unknown name."""
+    """Return whether the message is a request, response, header, record or other data.
+
+    Raises KeyError for an unknown name.
+    """
     return _known(name)[0]
 
 
 def key_of(name: str) -> int | None:
-    """Return the API key of a request or response, the type of a record, or None.
+    """Return the API key of a request or response, the type of a record, or None for other messages.
 
     Raises KeyError for an unknown name.
     """
@@ -204,7 +208,7 @@ def _known(name: str) -> tuple[Kind, int | None]:
 
 
 def no_message(name: str) -> str:
-    """Return the text of an error for an unknown name, with the most similar names."""
+    """Return an error text for an unknown name. It lists the most similar names."""
     from difflib import get_close_matches
 
     known = {message.lower(): message for message in names()}
@@ -214,7 +218,7 @@ def no_message(name: str) -> str:
 
 
 def names() -> list[str]:
-    """Return the names of all messages, ordered by kind and key."""
+    """Return the names of all messages, ordered by kind, and within a kind by key."""
     return list(_kinds())
 
 

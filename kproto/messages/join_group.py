@@ -9,16 +9,17 @@ from ..wire.types import Bool, Bytes, Int16, Int32, String
 class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     group_id: String
     session_timeout_ms: Int32
-    # The time in ms that members have to rejoin in a rebalance. Before v1 the session timeout applied.
+    # The time in ms that members have to rejoin in a rebalance. v0 has no such field: the session timeout
+    # applies.
     rebalance_timeout_ms: Int32 = field("1+", default=-1, ignorable=True)
     # The member id; empty on the first request. From v4 on the response to an empty id is MEMBER_ID_REQUIRED
-    # with the id to rejoin with (KIP-394).
+    # and contains the id with which the member rejoins (KIP-394).
     member_id: String
     # The instance id of a static member (KIP-345).
     group_instance_id: String | None = field("5+", default=None)
     protocol_type: String
-    # The protocols (assignors) that the member supports, preferred ones first. The coordinator selects by
-    # vote.
+    # The protocols (assignors) that the member supports, preferred ones first. The coordinator selects the
+    # protocol by a vote of the members.
     protocols: list[JoinGroupRequestProtocol]
     # The reason why the member joins or rejoins (KIP-800).
     reason: String | None = field("8+", default=None, ignorable=True)
@@ -35,7 +36,8 @@ class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
     generation_id: Int32 = -1
     # The group's protocol type, "consumer" for consumers (KIP-559).
     protocol_type: String | None = field("7+", default=None, ignorable=True)
-    # The selected protocol. With an error it is null from v7 on, an empty string before.
+    # The selected protocol. In a response with an error it is null from v7 on, and an empty string in older
+    # versions.
     protocol_name: String | None = field(nullable="7+")
     leader: String
     # True if the leader must not compute an assignment: a static leader rejoined, and the old assignment

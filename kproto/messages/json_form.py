@@ -1,22 +1,22 @@
-"""Convert messages to and from JSON, in the form of the request logs of Kafka's brokers.
+"""Convert messages to and from the JSON that Kafka's brokers write to their request logs.
 
     to_json(request, 9)                         # {"groupId": "g", "sessionTimeoutMs": 45000, ...}
     from_json(JoinGroupRequest, data, 9)
     one_line(to_json(request, 9))               # for JSON lines
 
-The form is that of Kafka's generated ``JsonConverter`` classes:
+The JSON is that of Kafka's generated ``JsonConverter`` classes:
 
 * Names are Kafka's with a small first letter: ``k_raft_version`` is ``kRaftVersion``.
 * Bytes are base64. A UUID is url-safe base64 without padding. An int64 is a number of any size. JSON has no
   NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity".
-* A field that the version lacks is not written. A tagged field is written if it differs from its default, any
-  other field always.
+* A field that the version lacks is not written. A tagged field is written if it differs from its default. Any
+  other field is always written.
 
-To lose nothing, two things are written that Kafka's classes omit: the bytes of records (base64), and unknown
-tagged fields (``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` in the struct that has them).
+So that no data is lost, the JSON contains the bytes of records (base64) and unknown tagged fields
+(``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` in their struct). Kafka's classes omit both.
 
-Both directions reject what `encode` rejects, with the same errors: an integer out of range, null in a field
-that is not nullable, a value for a field that the version lacks and that is not ignorable.
+`to_json` and `from_json` reject what `encode` rejects, with the same errors: an integer out of range, null in
+a field that is not nullable, a value for a field that the version lacks and that is not ignorable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ..wire.types import Primitive
 M = TypeVar("M", bound=Message)
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
-# The strings that Jackson, and so Kafka, writes.
+# The strings that Jackson, Kafka's JSON library, writes for floats that are not numbers of JSON.
 NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -65,7 +65,7 @@ def from_json(cls: type[M], data: object, version: int) -> M:
 
 
 def one_line(value: object) -> str:
-    """Format a value as one line of JSON. Unprintable characters in it are escaped, lone surrogates too."""
+    """Format a value as one line of JSON. Unprintable characters and lone surrogates are escaped."""
     return escape_unprintable(_encode(value))
 
 

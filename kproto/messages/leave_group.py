@@ -8,13 +8,15 @@ from ..wire.types import Int16, Int32, String
 
 class LeaveGroupRequest(Message, api_key=13, versions="0-5", flexible="4+"):
     group_id: String
-    # The member that leaves. From v3 on `members` replaces it, so that an admin can remove several (KIP-345).
+    # The id of the member that leaves. From v3 on `members` replaces this field, so that an admin can remove
+    # several members (KIP-345).
     member_id: String = field("0-2", default="")
     members: list[MemberIdentity] = field("3+", default=[])
 
 
 class MemberIdentity(Struct):
-    member_id: String  # The member that leaves. Empty if an admin removes a static member by its instance id.
+    # The id of the member that leaves. Empty if an admin removes a static member by its instance id.
+    member_id: String
     group_instance_id: String | None = None
     # The reason why the member leaves (KIP-800).
     reason: String | None = field("5+", default=None, ignorable=True)

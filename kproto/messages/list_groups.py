@@ -7,9 +7,9 @@ from ..wire.types import Int16, Int32, String
 
 
 class ListGroupsRequest(Message, api_key=16, versions="0-5", flexible="3+"):
-    # The states of the groups to list; empty for all (KIP-518).
+    # List only groups in these states; empty for all groups (KIP-518).
     states_filter: list[String] = field("4+", default=[])
-    # The types of the groups to list; empty for all (KIP-848).
+    # List only groups of these types; empty for all groups (KIP-848).
     types_filter: list[String] = field("5+", default=[])
 
 

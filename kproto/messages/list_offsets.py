@@ -8,10 +8,11 @@ from ..wire.types import Int8, Int16, Int32, Int64, String
 
 class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+"):
     replica_id: Int32
-    # 0 for read_uncommitted, 1 for read_committed: the end is then the last stable offset (KIP-98).
+    # The isolation level: 0 read_uncommitted, 1 read_committed. With 1 the end is the last stable offset
+    # (KIP-98).
     isolation_level: Int8 = field("2+", default=0)
     topics: list[ListOffsetsTopic]
-    # How long the broker may take in ms, as it may have to read remote storage (KIP-1075).
+    # How long the broker may take, in ms, if it has to read remote storage (KIP-1075).
     timeout_ms: Int32 = field("10+", default=0, ignorable=True)
 
 

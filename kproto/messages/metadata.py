@@ -7,13 +7,13 @@ from ..wire.types import ZERO_UUID, Bool, Int16, Int32, String, Uuid
 
 
 class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
-    # The topics to describe. Null means all topics; in v0, which has no null, an empty list does. From v1 on
-    # an empty list means none.
+    # The topics to describe. From v1 on null means all topics and an empty list none; in v0 an empty list
+    # means all topics.
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")
     # Whether the broker may create missing topics. Before v4 it always may.
     allow_auto_topic_creation: Bool = field("4+", default=True)
-    # Whether to include the operations allowed on the cluster (KIP-430). DescribeCluster replaces it
-    # (KIP-700).
+    # Whether to include the operations allowed on the cluster (KIP-430). From v11 on DescribeCluster replaces
+    # this field (KIP-700).
     include_cluster_authorized_operations: Bool = field("8-10", default=False)
     include_topic_authorized_operations: Bool = field("8+", default=False)
 

@@ -8,14 +8,14 @@ from ..wire.types import ZERO_UUID, Int16, Int32, Int64, String, Uuid
 
 class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
     group_id: String
-    # The generation or member epoch. -1 with an empty member id commits from outside the group, which must be
-    # empty.
+    # The generation or member epoch. A client that is not a member commits with -1 and an empty member id;
+    # the group must then be empty.
     generation_id_or_member_epoch: Int32 = -1
     member_id: String
     # The instance id of a static member (KIP-345).
     group_instance_id: String | None = field("7+", default=None)
-    # How long to keep the offset, in ms; -1 for the broker's setting, which always applies from v5 on
-    # (KIP-211).
+    # How long to keep the offset, in ms; -1 for the broker's setting. From v5 on the broker's setting always
+    # applies (KIP-211).
     retention_time_ms: Int64 = field("2-4", default=-1, ignorable=True)
     topics: list[OffsetCommitRequestTopic]
 

@@ -7,11 +7,13 @@ from ..wire.types import ZERO_UUID, Bool, Int16, Int32, Int64, String, Uuid
 
 
 class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+"):
-    group_id: String = field("1-7", default="")  # The group. From v8 on `groups` replaces it (KIP-709).
+    # The group id. From v8 on `groups` replaces this field (KIP-709).
+    group_id: String = field("1-7", default="")
     # The topics to look up. Null means all topics with committed offsets.
     topics: list[OffsetFetchRequestTopic] | None = field("1-7", default=[], nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = field("8+", default=[])  # The groups to look up (KIP-709).
-    # Whether pending offsets of open transactions are an error, UNSTABLE_OFFSET_COMMIT (KIP-447).
+    # Whether a partition with a pending offset of an open transaction is answered with the error
+    # UNSTABLE_OFFSET_COMMIT (KIP-447).
     require_stable: Bool = field("7+", default=False)
 
 

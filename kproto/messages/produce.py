@@ -50,7 +50,7 @@ class PartitionProduceResponse(Struct):
     # The records that made the broker reject the batch (KIP-467).
     record_errors: list[BatchIndexAndErrorMessage] = field("8+", default=[], ignorable=True)
     error_message: String | None = field("8+", default=None, ignorable=True)
-    # The current leader, set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+    # The current leader. It is set with the errors NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
     current_leader: LeaderIdAndEpoch = field("10+", default=FRESH, tag=0)
 
 

@@ -28,7 +28,8 @@ class AcknowledgePartition(Struct):
 class AcknowledgementBatch(Struct):
     first_offset: Int64
     last_offset: Int64
-    # The acknowledge types, one per offset or one for all: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
+    # The acknowledge types, one for each offset or one for all offsets: 0 gap, 1 accept, 2 release, 3 reject,
+    # 4 renew.
     acknowledge_types: list[Int8]
 
 
@@ -50,7 +51,7 @@ class PartitionData(Struct):
     partition_index: Int32
     error_code: Int16
     error_message: String | None = None
-    # The current leader, set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+    # The current leader. It is set with the errors NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
     current_leader: LeaderIdAndEpoch
 
 

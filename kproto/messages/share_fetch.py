@@ -36,7 +36,8 @@ class FetchPartition(Struct):
 class AcknowledgementBatch(Struct):
     first_offset: Int64
     last_offset: Int64
-    # The acknowledge types, one per offset or one for all: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
+    # The acknowledge types, one for each offset or one for all offsets: 0 gap, 1 accept, 2 release, 3 reject,
+    # 4 renew.
     acknowledge_types: list[Int8]
 
 
@@ -65,7 +66,7 @@ class PartitionData(Struct):
     error_message: String | None = None
     acknowledge_error_code: Int16
     acknowledge_error_message: String | None = None
-    # The current leader, set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
+    # The current leader. It is set with the errors NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
     current_leader: LeaderIdAndEpoch
     records: Records
     acquired_records: list[AcquiredRecords]

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader sends the assignment, each member gets its part."""
+"""SyncGroup (key 14): the leader sends all assignments, and each member receives its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
     member_id: String
     # The instance id of a static member (KIP-345).
     group_instance_id: String | None = field("3+", default=None)
-    # The group's protocol type. The coordinator rejects a type or a name that is not the group's (KIP-559).
+    # The group's protocol type. The coordinator rejects a protocol type or name that differs from the group's
+    # (KIP-559).
     protocol_type: String | None = field("5+", default=None, ignorable=True)
     protocol_name: String | None = field("5+", default=None, ignorable=True)
     # The assignments of all members. Empty unless the sender is the leader.

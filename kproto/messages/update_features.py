@@ -23,7 +23,7 @@ class UpdateFeaturesResponse(Message, api_key=57, versions="0-2", flexible="0+")
     throttle_time_ms: Int32
     error_code: Int16
     error_message: String | None
-    # The result of each update. v2 removes it: all updates succeed or fail together.
+    # The result of each update. v2 does not have this field, because all updates succeed or fail together.
     results: list[UpdatableFeatureResult] = field("0-1", default=[], ignorable=True)
 
 
