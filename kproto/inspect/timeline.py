@@ -273,7 +273,7 @@ def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], lis
 
     They are grouped by generation, end, and description of the replacement.
     """
-    departures = {event.member: event.kind for event in events if event.kind in _ENDS}
+    departures = sorted((event.at, event.member, event.kind) for event in events if event.kind in _ENDS)
     descriptions = {
         "left": "leaves; ",
         "killed": "is killed; ",
@@ -283,7 +283,12 @@ def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], lis
     result: dict[tuple[int, int, str], list[Standstill]] = {}
     for standstill in standstills(events):
         if standstill.after and standstill.after != standstill.before:
-            end = descriptions.get(departures.get(standstill.before, ""))
+            kinds = [
+                kind
+                for at, member, kind in departures
+                if member == standstill.before and at <= standstill.end
+            ]
+            end = descriptions[kinds[-1]] if kinds else None
             reason = f"{standstill.before} {end}{standstill.after} takes its place" if end else ""
             reason = reason or f"{standstill.after} takes the place of {standstill.before}"
             result.setdefault((standstill.generation, standstill.end, reason), []).append(standstill)

@@ -253,6 +253,12 @@ def restarted(*between: GroupEvent) -> list[GroupEvent]:
         ([event(1_000, "killed", "b")], 3_000, "b is killed; b2 takes its place"),
         ([event(1_000, "left", "b")], 3_000, "b leaves; b2 takes its place"),
         ([event(3_000, "lost", "b", T0)], 1_000, "b2 takes the place of b"),
+        (
+            [event(3_000, "removed", "b"), event(4_500, "killed", "b")],
+            1_000,
+            "b is removed; b2 takes its place",
+        ),
+        ([event(3_000, "lost", "b", T0), event(4_500, "killed", "b")], 1_000, "b2 takes the place of b"),
     ],
 )
 def test_a_replacement_without_a_rebalance_has_its_own_row(
