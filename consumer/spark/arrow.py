@@ -31,7 +31,7 @@ pa: Any = pyarrow
 RecordBatch: TypeAlias = Any
 Column: TypeAlias = Any
 
-# The aborted transactions of a fetch response: (producer id, first offset).
+# The aborted transactions of a fetch response, each as (producer id, first offset).
 Aborted: TypeAlias = tuple[tuple[int, int], ...]
 
 # The maximum of rows in an Arrow batch. Between 2,000 and 65,000 rows the JVM is equally fast, but small
@@ -179,7 +179,7 @@ class Builder:
         return formatted
 
     def _with_place(self, error: RecordError, position: int) -> RecordError:
-        """Return an error like `error`, with its place in the log and a remedy."""
+        """Return an error like `error` that also names the place of the record in the log, and a remedy."""
         problem = error.detail or "the bytes end too early"
         place = f"fetched at offset {position} of {self._range.topic}-{self._range.partition}"
         remedy = "; kafka.check.crcs=false skips the check" if error.field == "crc" else ""

@@ -6,7 +6,8 @@ flags. Python's `re` supports only a part of it, and interprets another part dif
 Rules:
 
 * A topic name consists of ``a-z A-Z 0-9 . _ -``. Every character class, whatever its syntax, is therefore
-  reduced to those 65 characters. Patterns for line ends, spaces and other alphabets never match.
+  translated to those of the 65 characters that it contains. Patterns for line ends, spaces and other
+  alphabets never match.
 * The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source:
   `flights` also selects `my-flights-2`, and `^flights$` only `flights`.
 * Syntax that Java rejects, or that this module does not support, raises ConfigError with the position. No

@@ -153,7 +153,7 @@ class OffsetReader:
         return sorted(partitions), ids
 
     def _topics(self, wanted: list[str] | None, expected: Iterable[str]) -> dict[str, TopicView]:
-        """Return the existing topics among `wanted`, or all topics if None."""
+        """Return the existing topics among `wanted`, or all topics if `wanted` is None."""
         expected, existing = set(expected), dict[str, TopicView]()
         for attempt in range(METADATA_TRIES):
             if attempt:

@@ -162,7 +162,9 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Planner:
-    """Plans the micro-batches of one run of a stream, and keeps the state between them. It is not stored."""
+    """Plans the micro-batches of one run of a stream, and keeps state between them. The state is not stored
+    in the checkpoint.
+    """
 
     def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         self.options = options
@@ -195,8 +197,8 @@ class Planner:
                 self.options.min_offsets_per_trigger,
                 self.options.max_trigger_delay_ms,
             )
-            # All available offsets are counted, without the limit: its shares are rounded down, and might
-            # never reach the minimum.
+            # All available offsets are counted, without the limit: the shares of the limit are rounded down,
+            # and might never reach the minimum.
             available = end if max_offsets is None else advance(start, view, starts)
             if should_wait(waiting(start, available), min_offsets, since_last_ms, max_delay_ms):
                 return start

@@ -1,4 +1,4 @@
-"""Filters for the output of Spark's Python processes.
+"""Remove messages that look like failures, and long tracebacks, from the output of Spark's Python processes.
 
 A worker that reads for ``limit`` or ``take`` ends when Spark has enough rows and closes its connection. So
 does a worker that was idle for a minute. Both are normal. But the daemon that forked the worker prints

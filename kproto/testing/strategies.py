@@ -239,7 +239,7 @@ def _kind(
 
 
 def _tags(known: set[int]) -> st.SearchStrategy[dict[int, bytes]]:
-    # Kafka's classes can read the tag 2**31-1, but cannot write it.
+    # The tag 2**31-1 is not drawn: Kafka's classes can read it, but cannot write it.
     tags = st.integers(0, 200) | st.integers(0, 2**31 - 2)
     return st.dictionaries(tags.filter(lambda tag: tag not in known), st.binary(max_size=5), max_size=2)
 

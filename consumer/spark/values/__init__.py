@@ -69,7 +69,7 @@ FORMATS: Final[Mapping[str, Callable[[], Format]]] = {
     "protobuf": _protobuf,
 }
 
-# The attribute of ColumnFormat for each option, whose name here lacks ``key.`` or ``value.``.
+# Maps the name of an option, without the prefix ``key.`` or ``value.``, to the attribute of ColumnFormat.
 _OPTIONS: Final = {"schema": "schema", "message": "message", "subject": "subject", "onError": "on_error"}
 
 # The full names of all options of the formats.

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from kproto.errors import ConfigError
 
-ABSENT: Final = object()  # The default of a field that has none.
+ABSENT: Final = object()  # The value of `AvroField.default` for a field without a default.
 
 _PRIMITIVES: Final = {
     "boolean": "BOOLEAN",
@@ -121,7 +121,7 @@ def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
 
 
 def _load(option: str, text: str) -> Any:
-    """Parse JSON, or return the name of a type."""
+    """Parse the JSON of a schema. A text that is only the name of a type is returned unchanged."""
     try:
         return json.loads(text)
     except ValueError as error:

@@ -23,7 +23,7 @@ pc: Any = import_module("pyarrow.compute")
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-_SLACK = 24  # The bytes of padding after the last lane, which may be read.
+_SLACK = 24  # The number of padding bytes after the last lane. A step may read them.
 
 
 class Lanes:

@@ -194,7 +194,9 @@ def _status(response: Response, url: str) -> str:
 
 
 def _format(form: str) -> str:
-    """Return the query string of a schema request. It selects the form that the format can parse."""
+    """Return the query string of a schema request. It selects the representation of the schema that the
+    format can parse.
+    """
     return f"?format={form}" if form else ""
 
 

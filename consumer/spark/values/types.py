@@ -18,7 +18,8 @@ Bad: TypeAlias = Mapping[int, str]
 # A decoder of a BinaryArray without nulls into a column of the same length. A bad value becomes null.
 Decode: TypeAlias = Callable[[Column], tuple[Column, Bad]]
 
-# The value of the parameter `format` for each format, which determines the form of the registry's schemas.
+# Maps a format to the request parameter `format`, which selects the representation in which the registry
+# returns a schema.
 _SCHEMA_FORMS: Final[Mapping[str, str]] = {"avro": "", "protobuf": "serialized"}
 
 

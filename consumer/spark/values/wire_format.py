@@ -21,7 +21,7 @@ from .registry import SchemaId
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
-# The size in bytes of a schema id, by its first byte.
+# Maps the first byte of a schema id to the size of the id in bytes.
 _SIZES: Final = {0: 5, 1: 17}
 _LONGEST: Final = max(_SIZES.values())
 _SHORTEST: Final = min(_SIZES.values())
