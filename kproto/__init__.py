@@ -3,7 +3,7 @@
     from kproto import Consumer, Producer, running
 
     Consumer, AsyncConsumer    read partitions, as a member of a group or by assignment
-    ConsumerGroup              the same with a handler for each partition, as in sarama; AsyncConsumerGroup
+    ConsumerGroup              a member with a handler for each partition, as in sarama; AsyncConsumerGroup
     Producer, AsyncProducer    write records
     Cluster, AsyncCluster      create topics, look up offsets, manage groups, send any request
     TopicPartition             the name of a topic and the number of a partition
@@ -26,8 +26,8 @@ The modules below are imported separately:
     kproto.errors              all exceptions
     consumer                   the clients, and `consumer.spark`
 
-Importing this package imports none of these modules. The modules of the public names are imported at first
-use.
+Importing this package imports none of these modules. The first use of a public name imports the module that
+defines it.
 """
 
 from __future__ import annotations
@@ -153,5 +153,6 @@ def _load(module: str) -> ModuleType:
     return _client() if module == "consumer" else import_module(module, __name__)
 
 
-if not TYPE_CHECKING:  # The condition is there because a type checker would otherwise accept any attribute.
+# Hidden from type checkers, which would otherwise accept any attribute of this package.
+if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _SOURCES, _load)

@@ -18,15 +18,16 @@ The following parts of Kafka are not implemented, and not advertised in ApiVersi
 The broker deliberately differs from Kafka in these points:
 
 * Records are kept in memory until retention, compaction or DeleteRecords removes them.
-* Only the topic configs whose `TopicConfig.acts` is true have an effect; other topic configs are accepted and
-  described. The documentation in a DescribeConfigs response says whether a config has an effect. A topic
-  without `retention.ms` keeps its records, where Kafka deletes them after a week.
+* Only the topic configs whose `TopicConfig.acts` is true have an effect. Other topic configs are accepted,
+  stored and described. The documentation in a DescribeConfigs response says whether a config has an effect. A
+  topic without `retention.ms` keeps its records, where Kafka deletes them after a week.
 * A dynamic change of a broker config is rejected if this broker cannot apply it without a restart
   (`Setting.dynamic`), where Kafka accepts any name.
 * The markers of a transaction are written before EndTxn is answered, where Kafka writes them later. A
-  transaction is aborted when its timeout passes, where Kafka checks every ten seconds.
-* The Metadata response that auto-creates a topic already describes it. In Kafka, only the next response
-  describes it.
+  transaction is aborted as soon as its timeout has passed, where Kafka looks for expired transactions every
+  ten seconds.
+* A Metadata request that auto-creates a topic receives the topic's description. In Kafka, only the response
+  to a later request describes the topic.
 * The topics __consumer_offsets and __transaction_state cannot be read.
 * A produced batch with a correct CRC is stored as it is. A malformed record in such a batch reaches the
   consumer, where Kafka answers the producer with INVALID_RECORD.

@@ -1,10 +1,10 @@
 """Accepts the connections of listening sockets, as the Acceptor of Kafka's SocketServer does.
 
-`asyncio.Server` is not used, because of what it does without free file descriptors (CPython 3.11): it logs
-`backlog` tracebacks, and schedules as many further attempts, so both multiply.
+`asyncio.Server` is not used, because it floods the log when no file descriptor is free (CPython 3.11): each
+attempt to accept logs `backlog` tracebacks, and schedules `backlog` further attempts.
 
-* While no connection can be accepted, the reason is logged once per second, and accepted connections are
-  served.
+* While no connection can be accepted, the reason is logged once per second. The connections that were
+  accepted before are still served.
 * `close` returns after `connection_made` was called for every accepted connection.
 """
 
@@ -19,8 +19,9 @@ from typing import Final
 
 from ..printable import Log
 
-# The listen backlog of a socket. A client whose connection does not fit into it retries after a second.
-# Kafka's default of socket.listen.backlog.size is 50, but Kafka accepts connections in a separate thread.
+# The listen backlog of a socket. A client whose connection does not fit into it retries after a second. This
+# backlog is larger than Kafka's default of socket.listen.backlog.size (50), because Kafka accepts connections
+# in a separate thread, and this broker between its other tasks.
 BACKLOG: Final = 1024
 # The bytes that a stream buffers before it pauses the connection, half as many as its `StreamReader` holds.
 STREAM_LIMIT: Final = 1 << 20
@@ -58,9 +59,9 @@ def stream_protocols(
 
 
 class Acceptor:
-    """Accepts the connections of `sock`, which it closes, and creates a protocol for each.
+    """Accepts the connections of the listening socket `sock`, and creates a protocol for each.
 
-    Create it in the event loop that serves the connections.
+    Create an acceptor in the event loop that serves the connections. `close` also closes `sock`.
     """
 
     def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
@@ -81,7 +82,8 @@ class Acceptor:
         accepted = 0
         while not self._is_closing:
             try:
-                # No variable of this loop keeps the connection after its end.
+                # The connection is not assigned to a local variable, which would keep it in memory after it
+                # is closed.
                 self._on_accepted((await self._loop.sock_accept(self._sock))[0])
             except ConnectionAbortedError:  # The client closed the connection before it was accepted.
                 continue
@@ -109,13 +111,13 @@ class Acceptor:
     async def close(self) -> None:
         """Close the listening socket. The accepted connections stay open."""
         self._is_closing = True
-        # On Windows `remove_reader` is not implemented.
+        # The proactor event loop of Windows does not implement `remove_reader`.
         with contextlib.suppress(NotImplementedError):
             self._loop.remove_reader(self._sock)
         try:
             await asyncio.sleep(
                 0
-            )  # `_accept` receives a connection that the event loop has accepted already.
+            )  # In this pause, `_accept` receives a connection that the event loop has accepted before.
         finally:
             self._accepting.cancel()
             self._sock.close()

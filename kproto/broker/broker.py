@@ -42,7 +42,9 @@ class SendFrame(NamedTuple):
 
 
 class Disconnect(NamedTuple):
-    """Close the connection; `reason` is for the log. No `ClientDisconnected` event is needed."""
+    """Close the connection; `reason` is for the log. The shell need not report the end of the connection with
+    `ClientDisconnected`.
+    """
 
     conn: int
     reason: str
@@ -142,7 +144,7 @@ class Broker:
     def backlog(self, conn: int) -> int:
         """Return the total size in bytes of the queued requests of a connection.
 
-        If this size exceeds a limit, the shell stops reading from the connection.
+        The shell stops reading from a connection whose queued requests exceed a limit.
         """
         connection = self.connections.get(conn)
         return connection.queued_bytes if connection else 0
@@ -181,8 +183,8 @@ class Broker:
         try:
             frame = encode_response(response, call.version, header.correlation_id)
         except EncodeError:
-            # The error response may also be too long to encode: its message or a member id may contain a long
-            # name.
+            # A response that is too long to encode is replaced by an error response. Even that one may be too
+            # long, if its message or a member id contains a long name.
             if call.injected_error is not None:
                 raise
             connection.oversized_call = replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -299,7 +301,7 @@ class Broker:
     def on_partitions_changed(self, partitions: Iterable[Partition]) -> None:
         """Try to complete the fetches that wait for these partitions, on all brokers of the cluster.
 
-        Fetches on other brokers are included, because the transaction coordinator writes markers to
+        This includes fetches on other brokers, because the transaction coordinator writes markers also to
         partitions that other brokers lead.
         """
         changed = list(partitions)

@@ -108,7 +108,7 @@ class _Later(Enum):
 PARKED: Final = _Later.PARKED
 """The handler responds later, with `Broker.respond`."""
 
-# With None, the request has no response (Produce with acks=0).
+# None means that the request has no response (Produce with acks=0).
 Result = Message | RespondThenClose | CloseWithoutResponse | Literal[_Later.PARKED] | None
 
 

@@ -69,7 +69,8 @@ class BrokerCluster:
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
         self.topics: Final = Topics()
-        # The only place that chooses a group coordinator. Tests may call `classic_coordinator` directly.
+        # `coordinator` has the type that every implementation of the group coordinator shares; only this line
+        # chooses the implementation. Tests may call `classic_coordinator` directly.
         self.classic_coordinator: Final = ClassicCoordinator(settings.group, self.topics)
         self.coordinator: Final[GroupCoordinator] = self.classic_coordinator
         self.transactions: Final = transactions.TransactionCoordinator(settings.transactions, self.topics)
@@ -84,7 +85,7 @@ class BrokerCluster:
         self.brokers: Final[dict[int, ClusterBroker]] = {}
         # Group id -> the time (ms) until which its new coordinator loads it.
         self.loading: Final[dict[str, int]] = {}
-        # The time of day minus the `now` of the broker's steps, in ms, which the shell updates.
+        # The time of day minus the `now` of the broker's steps, in ms. The shell updates this difference.
         self.wall_clock_offset = 0
         self.unsent = 0
         """The bytes of responses that no socket has accepted yet."""
@@ -131,7 +132,7 @@ class BrokerCluster:
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
         """Return the nodes with a replica of a partition, the preferred leader first.
 
-        The result always contains the current leader, even if the partition was created on other nodes.
+        If the current leader is none of the partition's replicas, it replaces the first of them.
         """
         leader = self.leader(partition, index)
         if leader == NO_LEADER or leader in partition.replicas:
@@ -197,14 +198,16 @@ class BrokerCluster:
 
     @property
     def needs_routing(self) -> bool:
-        """Whether a request may be for a group of another node, or a group that is loading."""
+        """Whether requests must be checked for groups that another node coordinates, or that are still
+        loading.
+        """
         return len(self._node_ids) > 1 or bool(self.loading)
 
     def coordinator_error(self, group_id: str, node: int, now: int) -> ErrorCode:
         """Return the error with which a node rejects requests to a group; NONE if it serves them.
 
-        The error says that the node does not coordinate the group, or that it is still loading the group
-        (R171).
+        The error is NOT_COORDINATOR if another node coordinates the group, or COORDINATOR_LOAD_IN_PROGRESS
+        while this node loads the group (R171).
         """
         if self.group_coordinator_of(group_id) != node:
             return ErrorCode.NOT_COORDINATOR

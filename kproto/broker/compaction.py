@@ -10,9 +10,10 @@ Rules, as in Kafka's Cleaner:
   time as its delete horizon (KIP-534). A tombstone is kept for ever if the horizon exceeds an int64. The
   marker of a transaction is kept for `delete.retention.ms` after the last record of the transaction was
   removed.
-* Records of aborted transactions are removed immediately, and do not count as values of their keys.
+* Records of aborted transactions are removed by the first compaction, and do not count as values of their
+  keys.
 * The last batch of each producer is kept, without records if necessary, so that its sequence numbers
-  continue. The last compacted batch is also kept, so that consumers advance past it.
+  continue. The last of the compacted batches is also kept, so that consumers advance to its end.
 * A batch that cannot be decoded is kept, and its keys are ignored. A batch that cannot be encoded again is
   kept unchanged.
 """

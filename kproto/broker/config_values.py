@@ -51,7 +51,7 @@ class ValueType(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """The type of the values true and false. If only false is allowed, `refused` explains why."""
+    """The type of the values true and false. A message in `refused` is the reason why true is rejected."""
 
     refused: str | None = None
     config_type: ConfigType = ConfigType.BOOLEAN

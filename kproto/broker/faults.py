@@ -1,8 +1,9 @@
 """Injected errors and throttling of responses (`Server.fail`, `Server.throttle`).
 
 * A request with an injected error is rejected as if its caller had no permission, but with the injected
-  error. Each API therefore reports the error in its own form, per partition, group or topic. The request is
-  not executed. If the response of an API version has no error field, an empty response is sent.
+  error. Each API therefore reports the error in the fields of its response: per partition, group or topic.
+  The request is not executed. If the response of an API version has no error field, an empty response is
+  sent.
 * A throttled client receives its response immediately, with a throttle time (KIP-219). Until that time has
   passed, nothing is read from its connection. A throttled Fetch returns no records (`apis.fetch`).
 """
@@ -27,7 +28,7 @@ def replace_errors(response: Message, error: ErrorCode, version: int) -> None:
 
 
 def _replace_errors(value: Any, error: ErrorCode) -> bool:
-    """Replace the errors in a part of a response; return whether it contained errors."""
+    """Replace the errors in a field of a response, at all depths; return whether it contained errors."""
     if isinstance(value, list):
         items = cast("list[object]", value)
         return max([_replace_errors(item, error) for item in items], default=False)

@@ -11,7 +11,7 @@ Rules, as in Kafka's FetchSession and FetchManager:
   and ids is an error. The name of a topic id is looked up only once, so that a deleted topic is reported as
   missing under its old name.
 * If all slots are in use, a new session evicts one that was not used for `IDLE_MS`. If every session was used
-  since then, the response carries session id 0, and the client continues without a session.
+  more recently, the response carries session id 0, and the client continues without a session.
 * A partition whose records are returned moves to the end of the session's order, so that no partition
   starves.
 
@@ -104,7 +104,7 @@ class FetchSession:
 
     def set_idle(self, key: Key, partition: Partition) -> None:
         """Set a partition idle: fetches skip it until it changes."""
-        if self.is_closed:  # `idle_partitions` would keep a closed session for ever.
+        if self.is_closed:  # Nothing would ever remove a closed session from `idle_partitions`.
             return
         self.partitions[key].idle = partition
         self.idle_partitions.setdefault(partition, {})[self] = key
@@ -123,7 +123,8 @@ class FetchSession:
 
     def partitions_to_read(self, reader: Hashable) -> dict[Key, FetchPartition]:
         """Return the partitions that may have new data, in the session's order."""
-        # A new reader may be allowed to read records that the previous reader was not.
+        # The new reader may have a permission or an isolation level with which idle partitions have records
+        # to read.
         if reader != self.reader:
             self.reader = reader
             for key in self.partitions.keys() - self.active:
@@ -168,7 +169,9 @@ class FetchContext:
         return session.partitions if session else self.requested
 
     def on_read_to_end(self, key: Key, partition: Partition, data: PartitionData) -> None:
-        """Set a partition idle if the client also received the high watermark and log start offset."""
+        """Set a partition that was read to its end idle, if the client knows its high watermark and log start
+        offset.
+        """
         session = self.incremental_session
         if session and session.partitions[key].is_unchanged(data):
             session.set_idle(key, partition)
@@ -260,7 +263,7 @@ class FetchSessions:
             self._close(session_id)
 
     def decline_session(self, context: FetchContext) -> None:
-        """Close the session if this fetch opened it; a session from an earlier fetch stays open."""
+        """Close the session if this fetch opened it; a session that an earlier fetch opened stays open."""
         if context.session is not None and not context.incremental:
             self._close(context.session.id)
             context.session = None

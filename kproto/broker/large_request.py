@@ -2,7 +2,7 @@
 
 The cost of a request follows the number of its elements, not its size: a megabyte can name a million groups.
 So a step of the machine serves at most `PIECE` elements of a request, and other clients are served between
-the pieces. Kafka has several threads instead.
+the pieces. Kafka has several threads, so a large request occupies only one of them.
 
 * A piece is a request of its own, and the responses of all pieces are joined to one response. Pieces are
   divided, and responses joined, as bytes: memory stays of the order of the request and its response.
@@ -29,19 +29,20 @@ from .call import replace_fields
 CORRELATION_ID_SIZE: Final = 4
 # A frame of at most this size in bytes is never divided: its elements take less than 50 ms.
 SMALL_FRAME: Final = 16 << 10
-# The most elements of a piece. The slowest APIs take 13 µs for each.
+# The most elements of a piece. The slowest APIs take 13 µs for each element.
 PIECE: Final = 1000
-# The most elements that belong to one element, such as the partitions of a topic, before that one is divided.
+# The most elements of its own, such as a topic's partitions, that an element may have without being divided.
 MAX_OF_ONE: Final = 5000
-# The most elements of a request that cannot be divided. These APIs take up to 6 µs for each.
+# The most elements of a request that cannot be divided. The APIs of such requests take up to 6 µs for each
+# element.
 MAX_ELEMENTS: Final = 20_000
 
 
 class LargeRequest:
     """A request that is served in pieces.
 
-    Call `next_frame`, serve this frame, and pass its response to `add_response`. `divided` names the array of
-    the response; None if the request cannot be divided.
+    For each piece, the machine calls `next_frame`, serves the frame, and passes the response to
+    `add_response`. `divided` names the array of the response; None if the request cannot be divided.
     """
 
     def __init__(
@@ -73,7 +74,8 @@ class LargeRequest:
         self._elements: list[bytes] = []
 
     def next_frame(self) -> bytes | None:
-        """Return the frame of the next piece; None if the request is not yet divided: call again later.
+        """Return the frame of the next piece, or None while the request is still being divided: call it again
+        in a later step.
 
         Raises DecodeError for a malformed request, and for too many elements.
         """

@@ -35,7 +35,9 @@ class TimestampOffset(NamedTuple):
 
 
 class BatchRange(NamedTuple):
-    """Adjacent batches of a log: the first one, the one behind the last, and their size in bytes."""
+    """Adjacent batches of a log: the index of the first one, the index after the last one, and their size in
+    bytes.
+    """
 
     first: int
     stop: int
@@ -74,7 +76,7 @@ class Log:
         self.end_offset = 0
         self.segments = [Segment(0)]
         """The last segment is active: batches are appended to it."""
-        # These six lists have one entry per batch.
+        # This list and the next five have one entry per batch.
         self._batches: list[bytes] = []
         self._bases: list[int] = []
         # The offset after the last offset of each batch.
@@ -84,8 +86,8 @@ class Log:
         self._timestamps: list[int] = []
         # For each batch, the maximum timestamp up to and including it. The values never decrease.
         self._max_timestamps: list[int] = []
-        # The first batch with the maximum timestamp, and the timestamp. The entry stays until the batch's
-        # segment is deleted.
+        # The first batch with the maximum timestamp of the log, and that timestamp. This batch stays here
+        # even if it is before the log start offset, until its segment is deleted.
         self._latest: tuple[bytes, int] | None = None
         # Leader epochs and their first offsets.
         self._epochs: list[tuple[int, int]] = [(0, 0)]
@@ -134,9 +136,9 @@ class Log:
     ) -> BatchRange:
         """Find as many batches as fit into `max_bytes`, starting with the one that contains `offset`.
 
-        With `at_least_one` the first batch is found even if it is larger than `max_bytes`: otherwise a
-        consumer could never read past it. The first batch may begin before `offset`; consumers drop the
-        records that they did not request. Only batches before the offset `before` are found.
+        With `at_least_one` the first batch is found even if it is larger than `max_bytes`, because a consumer
+        could otherwise never read past this batch. The first batch may begin before `offset`; consumers drop
+        the records that they did not request. Only batches before the offset `before` are found.
 
         No batch is copied: the cost does not depend on the size of the batches.
         """
@@ -153,13 +155,13 @@ class Log:
         return BatchRange(first, stop, self._size_sums[stop - 1] - size_before if stop > first else 0)
 
     def batches_of(self, found: BatchRange) -> list[bytes]:
-        """Return the batches that `find` has just found."""
+        """Return the batches of a result of `find`. The log must not have changed since then."""
         return self._batches[found.first : found.stop]
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, before: int | None = None
     ) -> list[bytes]:
-        """Return the batches that `find` finds with these arguments."""
+        """Find batches as `find` does, and return them."""
         return self.batches_of(self.find(offset, max_bytes, at_least_one=at_least_one, before=before))
 
     def all_batches(self) -> list[Batch]:
@@ -218,7 +220,7 @@ class Log:
             self._find_latest()
 
     def replace(self, end: int, compacted: Sequence[Batch]) -> None:
-        """Replace all batches before the offset `end` by the `compacted` ones."""
+        """Replace all batches before the offset `end` by those in `compacted`."""
         first = bisect_left(self._bases, end)
         following = [
             *zip(
@@ -251,7 +253,7 @@ class Log:
         )
 
     def corrupt(self, batch: int) -> None:
-        """Invert the last byte of a stored batch, as a defective disk might; index 0 is the first batch."""
+        """Invert the last byte of the stored batch with the index `batch`, as a defective disk might."""
         stored = self._batches[batch]
         self._batches[batch] = stored[:-1] + bytes([stored[-1] ^ 0xFF])
 
@@ -262,8 +264,8 @@ class Log:
     def truncate(self, offset: int) -> None:
         """Remove the batches from `offset` on, and start a new leader epoch (unclean election).
 
-        Batches are removed whole: the new end is the base offset of the batch that contains `offset`, but
-        never before the log start offset.
+        Only whole batches are removed. So the log then ends at the base offset of the batch that contains
+        `offset`, but never before the log start offset.
         """
         count = bisect_right(self._next_offsets, offset)
         first_removed = self._bases[count] if count < len(self._bases) else offset
@@ -285,7 +287,7 @@ class Log:
     def _start_epoch(self, leader_epoch: int) -> None:
         """Start a leader epoch at the end of the log.
 
-        Epochs that started at the end of the log or later have no records, and are removed.
+        Earlier leader epochs that start at the end of the log or after it have no records, and are removed.
         """
         del self._epochs[bisect_left(self._epochs, self.end_offset, key=_first_offset) :]
         self._epochs.append((leader_epoch, self.end_offset))
@@ -293,8 +295,8 @@ class Log:
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         """Return the largest known epoch up to `leader_epoch`, and its end (Kafka's endOffsetFor).
 
-        An epoch before all known epochs ended at the start of the first known epoch. The result for the epoch
-        -1 is unknown (-1).
+        An epoch before all known epochs ended at the start of the first known epoch. For -1, and for an epoch
+        after the current one, both fields of the result are -1.
         """
         if leader_epoch == self.leader_epoch:
             return EpochEnd(leader_epoch, self.end_offset)
@@ -305,7 +307,7 @@ class Log:
         return EpochEnd(known, self._epochs[following][1])
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at `offset`; at the end of the log, the current one."""
+        """Return the leader epoch of the record at `offset`, or the current epoch at the end of the log."""
         return self._epochs[max(bisect_right(self._epochs, offset, key=_first_offset) - 1, 0)][0]
 
 

@@ -6,7 +6,7 @@ Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
   time `log.initial.task.delay.ms` after the first step of the broker. Topics with "compact" are checked every
   `log.cleaner.backoff.ms`.
 * Logs change only in steps of the broker. A check that becomes due between two steps therefore runs at the
-  start of the next step, with the time at which it was due.
+  start of the next step, as if the time were still that at which it was due.
 * The retention time of a topic without `retention.ms` is the broker's `log.retention.ms`, `.minutes` or
   `.hours`. Without any of these it is unlimited, where Kafka's default is a week: tests and demos often write
   records with old timestamps.
@@ -34,14 +34,14 @@ class LogManager:
     )
 
     def __init__(self, topics: Topics, dynamic: DynamicConfig, node: int) -> None:
-        """Create the checks for the logs of `topics`, with the settings of the broker `node`."""
+        """Create the manager of the logs of `topics`, which uses the settings of the broker `node`."""
         self._topics, self._dynamic, self._node = topics, dynamic, node
         self._retention_interval = max(dynamic.start.log_retention_check_interval_ms, 1)
         self._next_retention_check: int | None = None
         self._next_compaction: int | None = None
 
     def run_due_tasks(self, now: int, wall_clock_offset: int) -> list[Partition]:
-        """Run the checks that are due; return the partitions from which records were removed."""
+        """Run retention and compaction as far as they are due; return the partitions that changed."""
         if self._next_retention_check is None or self._next_compaction is None:
             self._next_retention_check = now + self._dynamic.start.log_initial_task_delay_ms
             self._next_compaction = now + self._compaction_interval()
@@ -62,7 +62,9 @@ class LogManager:
         return changed
 
     def clean_all(self, wall_clock: int) -> list[Partition]:
-        """Run both checks on every log now; return the partitions from which records were removed."""
+        """Run retention on every log and compaction on the compacted ones; return the partitions that
+        changed.
+        """
         changed: list[Partition] = []
         for partition, config in self._partitions(compacted=True):
             partition.log.roll()
@@ -82,7 +84,7 @@ class LogManager:
         return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def _partitions(self, *, compacted: bool) -> Iterator[tuple[Partition, Config]]:
-        """Yield partitions with their configs: of topics with "compact", or of all other topics."""
+        """Yield each partition and its configs, for the topics with "compact" or for all other topics."""
         settings = self._dynamic.settings(self._node)
         for topic in self._topics:
 

@@ -9,11 +9,11 @@ Rules:
   topics and members are derived from the `random_id` of the request that creates them. The time of day is
   `now` plus `Cluster.wall_clock_offset`.
 * A connection has one request in progress, as in Kafka. The next request is served only after the previous
-  one was answered, also if that was delayed (a fetch, a join): responses keep the order of the requests. The
-  next request also waits for `ResponseSent`, so that a client that does not read its responses delays only
-  its own requests.
+  one was answered, even if that response was delayed (a fetch, a join). So the responses have the order of
+  the requests. The next request also waits for `ResponseSent`, so that a client that does not read its
+  responses delays only its own requests.
 * A request with many elements is divided (`LargeRequest`). Its next piece is due immediately, and each `Tick`
-  serves one piece of one request. So the host serves other connections between the pieces.
+  serves one piece of one request. So the shell can serve other connections between the pieces.
 * A request is either answered, or its connection is closed with `Disconnect` and a reason. Other connections
   are not affected.
 * The group coordinator is a `kproto.group.protocol.GroupCoordinator`, and the transaction coordinator is that
@@ -106,7 +106,7 @@ class GrowTopic(NamedTuple):
 
 
 class ElectLeader(NamedTuple):
-    """The event that a partition starts a new leader epoch, as after an election.
+    """The event that a partition starts a new leader epoch, as it does after an election.
 
     `node` becomes the leader; None keeps the old leader. In a cluster, the event goes to the old leader,
     because fetches may be delayed on that broker.
@@ -129,10 +129,10 @@ class MoveCoordinator(NamedTuple):
 
 
 class TruncateLog(NamedTuple):
-    """The event of an unclean election, whose new leader has no records from `offset` on.
+    """The event of an unclean election: the new leader's log ends at `offset`.
 
-    A new leader epoch starts at the end of the new leader's log. Batches are lost whole, see `Log.truncate`.
-    `step` raises ConfigError if the log does not contain `offset`.
+    A new leader epoch starts at the end of the new leader's log. Only whole batches are lost, so its log may
+    end before `offset` (`Log.truncate`). `step` raises ConfigError if the log does not contain `offset`.
     """
 
     topic: str
@@ -141,7 +141,7 @@ class TruncateLog(NamedTuple):
 
 
 class LogChanged(NamedTuple):
-    """The operator wrote to a log directly. The delayed fetches of the log are retried."""
+    """The event that the operator wrote to a log directly. The delayed fetches of the log are retried."""
 
     topic: str
     partition: int
@@ -160,7 +160,7 @@ class FailRequests(NamedTuple):
 
 
 class ThrottleClients(NamedTuple):
-    """The event that the operator throttles an API: each response mutes its connection for `ms`."""
+    """The event that the operator throttles an API: a connection is not read for `ms` after each response."""
 
     api_key: int
     ms: int
@@ -372,7 +372,7 @@ def _on_throttle_clients(broker: Broker, event: ThrottleClients, now: int) -> No
 
 
 def _injected_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
-    """Return the error that the operator injects into a request, and into all pieces of a large request."""
+    """Return the error that the operator injects into a request; it is the same for all pieces."""
     large = connection.large_request
     if large is None:
         return _take_injected_error(broker, api_key)
@@ -396,11 +396,12 @@ def _partition(broker: Broker, topic: str, index: int) -> Partition:
 
 
 def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
-    """Serve queued requests of a connection, up to the first one that is not answered immediately."""
+    """Serve queued requests of a connection, until one is delayed or a response has to be sent first."""
     if connection.oversized_call is not None:
         call, connection.oversized_call = connection.oversized_call, None
         connection.response_in_flight = False
-        # The request was executed before. Its `injected_error` now yields a short error response.
+        # The request was executed, but its response was too long. This call does not execute it again: its
+        # `injected_error` makes a short error response.
         _execute(broker, connection, call)
     while connection.request_queue and not connection.is_busy and not connection.response_in_flight:
         if (broker.muted.of(connection.conn) or 0) > now:
@@ -414,7 +415,7 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
 
 
 def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int) -> str | None:
-    """Serve one request; return the reason if the connection must be closed instead, or None."""
+    """Serve one request; return None, or the reason if the connection must be closed instead."""
     authenticator = connection.authenticator
     if authenticator is not None:
         if authenticator.state is not SaslState.COMPLETE and len(frame) > MAX_UNAUTHENTICATED_SIZE:
@@ -454,7 +455,7 @@ def _serve_due_piece(broker: Broker, now: int) -> None:
 
 
 def _serve_piece(broker: Broker, connection: Connection, now: int) -> str | None:
-    """Serve the next piece of a large request; return the reason to close the connection, or None."""
+    """Serve the next piece of a large request; return None, or the reason to close the connection."""
     large = connection.large_request
     assert large is not None
     try:
@@ -475,7 +476,7 @@ def _serve_piece(broker: Broker, connection: Connection, now: int) -> str | None
 def _serve_frame(
     broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
 ) -> str | None:
-    """Serve a request or a piece of one; return the reason if the connection must be closed, or None."""
+    """Serve a request or a piece of one; return None, or the reason if the connection must be closed."""
     authenticator = connection.authenticator
     try:
         envelope = decode_request(frame)
@@ -505,7 +506,7 @@ def _serve_frame(
 
 
 def _execute(broker: Broker, connection: Connection, call: Call) -> str | None:
-    """Authorize and handle a request; return the reason if the connection must be closed, or None."""
+    """Authorize and handle a request; return None, or the reason if the connection must be closed."""
     api = APIS[call.api_key]
     authorized = api.authorize(broker, call)
     if isinstance(authorized, Call):
@@ -528,7 +529,7 @@ def _execute(broker: Broker, connection: Connection, call: Call) -> str | None:
 def _serve_raw_frame(
     broker: Broker, connection: Connection, authenticator: SaslAuthenticator, frame: bytes, now: int
 ) -> str | None:
-    """Serve a SASL message without a request header, as clients send after SaslHandshake v0."""
+    """Serve a SASL message without a request header, as clients send it after SaslHandshake v0."""
     step = authenticator.authenticate(frame, now, broker.cluster.wall_clock_offset)
     connection.response_in_flight = True  # The next frame of the connection is served after `ResponseSent`.
     if isinstance(step, Rejected):
@@ -542,9 +543,10 @@ def _serve_raw_frame(
 def _refuse_unsupported(
     broker: Broker, connection: Connection, header: RequestHeader, reason: str
 ) -> str | None:
-    """Return the reason to close a connection after an unsupported request, or None.
+    """Respond to an unsupported request; return the reason if the connection must be closed instead.
 
-    An ApiVersions request of an unsupported version is answered with the supported versions (KIP-511).
+    Only an ApiVersions request of an unsupported version has a response, with the supported versions
+    (KIP-511).
     """
     if header.request_api_key != API_VERSIONS:
         return reason

@@ -1,4 +1,5 @@
-"""The state of idempotent producers in one partition, by which retries are not stored twice.
+"""The state of idempotent producers in one partition: with it the broker recognizes retries, which are not
+stored twice.
 
 Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 
@@ -6,14 +7,14 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
   batch is a duplicate: it is not stored again, and the response has the offset of the stored batch.
 * The first sequence of any other batch must follow the producer's last stored sequence; 0 follows 2**31 - 1.
   Otherwise the batch fails with OUT_OF_ORDER_SEQUENCE_NUMBER.
-* A new epoch starts at sequence 0. A batch of an older epoch fails with INVALID_PRODUCER_EPOCH.
+* A producer's new epoch starts at sequence 0. A batch of an older epoch fails with INVALID_PRODUCER_EPOCH.
 * A producer that is unknown to the partition may start at any sequence: its state may have expired.
 * The first batch of a transaction is verified before it is stored. Attempts to write it are remembered until
-  a batch or a marker of the producer is stored (VerificationStateEntry). The first batch may not have a
-  higher sequence than the lowest one that was attempted in its epoch. After an attempt of a KIP-890
+  a batch or a marker of the producer is stored (VerificationStateEntry). The first batch that is stored may
+  not have a higher sequence than the lowest attempted one of its epoch. After an attempt of a KIP-890
   transaction, an unknown producer must start at sequence 0.
 * A producer expires when it has stored nothing for `producer.id.expiration.ms`.
-* After the log was truncated, the state is rebuilt from the remaining batches.
+* After a truncation of the log, the state is rebuilt from the remaining batches.
 * A marker may raise the epoch of a producer; batches of the older epoch are then fenced (X4).
 """
 
@@ -134,7 +135,7 @@ class PartitionProducers:
         if epoch < entry.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if epoch > entry.epoch:
-            # A producer whose epoch was not known before may start at any sequence.
+            # A producer whose epoch is not known (-1) may start at any sequence.
             in_order = (first_sequence == 0 or entry.epoch < 0) and not skips_attempt
             return ErrorCode.NONE if in_order else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         duplicate = entry.find_duplicate(first_sequence, last_sequence(first_sequence, count))
@@ -163,7 +164,8 @@ class PartitionProducers:
         entry.last_timestamp = now
 
     def expire(self, before: int, ongoing: Container[int]) -> None:
-        """Remove producers without a batch or marker after `before` (Kafka's removeExpiredProducers).
+        """Remove producers whose last batch or marker is not newer than `before` (Kafka's
+        removeExpiredProducers).
 
         Producers in `ongoing`, whose transactions are ongoing, are kept.
         """
@@ -179,7 +181,7 @@ class PartitionProducers:
     def rebuild(self, batches: Iterable[Batch], end: int, coordinator_epoch: int) -> None:
         """Rebuild the state from the batches of a log that was truncated at `end`.
 
-        Producers whose batches were removed by retention, and not by the truncation, keep their state.
+        A producer keeps its state if retention, and not the truncation, removed its batches.
         """
         old_entries, verifications = self._entries, self._verifications
         self._entries, self._verifications = {}, {}

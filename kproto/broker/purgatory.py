@@ -1,4 +1,5 @@
-"""Delayed requests, which wait for a deadline, or for a change of a partition or fetch session.
+"""The delayed requests of a broker, which wait for a change of a partition or fetch session, or for their
+deadline.
 
 As in Kafka's DelayedOperationPurgatory, the cost of a change in a partition or session depends only on the
 number of requests that wait for this partition or session.
@@ -43,7 +44,9 @@ class Purgatory:
         self._deadlines.set(request.call.conn, request.deadline)
 
     def update(self, request: DelayedRequest) -> None:
-        """Update the partitions and sessions that a request waits for, after its `waits_for` changed."""
+        """Watch the partitions and sessions that are now in the `waits_for` of a request, instead of the
+        previous ones.
+        """
         entry, waits_for = self._entries[request.call.conn], frozenset(request.waits_for)
         if entry.waits_for != waits_for:
             self._remove_watches(entry)

@@ -1,10 +1,11 @@
 """Checks of the records in a produced batch: offsets, keys and timestamps (Kafka's LogValidator).
 
-* Records are decoded only if they are compressed, if the topic is compacted, or if the batch header or a
-  limit that a user has set requires their timestamps.
+* Records are decoded only if they are compressed, if the topic is compacted, or if their timestamps must be
+  checked one by one: because of the maximum timestamp in the batch header, or of a limit that a user has set.
 * A compressed batch of a few kilobytes may have millions of records. So the records are decoded in parts, up
   to the first wrong offset, and an error names at most `MAX_RECORD_ERRORS` records. Unlike in Kafka, the
-  number of compressed records is limited, and so is their size: 16 MiB, or 16 times the size of the batch.
+  number of compressed records is limited, and so is their size: 16 MiB, or 16 times the size of the batch if
+  that is more.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from ..records.record_stream import record_lists
 from .settings import Settings
 from .topics import Topic
 
-# The most records of a compressed batch that has less than seven bytes, the size of the smallest record, for
-# each. Decoding them takes 0.1 s. Kafka has no such limit. Producers split a batch that is too large.
+# The most records of a compressed batch, unless the batch has at least seven bytes (the size of the smallest
+# record) for each of them. Decoding so many records takes 0.1 s. Kafka has no such limit. Producers split a
+# batch that is too large.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
-# The most records that one error names.
+# The most invalid records that the error of one batch names.
 MAX_RECORD_ERRORS: Final = 100
 
-# The timestamp of a record without a timestamp, which no limit applies to.
+# The value that stands for a missing timestamp. The limits do not apply to it.
 _NO_TIMESTAMP: Final = -1
 
 # The number of records that are decoded together.
@@ -55,10 +57,10 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
     """Return the error for invalid records of a batch, or None.
 
     The offsets of compressed records must be consecutive, timestamps must be within `limits`, and records of
-    compacted topics need keys. An invalid timestamp is reported first, but that of a record without a key is
-    not checked. A wrong offset of a valid record is UNKNOWN_SERVER_ERROR, as in Kafka. If the package
-    for the compression is missing, only the latest timestamp in the header is checked. Raises RecordError for
-    malformed records.
+    compacted topics need keys. If a batch has records with an invalid timestamp and records without a key,
+    the timestamps are reported; the timestamp of a record without a key is not checked. As in Kafka, the
+    error for a wrong offset of a valid record is UNKNOWN_SERVER_ERROR. If the package for the compression is
+    missing, only the latest timestamp in the header is checked. Raises RecordError for malformed records.
     """
     checks_times = limits is not None and (batch.max_timestamp > limits[1] or limits[0] > 0)
     if not (batch.codec or is_compacted or checks_times):

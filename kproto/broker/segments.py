@@ -1,8 +1,8 @@
 """Segments of a log: the units of retention and compaction.
 
-A new segment is rolled when the next batch would exceed `segment.bytes`, or when its timestamp is more than
-`segment.ms` after that of the first batch (Kafka's LogSegment.shouldRoll). Only record timestamps are
-compared, not the clock.
+A new segment is rolled when the next batch would exceed `segment.bytes`, or when the batch's timestamp is
+more than `segment.ms` after that of the segment's first batch (Kafka's LogSegment.shouldRoll). The timestamps
+are those of the records; the clock is not read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Segment:
     largest_timestamp: int = -1
 
     def has_room(self, size: int, max_timestamp: int, limits: Limits) -> bool:
-        """Return whether a batch fits into this segment within `limits`; if not, a new one is rolled."""
+        """Return whether a batch fits into this segment within `limits`; if not, the log rolls a new one."""
         if not self.size:
             return True
         late = self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > limits.ms

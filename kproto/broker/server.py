@@ -8,10 +8,10 @@
 
 Rules:
 
-* This module does only I/O: it reads and writes bytes, reads a clock and sets a timer. `machine.step` makes
-  all decisions.
+* This module does only I/O: it reads and writes bytes, reads a clock and sets a timer. All of the broker's
+  logic is in `machine.step`.
 * Every buffer is bounded. A frame has at most `socket.request.max.bytes`. The broker stops reading from a
-  connection that has many waiting requests, or whose client does not read its responses.
+  connection whose queued requests exceed a limit, or whose client does not read its responses.
 * A connection that sends an invalid request is closed, and the reason is logged. Other connections are not
   affected.
 """
@@ -154,7 +154,7 @@ class Server:
         self._broker: Broker | None = None
         self._shell: Shell | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The name of a listener -> its advertised host and port.
+        # The protocol of a listener -> its advertised host and port.
         self._advertised: dict[str, tuple[str, int]] = {}
         self._acceptors: list[Acceptor] = []
         self._observers: list[Observer] = []
@@ -180,7 +180,7 @@ class Server:
         return self._users
 
     def _token_check(self) -> Check | None:
-        """Return the check of tokens with the keys of the configured JWKS URL, or None."""
+        """Return the check of tokens with the keys of the configured JWKS URL, or None without such a URL."""
         url = self._settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             return None
@@ -277,7 +277,9 @@ class Server:
         shell.set_timer()
 
     def _reload_groups(self, broker: Broker) -> None:
-        """Load the groups as a restarted coordinator does: the session timeouts restart (R175)."""
+        """Load the groups as a restarted coordinator does, which restarts the session timeouts of their
+        members (R175).
+        """
         node = self._settings.node_id
         for group_id in broker.coordinator.group_ids():
             if broker.cluster.group_coordinator_of(group_id) == node:
@@ -306,7 +308,8 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    # Operator calls, from any thread.
+    # The methods below are called by the operator: a test, or a program that runs the broker. They may be
+    # called from any thread.
 
     @checked(name=TEXT, partitions=WHOLE_NUMBER, configs=NAMES_TO_TEXTS)
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
@@ -339,9 +342,9 @@ class Server:
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER, offset=WHOLE_NUMBER)
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Remove a partition's records from `offset` on, as an unclean election does.
+        """Remove a partition's records from `offset` on, as in an unclean election.
 
-        Batches are removed whole, so that the log may end before `offset`. Raises ConfigError if the log does
+        Only whole batches are removed, so the log may end before `offset`. Raises ConfigError if the log does
         not contain `offset`.
         """
         self._operate(lambda shell: shell.step(TruncateLog(topic, partition, offset)))

@@ -26,7 +26,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def handle_alter_user_scram_credentials(broker: Broker, call: Call) -> Result:
-    """Apply the changes, except for users with an invalid change, whose changes are all rejected."""
+    """Apply the changes of each user; one invalid change rejects all changes of its user."""
     request = call.request
     assert isinstance(request, AlterUserScramCredentialsRequest)
     faults = _faults(broker, request)
@@ -57,7 +57,7 @@ def _result(name: str, error: int, message: str | None) -> AlterUserScramCredent
 
 
 def _faults(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[str, Fault]:
-    """Return the users with an invalid change, each with the first error and message."""
+    """Map each user with an invalid change to the error and message of the first such change."""
     faults: dict[str, Fault] = {}
     checked: set[str] = set()
     for change in _changes(request):

@@ -25,9 +25,9 @@ class Api:
     the request message declares.
 
     `divided` is set if the elements of the request's array are independent of each other. A large request is
-    then served in pieces (`LargeRequest`), whose responses are joined in this array of the response. Several
-    names are those of different versions. With `unique`, an element that a request names twice is answered
-    once.
+    then served in pieces (`LargeRequest`), whose responses are joined in the response's array of this name.
+    Several names are given if the array's name depends on the version. With `unique`, the response has a
+    single entry for an element that the request names twice.
     """
 
     request: type[Message]
@@ -67,7 +67,7 @@ class Api:
     def authorize(self, broker: Broker, call: Call) -> Authorized:
         """Narrow a call to what its caller is permitted to do.
 
-        If no part of the request may be executed, this returns a response instead of a call.
+        The result is a response instead of a call if the caller may execute no part of the request.
         """
         if self.authorization is None or (broker.acls is None and call.injected_error is None):
             return call

@@ -1,13 +1,13 @@
 """The permissions that each API requires, and the narrowing of requests to the permitted part.
 
 Each API declares an `Authorization` in its entry of the table; `Api.authorize` applies it before the handler
-runs. `Authorization.requirements` lists the required operations on resources, and the errors of callers
-without them.
+runs. `Authorization.requirements` lists the required operations on resources, and the error for a caller that
+may not perform them.
 
 Rules, as in Kafka's KafkaApis and ControllerApis (R18, R85, R103, R121, R129):
 
-* A request is narrowed to its permitted part. The handler answers that part; errors for the denied part are
-  added to its response.
+* A request is narrowed to its permitted part, which the handler executes. The errors for the denied part are
+  added to the handler's response.
 * A caller without DESCRIBE on a resource does not learn whether the resource exists: lists omit it.
 * If no part is permitted, the handler does not run. The group coordinator therefore never sees a member
   without permission.
@@ -32,7 +32,7 @@ AUTHORIZATION_FAILED: Final = "Authorization failed."
 """Kafka's error message for most denied requests."""
 
 # Bit fields of the operations that each resource type supports; the bit numbers are AclOperation codes.
-# Without an authorizer, Kafka returns all of these operations as authorized.
+# Without an authorizer, Kafka reports all of these operations as authorized.
 CLUSTER_OPERATIONS: Final = (
     # The bits of CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE.
     8096
@@ -100,9 +100,9 @@ class Access:
         return permitted, denied
 
     def narrow(self, amend: Callable[[Any], object], **fields: Any) -> Call:
-        """Return the call with the request fields in `fields` replaced, and its response amended.
+        """Return the call with the request fields in `fields` replaced, and with `amend` for its response.
 
-        `amend` is called with the response, and changes it in place.
+        When the handler has returned the response, `amend` is called with it, and changes it in place.
         """
 
         def amend_response(response: Message) -> Message:
@@ -159,7 +159,7 @@ def transactional_id_requirement(operation: Operation) -> Requirement:
 
 
 def omission(operation: Operation, resource: Resource) -> Requirement:
-    """Return a requirement that omits resources without the permission from the response."""
+    """Return a requirement that omits resources from the response unless the caller has the permission."""
     return Requirement(operation, resource, ErrorCode.NONE)
 
 
@@ -238,7 +238,7 @@ def narrow_topics(
 def restrict_cluster_operations(access: Access, response: Any) -> None:
     """Remove the operations that the caller may not perform from the response's cluster bit field.
 
-    All bits are cleared if the caller has no DESCRIBE permission on the cluster.
+    A caller without DESCRIBE on the cluster receives a bit field without any operation.
     """
     supported = response.cluster_authorized_operations
     if supported != OPERATIONS_NOT_REQUESTED and not access.allows_cluster(Operation.DESCRIBE):

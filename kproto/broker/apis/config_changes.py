@@ -33,8 +33,8 @@ def alter_resources(
 ) -> list[Outcome]:
     """Apply the changes of each resource; with `validate_only`, only check them.
 
-    Returns one outcome per resource. As in Kafka's controller, an unknown operation fails every resource that
-    passed the broker's own checks.
+    Returns one outcome per resource. As in Kafka's controller, one unknown operation fails all resources of
+    the request, except those that the broker's own checks have rejected before.
     """
     faults = _faults_before_controller(resources)
     checked = [resource for resource in resources if _key(resource) not in faults]
@@ -74,7 +74,9 @@ def _key(resource: Any) -> tuple[int, str]:
 def _faults_before_controller(
     resources: Sequence[AlterConfigsResource],
 ) -> dict[tuple[int, str], Outcome]:
-    """Return the faults that Kafka checks before its controller (ConfigAdminManager.preprocess)."""
+    """Return the faults that a Kafka broker finds before it asks the controller
+    (ConfigAdminManager.preprocess).
+    """
     times = Counter(map(_key, resources))
     faults: dict[tuple[int, str], Outcome] = {}
     for resource in resources:
@@ -127,14 +129,17 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
 
 
 def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
-    """Return the new value of a config; None if a list operation is applied to another type."""
+    """Return the new value of a config; None if the change appends to a config that is not a list, or
+    subtracts from it.
+    """
     if change.config_operation == ChangeType.SET:
         return change.value
     config = TOPIC_CONFIGS.get(change.name)
     is_list = config is not None and config.type.config_type is ConfigType.LIST
     if config is None or not is_list or change.value is None:
         return None
-    # If the topic does not set the list, the operation changes Kafka's default, not the broker's config.
+    # If the topic does not set the list, the operation starts from Kafka's default, not from the broker's
+    # config.
     value = topic.configs.get(change.name) if topic is not None else None
     items = [item for item in _split(config.default if value is None else value) if item]
     for item in _split(change.value):

@@ -39,7 +39,7 @@ class ConfigSource(IntEnum):
 
 
 def _broker_config_type(name: str, value: str) -> ConfigType:
-    """Return the type of a broker config, which is derived from the form of its value."""
+    """Return the type of a broker config, derived from its value: a boolean, a number or a string."""
     if name == "log.cleanup.policy":
         return ConfigType.LIST
     if value in ("true", "false"):

@@ -69,7 +69,7 @@ def _fault(broker: Broker, topic: Topic | None, requested: CreatePartitionsTopic
             f"{requested.count} would not be an increase.",
         )
     if added > MAX_PARTITIONS_PER_REQUEST:
-        # Kafka adds as many partitions as the limit allows before it fails with this error. This broker adds
+        # Before Kafka fails with this error, it adds as many partitions as the limit allows. This broker adds
         # none.
         message = f"No more than {MAX_PARTITIONS_PER_REQUEST} partitions can be added immediately."
         return ErrorCode.UNKNOWN_SERVER_ERROR, message

@@ -42,8 +42,8 @@ Fault = tuple[ErrorCode, str]
 def handle_create_topics(broker: Broker, call: Call) -> Result:
     """Create topics; with `validate_only`, only check them.
 
-    Each topic is checked only against the topics that existed before the request. Therefore two topics of one
-    request are both created even if their metric names collide, as those of `a.b` and `a_b` do.
+    A topic is rejected if its metric name collides with that of an existing topic, as those of `a.b` and
+    `a_b` do. Topics of the same request are not compared with each other: both are created.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)
@@ -58,7 +58,7 @@ def handle_create_topics(broker: Broker, call: Call) -> Result:
     counted = [topic for name, topic in topics.items() if times[name] == 1 and name != CLUSTER_METADATA]
     valid = [topic for topic in counted if faults[topic.name] is None]
     too_large = _too_large(broker, counted, valid)
-    if too_large is not None:  # The response has one error per occurrence of a topic in the request.
+    if too_large is not None:  # A topic that the request names twice has two errors in the response.
         refusals = [_refuse_topic(topic.name, *too_large) for topic in request.topics]
         return CreateTopicsResponse(throttle_time_ms=0, topics=refusals)
     results: list[CreatableTopicResult] = []

@@ -13,7 +13,7 @@ from .group_coordinator import errors_of_other_groups, send_to_coordinator
 
 
 def handle_delete_groups(broker: Broker, call: Call) -> Result:
-    """Pass the request to the group coordinator; groups of other nodes are answered with an error."""
+    """Pass the request to the group coordinator; groups that other nodes coordinate get an error."""
     request = call.request
     assert isinstance(request, DeleteGroupsRequest)
     errors = errors_of_other_groups(broker, call, request.groups_names)

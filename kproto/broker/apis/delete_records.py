@@ -26,7 +26,7 @@ HIGH_WATERMARK: Final = -1  # The requested offset that means the high watermark
 def handle_delete_records(broker: Broker, call: Call) -> Result:
     """Delete the records before the requested offset of each partition.
 
-    If the request names a partition twice, the last offset is used.
+    If the request names a partition twice, the offset of its last entry is used.
     """
     request = call.request
     assert isinstance(request, DeleteRecordsRequest)

@@ -42,7 +42,7 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
         if topic is None:
             return _refuse_state(state, missing_topic(by_id=by_id), "The topic does not exist.")
         if by_id and topic.name in names:
-            # The request also has the topic's name, and the result for the name contains the error.
+            # The request also names the topic by its name, and the result for that entry contains the error.
             return None
         if topic.id in ids and not by_id:
             message = "The topic appears in the request by name and by id."
@@ -60,9 +60,10 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
 
 
 def _without_duplicates(states: Sequence[DeleteTopicState]) -> list[DeleteTopicState]:
-    """Return the requested topics, each name and each id once.
+    """Return the requested topics without repetitions of a name or an id.
 
-    As in Kafka, invalid entries (with both a name and an id, or with neither) are kept, duplicates included.
+    As in Kafka, all invalid entries are kept, even repeated ones: those with both a name and an id, or with
+    neither.
     """
     unique: dict[tuple[str | None, UUID, int], DeleteTopicState] = {}
     for number, state in enumerate(states):

@@ -77,7 +77,7 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> DescribeConf
         configs = [] if message else describe_broker_configs(broker, name)
     else:
         error, message = ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}"
-    if resource.configuration_keys:  # Null and an empty list of names both request all configs.
+    if resource.configuration_keys:  # A request for all configs has null or an empty list instead of names.
         configs = [config for config in configs if config.name in resource.configuration_keys]
     return DescribeConfigsResult(
         error_code=error,

@@ -14,7 +14,7 @@ from .repeated_names import repeat_as_named
 
 
 def handle_describe_groups(broker: Broker, call: Call) -> Result:
-    """Pass the request to the group coordinator; groups of other nodes are answered with an error.
+    """Pass the request to the group coordinator; groups that other nodes coordinate get an error.
 
     A group that the request names twice is described twice, unless its description is large.
     """

@@ -68,7 +68,7 @@ def handle_describe_topic_partitions(broker: Broker, call: Call) -> Result:
 
 
 def _has_invalid_cursor(request: DescribeTopicPartitionsRequest) -> bool:
-    """Return whether the cursor is at a topic that is not requested, or at a negative partition."""
+    """Return whether the cursor names a topic that is not requested, or a negative partition."""
     cursor, names = request.cursor, {topic.name for topic in request.topics}
     return cursor is not None and (
         cursor.partition_index < 0 or bool(names and cursor.topic_name not in names)
@@ -76,7 +76,7 @@ def _has_invalid_cursor(request: DescribeTopicPartitionsRequest) -> bool:
 
 
 def _names_from_cursor(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[str]:
-    """Return the names of the requested topics, or of all topics, without those before the cursor."""
+    """Return the names of the requested topics, or of all topics, from the cursor's topic on."""
     first = request.cursor.topic_name if request.cursor is not None else ""
     topics = request.topics or broker.topics
     return [topic.name for topic in topics if topic.name >= first]
@@ -146,12 +146,12 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
             restrict_topic_operations(access, topic)
         response.topics.extend(_refuse_topic(name, TOPIC_FAILED) for name in denied)
 
-    # The request is answered immediately: an empty list in the narrowed request would mean all topics.
+    # The handler is not called, because an empty list in the narrowed request would mean all topics.
     if not permitted:
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)
         return response
-    # The names already begin at the cursor. Therefore a cursor at a denied topic is not needed.
+    # A cursor at a denied topic is removed: the handler would reject it, and `names` already begins there.
     cursor = request.cursor if request.cursor is not None and request.cursor.topic_name in permitted else None
     return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted], cursor=cursor)
 

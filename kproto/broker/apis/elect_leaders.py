@@ -33,7 +33,8 @@ def handle_elect_leaders(broker: Broker, call: Call) -> Result:
     """
     request = call.request
     assert isinstance(request, ElectLeadersRequest)
-    if request.topic_partitions == []:  # For a request without partitions, Kafka skips all other checks.
+    # If the list of partitions is empty, Kafka checks neither the timeout nor the election type.
+    if request.topic_partitions == []:
         return ElectLeadersResponse(throttle_time_ms=0, replica_election_results=[])
     if request.timeout_ms <= 0:
         return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version, None)

@@ -4,7 +4,7 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
 
 * The response is sent immediately if it has at least `min_bytes`, if a partition has an error, if no
   partition is requested, or if `max_wait_ms` is not positive. Otherwise the fetch waits in the purgatory
-  until one of these conditions is met, or `max_wait_ms` has passed.
+  until one of the first two conditions is met, or `max_wait_ms` has passed.
 * With `read_committed` no record after the last stable offset is returned. The response lists the aborted
   transactions in the returned range (X5).
 * Batches are sent whole. The first batch of a response is sent even if it exceeds the limits. The limits are
@@ -12,7 +12,8 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
 * A throttled client (see `Server.throttle`) receives no records, and no fetch session if it requests one.
 
 The sizes of the batches decide when a parked fetch is complete. Records are copied only into a response that
-is sent. So a Produce does not copy what the parked fetches of its partition have requested.
+is sent. So each Produce makes the broker look at the parked fetches of its partition, but does not copy
+records for those that go on waiting.
 
 The permission for a partition is checked when the partition is read, because a fetch session also remembers
 partitions that the client may not read.
@@ -60,12 +61,12 @@ MOST_UNSENT: Final = 1 << 28
 
 
 class FoundBatches(NamedTuple):
-    """The batches of a partition that a response will contain, if it is sent now."""
+    """The batches of one partition that the response contains if it is sent now."""
 
     partition: Partition
     offset: int
     batches: BatchRange
-    # Whether the response lists aborted transactions.
+    # Whether the fetch is `read_committed`: the response then lists aborted transactions.
     committed: bool
 
 
@@ -143,7 +144,8 @@ class DelayedFetch:
             size = self._found[key].batches.size if key in self._found else 0
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
-                # A negative `max_bytes` of the request applies to the first partition only.
+                # A negative `max_bytes` of the request applies only to the first partition that exists,
+                # because the limit is 0 for those after it.
                 room = max(room - size, 0)
             results[key] = data
         return results, total
@@ -193,8 +195,8 @@ class DelayedFetch:
             return self._refuse_with_leader(partition, index, error)
         offset = requested.fetch_offset
         diverging = _diverging_epoch(log, requested)
-        # An offset after the end of the log is out of range, except if the client's log diverged: the
-        # response then has the epoch and offset where it did.
+        # An offset after the end of the log is out of range, unless the client's log diverged. In that case
+        # the response has the epoch and offset at which the logs diverged.
         last = log.end_offset if diverging is None else offset
         unknown_epoch = diverging is not None and diverging.epoch < 0
         if unknown_epoch or not log.start_offset <= offset <= last:
@@ -235,7 +237,7 @@ class DelayedFetch:
 
 
 def handle_fetch(broker: Broker, call: Call) -> Result:
-    """Respond immediately, or keep the fetch in the purgatory until enough records have arrived."""
+    """Respond immediately, or park the fetch in the purgatory until the rules of this module complete it."""
     request = call.request
     assert isinstance(request, FetchRequest)
     context = broker.fetch_sessions.create_context(request, call.version >= BY_ID_SINCE, call.now)
@@ -276,7 +278,7 @@ def refuse(request: FetchRequest, error: ErrorCode, version: int) -> FetchRespon
 
 
 def _read(data: PartitionData, found: FoundBatches) -> None:
-    """Put the batches that were found into a response, with the aborted transactions that overlap them."""
+    """Add the found batches to a partition's result, with the aborted transactions that overlap them."""
     log, batches = found.partition.log, found.batches
     data.records = b"".join(log.batches_of(batches))
     if found.committed:
@@ -288,7 +290,7 @@ def _read(data: PartitionData, found: FoundBatches) -> None:
 
 
 def _diverging_epoch(log: Log, requested: FetchPartition) -> EpochEndOffset | None:
-    """Return the epoch and offset where the client's log diverged (KIP-595), or None if it did not."""
+    """Return the epoch and offset at which the client's log diverged from this log (KIP-595), or None."""
     if requested.last_fetched_epoch < 0:
         return None
     end = log.epoch_end(requested.last_fetched_epoch)

@@ -24,7 +24,7 @@ from .authorization import (
 # FindCoordinatorRequest.CoordinatorType
 GROUP: Final = 0
 TRANSACTION: Final = 1
-BATCHED_SINCE: Final = 4  # KIP-699: a request may have several keys.
+BATCHED_SINCE: Final = 4  # The first version whose requests may have several keys (KIP-699).
 
 
 def handle_find_coordinator(broker: Broker, call: Call) -> Result:
@@ -46,8 +46,8 @@ def handle_find_coordinator(broker: Broker, call: Call) -> Result:
     if node is None:
         return _refuse_single(ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     host, port = node.address(call.listener)
-    # In a successful response, Kafka sets the error message to "NONE" before v4, and to an empty text since
-    # v4.
+    # In a successful response, Kafka sets the error message to "NONE" up to v3, and to an empty text from v4
+    # on.
     return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=host, port=port)
 
 

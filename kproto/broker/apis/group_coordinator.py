@@ -2,9 +2,9 @@
 
 Rules, as in Kafka's GroupCoordinatorService on a cluster:
 
-* A request for one group of another node is answered NOT_COORDINATOR.
-* In a request for several groups, each group of another node gets NOT_COORDINATOR. The other groups are
-  served.
+* A request for a single group that another node coordinates is answered with NOT_COORDINATOR.
+* In a request for several groups, each group of another node gets NOT_COORDINATOR. The groups of this node
+  are served.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def handle_group_request(broker: Broker, call: Call) -> Result:
 
 
 def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-    """Return the error for each group that this node does not coordinate, or is still loading."""
+    """Map each group that this node does not coordinate, or is still loading, to its error."""
     if not broker.cluster.needs_routing:
         return {}
     errors = {
@@ -62,14 +62,16 @@ def errors_of_other_groups(broker: Broker, call: Call, group_ids: Iterable[str])
 def send_to_coordinator(broker: Broker, call: Call) -> Result:
     """Pass a request to the group coordinator, which sends the response.
 
-    The group coordinator responds immediately, or when a rebalance completes.
+    The coordinator responds immediately, or after a delay: to a JoinGroup, for example, when the rebalance
+    completes.
     """
     event = RequestReceived(
         token=call.conn,
         request=call.request,
         version=call.version,
         client_id=call.envelope.header.client_id or "",
-        client_host=f"/{call.host}",  # Java prints an InetAddress without a host name in this form.
+        # The slash is Java's: it prints an InetAddress without a host name as `/127.0.0.1`.
+        client_host=f"/{call.host}",
         random_id=str(call.random_id),
     )
     broker.step_group_coordinator(event, call.now)

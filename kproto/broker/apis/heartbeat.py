@@ -1,6 +1,6 @@
 """Heartbeat (key 12), which also succeeds while the coordinator loads the group (R69).
 
-Because the heartbeat succeeds, members do not look up their coordinator again while the group loads.
+A heartbeat that failed during the loading would make members look up their coordinator again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .group_coordinator import handle_group_request
 
 
 def handle_heartbeat(broker: Broker, call: Call) -> Result:
-    """Return NONE while the group is loading, as Kafka's GroupCoordinatorService does."""
+    """Respond with NONE while the group is loading, as Kafka's GroupCoordinatorService does."""
     request = call.request
     assert isinstance(request, HeartbeatRequest)
     error = broker.cluster.coordinator_error(request.group_id, broker.node.id, call.now)

@@ -15,7 +15,7 @@ from .group_coordinator import send_to_coordinator
 def handle_list_groups(broker: Broker, call: Call) -> Result:
     """Pass the request to the group coordinator.
 
-    Groups that other nodes coordinate are removed from the response.
+    The response lists only the groups that this node coordinates.
     """
     cluster, node_id = broker.cluster, broker.node.id
     if cluster.needs_routing:
@@ -33,9 +33,9 @@ def handle_list_groups(broker: Broker, call: Call) -> Result:
 
 
 def _authorize(access: Access, request: ListGroupsRequest) -> Authorized:
-    """List all groups to callers with DESCRIBE on the cluster.
+    """Authorize every caller; one with DESCRIBE on the cluster receives all groups.
 
-    For other callers, the response contains only groups on which they have DESCRIBE.
+    A caller without DESCRIBE on the cluster receives only the groups on which it has DESCRIBE.
     """
     if access.allows_cluster(Operation.DESCRIBE):
         return access.call

@@ -1,6 +1,7 @@
 """ListOffsets (key 2): the offset at the start, at the end, or at a timestamp.
 
-With `read_committed` the end is the last stable offset (X5), and a search by timestamp ends there.
+With `read_committed` the end of a partition is its last stable offset (X5), and a search by timestamp finds
+only records before that offset.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-# From this version on, brokers refuse a special timestamp in a version that does not have it. An older broker
-# uses the special timestamps of its versions in all versions, and takes every other number for a time before
-# 1970. The server's option `highest` imitates such a broker. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
+# Brokers whose highest version of ListOffsets is at least this one reject a special timestamp in a request
+# whose version does not have it. An older broker accepts each special timestamp that it knows in requests of
+# all versions, and treats any other negative number as a time before 1970. The server's option `highest`
+# imitates such a broker. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
 _CHECKED_SINCE: Final = 9
-# The first version with leader epochs (KIP-320). In earlier versions the field does not exist and must not be
-# set.
+# The first version with leader epochs (KIP-320). Responses of earlier versions do not have the field, which
+# must not be set for them.
 _LEADER_EPOCH_SINCE: Final = 4
 
 
@@ -131,7 +133,7 @@ def _search_special(partition: Partition, timestamp: int, end: int) -> Timestamp
         return TimestampOffset(log.start_offset, -1, log.epoch_at(log.start_offset))
     if timestamp == MAX_TIMESTAMP:
         return _before(end, log.latest_timestamp())
-    return None  # The other timestamps refer to remote storage, which this broker does not have.
+    return None  # The remaining special timestamps refer to remote storage, which this broker does not have.
 
 
 def _before(end: int, record: TimestampOffset | None) -> TimestampOffset | None:

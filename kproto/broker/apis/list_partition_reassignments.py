@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): always empty, because replicas move immediately."""
+"""ListPartitionReassignments (key 46): no reassignment is ever ongoing, because replicas move immediately."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .transaction_coordinator import send_to_coordinator
 def handle_list_transactions(broker: Broker, call: Call) -> Result:
     """Pass the request to the transaction coordinator.
 
-    Transactional ids that other nodes coordinate are removed from the response.
+    The response lists only the transactional ids that this node coordinates.
     """
     cluster, node_id = broker.cluster, broker.node.id
     if len(cluster.brokers) > 1:

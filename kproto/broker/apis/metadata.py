@@ -43,7 +43,7 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
     """Describe the cluster and the requested topics.
 
     A topic that is requested by name may be auto-created. Kafka creates the topic in the background, and
-    first answers UNKNOWN_TOPIC_OR_PARTITION. This broker creates the topic before it responds.
+    answers this request with UNKNOWN_TOPIC_OR_PARTITION. This broker creates the topic before it responds.
     """
     request = call.request
     assert isinstance(request, MetadataRequest)
@@ -76,14 +76,14 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
 
 
 def _requests_all_topics(request: MetadataRequest, version: int) -> bool:
-    """Return whether all topics are requested: with null instead of a list, or an empty list in v0."""
+    """Return whether the request is for all topics: it has null instead of a list, or in v0 an empty list."""
     return request.topics is None or (version == 0 and not request.topics)
 
 
 def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
     """Return whether a request before v12 has a topic id.
 
-    Kafka rejects the whole request if it has a topic id before v12.
+    Kafka rejects such a request as a whole.
     """
     topics = request.topics or ()
     return version < BY_ID_SINCE and any(topic.name is None or topic.topic_id != NO_ID for topic in topics)
@@ -92,7 +92,7 @@ def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
 def _without_duplicates(topics: Iterable[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     """Return each requested topic once.
 
-    If a topic is requested by id, all topics that are requested by name are ignored.
+    If at least one topic is requested by id, as in Kafka the topics that are requested by name are ignored.
     """
     by_id = {topic.topic_id: topic for topic in topics if topic.topic_id != NO_ID}
     return list(by_id.values()) or list({topic.name: topic for topic in topics}.values())
@@ -160,7 +160,7 @@ def refuse(request: MetadataRequest, error: ErrorCode, version: int) -> Metadata
 
 
 def _refuse_topic(topic: MetadataRequestTopic) -> MetadataResponseTopic:
-    # The response repeats the requested topic id, but does not reveal the topic's name.
+    # The result for a topic that was requested by id does not reveal the topic's name.
     return MetadataResponseTopic(
         error_code=TOPIC_FAILED,
         name=topic.name if topic.topic_id == NO_ID else None,

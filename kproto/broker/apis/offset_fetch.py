@@ -35,7 +35,7 @@ GROUPS_SINCE: Final = 8  # KIP-709
 
 
 def handle_offset_fetch(broker: Broker, call: Call) -> Result:
-    """Pass the request to the group coordinator; groups of other nodes are answered with an error."""
+    """Pass the request to the group coordinator; groups that other nodes coordinate get an error."""
     if call.version < GROUPS_SINCE:
         return handle_group_request(broker, call)
     request = call.request
@@ -98,7 +98,8 @@ def _authorize(access: Access, request: OffsetFetchRequest) -> Authorized:
     def add_refusals(response: OffsetFetchResponse) -> None:
         for group in response.groups:
             denied = denied_topics.get(group.group_id)
-            # The request asks for all topics of the group, so denied topics are removed from the response.
+            # The request asks for all topics of the group without naming them, so denied topics are removed
+            # from the response instead of getting an error.
             if denied is None:
                 group.topics, _ = access.split_topics(Operation.DESCRIBE, group.topics)
             elif not group.error_code:

@@ -11,7 +11,7 @@ from ..topics import Partition, Topics
 
 
 def missing_topic(*, by_id: bool) -> ErrorCode:
-    """Return the error for a topic that does not exist."""
+    """Return the error for a missing topic: UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION."""
     return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -3,13 +3,13 @@
 Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
 
 * acks=1 and acks=-1 are the same on this broker. A request with acks=0 has no response. If such a request
-  fails, the connection is closed: the producer cannot notice the error in another way.
+  fails, the broker closes the connection, because the producer would not notice the error otherwise.
 * A partition accepts exactly one batch of magic 2 per request. The batch must not be a control batch, and not
   larger than `max.message.bytes`.
 * A batch of a transaction needs a transactional id, and its partition must be in the transaction. Up to v11,
   the client adds the partition to the transaction before it produces. From v12 on, the Produce request adds
-  the partition (KIP-890). Errors of the transaction coordinator are replaced by errors that the version of
-  the request knows.
+  the partition (KIP-890). Errors of the transaction coordinator that the version of the request does not know
+  are replaced by errors that it knows.
 * The bytes that the CRC covers are stored as they are. Records are decoded only to check them
   (`record_validation`).
 """
@@ -138,7 +138,7 @@ def _close_without_acks(error: ErrorCode) -> CloseWithoutResponse:
 
 
 def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
-    """Return the topics with each partition once; of several batches for a partition, the last one."""
+    """Return the topics with one batch per partition: the last one that the request has for it."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     unique: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
@@ -172,7 +172,7 @@ def _is_transactional(records: bytes | None) -> bool:
 
 
 def _may_write_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
-    """Return whether the client has permission for the transactional batches of its request, if any."""
+    """Return whether the client may write to its transactional id; true without transactional batches."""
     if not any(
         _is_transactional(part.records) for data in request.topic_data for part in data.partition_data
     ):
@@ -204,7 +204,7 @@ def _refuse_with_leader(
 
 
 def _without_truncated_batch(records: bytes) -> bytes:
-    """Return the records without a truncated second batch, which Kafka ignores."""
+    """Return the bytes of the batches without a truncated batch after the first, which Kafka ignores."""
     if len(records) < _MAGIC_AT + 1:
         return records
     end = _SIZE_END + int.from_bytes(records[_SIZE_END - 4 : _SIZE_END], "big", signed=True)
@@ -247,8 +247,8 @@ def _transaction_errors(
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Verify transactional batches with the transaction coordinator (X6).
 
-    Returns the error of each partition in which the transaction has no batch yet. Returns None if the batches
-    have several producers.
+    Returns the result for each partition in which the transaction has no batch yet. Returns None if the
+    batches have several producer ids or epochs.
     """
     to_verify: dict[tuple[str, int], tuple[int, int]] = {}
     new_partitions: list[tuple[Partition, int]] = []
@@ -261,8 +261,8 @@ def _transaction_errors(
             if topic is None or producer is None or partition is None:
                 continue
             producers.add(producer)
-            # After the first batch of a transaction, the partition knows the transaction, so that no
-            # verification is needed.
+            # Only the first batch of a transaction in a partition is verified: the partition then knows that
+            # the transaction writes to it.
             if broker.is_leader(partition, part.index) and not partition.is_writing(*producer):
                 to_verify[topic.name, part.index] = producer
                 new_partitions.append((partition, _base_sequence(part.records or b"")))
@@ -346,7 +346,8 @@ def _append(
             and not partition.is_writing(batch.producer_id, batch.producer_epoch),
         )
         if isinstance(verdict, StoredBatch):
-            # For a duplicate, Kafka returns the timestamp of the stored batch, even with CreateTime.
+            # For a duplicate batch, Kafka returns the timestamp of the stored batch as the append time, even
+            # with CreateTime.
             return _accept_partition(data.index, verdict.base_offset, verdict.max_timestamp, start)
         if verdict is not ErrorCode.NONE:
             return _refuse_partition(data.index, verdict, None, start)
@@ -441,7 +442,8 @@ def _authorize(access: Access, request: ProduceRequest) -> Authorized:
     ]
     narrowed = access.narrow(lambda response: response.responses.extend(refusals), topic_data=permitted)
     if request.acks == 0:
-        # With acks=0, the denied batches close the connection, but the permitted batches are appended before.
+        # With acks=0, the permitted batches are appended before the connection is closed for the denied
+        # batches.
         handle_produce(access.broker, narrowed)
         return _close_without_acks(TOPIC_FAILED)
     return narrowed
@@ -454,7 +456,7 @@ API = Api(
         (transactional_id_requirement(Operation.WRITE), topic_requirement(Operation.WRITE)), _authorize
     ),
     refuse=refuse,
-    # Kafka 4 advertises v0 since KAFKA-18659: old librdkafka assumes that a broker whose lowest version is
-    # above 0 does not support compression. Requests of v0 to v2 are still rejected.
+    # Kafka 4 advertises v0 since KAFKA-18659, because old versions of librdkafka take a broker whose lowest
+    # version is above 0 for one without compression. Requests of v0 to v2 are rejected nevertheless.
     min_version=0,
 )

@@ -1,4 +1,4 @@
-"""Answers to names that a request contains several times. Kafka answers each of them."""
+"""The repetition of results for names that a request contains several times, as Kafka repeats them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# The most bytes of repeated answers. A request of 400 bytes can name a group of megabytes 200 times.
+# The limit of all repeated results in bytes. A request of 400 bytes can name a group 200 times whose
+# description has megabytes.
 MAX_REPEATED: Final = 1 << 20
 
 
 def repeat_as_named(answers: Mapping[str, T], names: Sequence[str], size: Callable[[T], int]) -> list[T]:
-    """Return the answer to each of the names, in their order; without repetitions if these are large.
+    """Return the result for each of the names, in their order; each result once if repetitions are large.
 
-    `size` returns the approximate size of an answer in bytes.
+    `answers` maps a name to its result, and `size` returns the approximate size of a result in bytes.
     """
     repetitions = {name: count - 1 for name, count in Counter(names).items() if count > 1 and name in answers}
     if sum(count * size(answers[name]) for name, count in repetitions.items()) > MAX_REPEATED:

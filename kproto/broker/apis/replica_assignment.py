@@ -7,8 +7,8 @@ from typing import Final
 
 from ..broker import Broker
 
-# The limit of a request's partitions, and of the records that the controller writes for a request (Kafka's
-# MAX_PARTITIONS_PER_BATCH).
+# The most partitions that a request may create, and the most records that the controller may write for a
+# request (Kafka's MAX_PARTITIONS_PER_BATCH).
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 

@@ -113,7 +113,7 @@ NOT_SERVED: Final = -1
 
 
 def served_versions(highest: Mapping[str, int] | None = None) -> dict[int, ApiVersion]:
-    """Return the API versions that a broker advertises: API key -> entry of ApiVersions.
+    """Return the API versions that a broker advertises: a map from API key to the entry in ApiVersions.
 
     `highest` imitates an older Kafka: it maps API names to the highest version to serve, or to -1 for an API
     that this Kafka does not have. Raises ConfigError for an API or a version that this broker does not serve.

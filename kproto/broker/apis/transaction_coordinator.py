@@ -3,8 +3,8 @@
 Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
 
 * X6. Records and offsets of a transaction are accepted only while it is ongoing and contains their partition.
-  Newer clients add a partition by writing to it, older clients with AddPartitionsToTxn. After the first
-  record or offset, the partition knows the transaction. Later requests are then not verified with the
+  Newer clients add a partition by writing to it, older clients with AddPartitionsToTxn. The coordinator
+  verifies this for the first record or offset in a partition. Later requests are not verified with the
   coordinator, even if they carry another transactional id.
 * A fenced producer is answered with INVALID_PRODUCER_EPOCH instead of the coordinator's PRODUCER_FENCED.
   Clients that do not know TRANSACTION_ABORTABLE are answered with INVALID_TXN_STATE instead.
@@ -32,7 +32,7 @@ _BROKER_VERSION: Final = 5  # The version of AddPartitionsToTxn that brokers sen
 def send_to_coordinator(broker: Broker, call: Call, transactional_ids: Iterable[str | None] = ()) -> Result:
     """Pass a request to the transaction coordinator.
 
-    The response is NOT_COORDINATOR if this node does not coordinate all transactional ids of the request.
+    The response is NOT_COORDINATOR if another node coordinates one of the request's transactional ids.
     """
     cluster = broker.cluster
     for transactional_id in transactional_ids:
@@ -55,7 +55,7 @@ def verify_partitions(
     """Return NONE for each partition that the producer may write to in its transaction, else an error.
 
     `producer` is the producer's id and epoch. With `adds`, partitions that are not in the transaction are
-    added to it.
+    added to it instead of being reported as an error.
     """
     if broker.cluster.transaction_coordinator_of(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -83,7 +83,7 @@ def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
 def _refuse_partitions(
     unknown: list[tuple[str, int]], known: list[tuple[str, int]], error: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    """Return the errors of partitions; unknown partitions come first (TxnOffsetCommitResponse.Builder)."""
+    """Return a response with the errors; unknown partitions come first (TxnOffsetCommitResponse.Builder)."""
     topics: dict[str, TxnOffsetCommitResponseTopic] = {}
     errors = [
         *((partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for partition in unknown),

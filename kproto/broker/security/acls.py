@@ -8,7 +8,8 @@ Rules:
 
 * An ACL covers one name (LITERAL), all names with a prefix (PREFIXED), or all names (LITERAL with *).
 * A DENY has precedence over every ALLOW. An ALLOW of READ, WRITE, DELETE or ALTER implies an ALLOW of
-  DESCRIBE. An ALLOW of ALTER_CONFIGS implies an ALLOW of DESCRIBE_CONFIGS. A DENY implies no other DENY.
+  DESCRIBE. An ALLOW of ALTER_CONFIGS implies an ALLOW of DESCRIBE_CONFIGS. A DENY of one operation implies no
+  DENY of another.
 * Super users may do everything. If no ACL covers the resource, other users may do nothing, or everything with
   `allow.everyone.if.no.acl.found`.
 """
@@ -105,7 +106,7 @@ class Acl(NamedTuple):
         return self.principal in (ALL_USERS, principal) and self.host in ("*", host)
 
     def decides(self, operation: int) -> bool:
-        """Return whether the ACL contains or implies this operation."""
+        """Return whether the ACL allows or denies this operation, explicitly or by implication."""
         if self.operation in (Operation.ALL, operation):
             return True
         implying = _IMPLIED_BY.get(Operation(operation), set[Operation]())

@@ -2,17 +2,18 @@
 
 Rules:
 
-* Before the login is complete, the broker serves one ApiVersions request, one SaslHandshake request, and the
-  SaslAuthenticate requests that follow it. Any other request closes the connection. Between SaslHandshake and
-  the end of the login, another ApiVersions or SaslHandshake is answered ILLEGAL_SASL_STATE before the
-  connection is closed.
+* Before the login is complete, the broker serves on a connection one ApiVersions request, one SaslHandshake
+  request, and the SaslAuthenticate requests after the handshake. Any other request closes the connection.
+  Between SaslHandshake and the end of the login, another ApiVersions or SaslHandshake is answered
+  ILLEGAL_SASL_STATE before the connection is closed.
 * SaslHandshake v0 is followed by SASL messages without request headers (before KIP-152).
 * The response to a failed login is sent after `connection.failed.authentication.delay.ms`. Then the
-  connection is closed. The delay slows down password guessing.
+  connection is closed. The delay limits how many passwords a client can try.
 * A session expires after `connections.max.reauth.ms`, or when its token expires (KIP-368). A client
-  re-authenticates with another handshake, and must keep its mechanism and principal. A handshake with a
-  mechanism that is not enabled closes the connection immediately. A handshake with another enabled mechanism
-  succeeds, but the next request closes the connection. A client may re-authenticate once per second.
+  re-authenticates with another handshake, and must keep its mechanism and principal. For a handshake with a
+  mechanism that is not enabled, the broker closes the connection immediately. A handshake with an enabled
+  mechanism other than the session's succeeds, but the broker closes the connection at the next request. A
+  client may re-authenticate at most once per second.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class SaslAuthenticator:
     failure: str = ""
 
     def rejection_reason(self, api_key: int, now: int) -> str | None:
-        """Return why a request closes the connection, or None if the request is served."""
+        """Return the reason to close the connection instead of serving a request, or None to serve it."""
         if self.state is SaslState.COMPLETE:
             expired = self.expires_at is not None and now >= self.expires_at
             if expired and not (api_key == HANDSHAKE and self.is_handshake_allowed(now)):

@@ -38,7 +38,7 @@ class Listener:
 
     @property
     def text(self) -> str:
-        """The listener in the form that `parse` accepts."""
+        """The listener as PROTOCOL://HOST:PORT, which `parse` accepts."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.protocol}://{host}:{self.port}"
 
@@ -54,10 +54,10 @@ class Listener:
 
 
 def allowed_addresses(error: OSError) -> str:
-    """Return which addresses are allowed, for the message about a failed attempt to listen."""
+    """Return the advice for an OSError of a socket that could not listen: which addresses are allowed."""
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
-    # An error of getaddrinfo: its number is not an errno.
+    # The error numbers of getaddrinfo are negative and not errno values.
     unknown_host = error.errno is not None and error.errno < 0
     if error.errno == errno.EADDRNOTAVAIL or unknown_host:
         return "allowed: an address of this machine, such as 127.0.0.1:9092, or 0.0.0.0:9092 for all of them"

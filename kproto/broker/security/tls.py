@@ -20,10 +20,10 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-# The maximum of plaintext bytes per read: 256 KiB. A TLS record has at most 16 KiB.
+# The most plaintext bytes that one read returns: 256 KiB, which is 16 of the largest TLS records.
 _READ_SIZE: Final = 1 << 18
-# The fatal alert "unexpected message". Java sends it to a client without TLS, to which OpenSSL sends no
-# alert.
+# The fatal alert "unexpected message". As Java does, the broker sends it to a client that does not use TLS.
+# OpenSSL itself sends no alert to such a client.
 _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 10))
 # OpenSSL's error reasons for bytes that are not TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
@@ -46,7 +46,8 @@ def server_context(certificate: str, client_auth: str = "none", ca: str | None =
     context.set_ciphers(_CIPHERS)
     context.load_cert_chain(certificate)
     if client_auth != "none":
-        # As in Kafka, `ca` may contain an intermediate certificate without its root.
+        # As in Kafka, a certificate in `ca` is trusted even if it is an intermediate one whose root is
+        # missing.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.load_verify_locations(ca)
         context.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL

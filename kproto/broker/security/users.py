@@ -3,11 +3,11 @@
 Rules:
 
 * A user has one password. PLAIN compares the password. The SCRAM credentials are derived from the password
-  when it is set: a derivation at the login would take milliseconds, which would reveal that the user exists.
-  AlterUserScramCredentials changes the SCRAM credentials only, as in Kafka.
+  when it is set. A derivation at the login would take milliseconds, and this delay would reveal to a client
+  that the user exists. AlterUserScramCredentials changes the SCRAM credentials only, as in Kafka.
 * An unknown name gets a decoy: a credential that no password matches. Salts and decoys are derived from a
-  secret of the broker. They are not random, so that an unknown name has the same salt at every login, as the
-  name of a user does.
+  secret of the broker. They are not random, so that an unknown name has the same salt at every login, as an
+  existing user has.
 * No repr contains a password.
 """
 
@@ -30,7 +30,7 @@ MOST_ITERATIONS: Final = 16_384
 class Users:
     """The users of one broker. `passwords` maps user names to passwords.
 
-    The salts, and the decoys for unknown names, are derived from `secret`.
+    `secret` is the key from which the salts, and the decoys for unknown names, are derived.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Users:
         return self._credentials[mechanism].get(name)
 
     def decoy(self, mechanism: str, name: str) -> Credential:
-        """Return a credential for an unknown name, which no password matches."""
+        """Return the decoy for an unknown name: a credential that no password matches."""
         salt = self._salt(mechanism, name)
         key = hmac.digest(self._secret, b"decoy" + salt, "sha512")[
             : hashlib.new(HASHES[mechanism]).digest_size
