@@ -1,3 +1,3 @@
-"""Views of Kafka traffic: dissected frames, captures, exchanges (requests with responses), diagrams,
+"""Show Kafka traffic: dissected frames, captures, exchanges (requests with responses), diagrams and
 timelines.
 """

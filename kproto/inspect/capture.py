@@ -7,10 +7,11 @@ Rules:
 
 * A response is decoded with the API and version of the request that has its correlation id. A response whose
   request is not in the capture cannot be decoded.
-* TCP segments are put in order, and duplicates are dropped. After missing bytes (lost by the capture, or sent
-  before it started) decoding resumes at the next segment that looks like the start of a frame.
-* Bytes that could not be decoded are reported at the end, by one `CapturedFrame` per direction. It has no
-  `dissection`, and the reason is in `note`.
+* TCP segments are put in order, and duplicates are dropped. After missing bytes (which the capture lost, or
+  which were sent before it started) decoding resumes at the next segment that looks like the start of a
+  frame.
+* Bytes that could not be decoded are reported at the end, by one `CapturedFrame` per direction without
+  `dissection`. Its `note` gives the reason.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from ..wire.frame import MAX_FRAME_SIZE, Frames
 from .capture_file import Capture, Packet, open_capture
 from .dissect import Dissection, dissect
 
-# Sequence numbers wrap at this value. A number is later than another if it is less than half of this value
-# ahead.
+# Sequence numbers wrap at this value. A sequence number counts as later than another one if it is less than
+# half of this value ahead.
 _SEQUENCES = 1 << 32
 # The most bytes to buffer while a segment is missing: 16 MiB, about the largest TCP receive window in use.
 _MAX_BUFFERED = 16 << 20
 _SEGMENT_OVERHEAD = 100  # The approximate memory overhead of a buffered segment, in bytes.
 _MAX_UNMATCHED = 1000
-# Values of libpcap's LINKTYPE_*. Loopback interfaces, and packets without a link header, have several.
+# Values of libpcap's LINKTYPE_*. Several values stand for loopback interfaces, and several for packets
+# without a link header.
 _LOOPBACK_LINKS = (0, 108)
 _RAW_LINKS = (12, 14, 101, 228, 229)
 _LINKS = (*_LOOPBACK_LINKS, 1, 113, 276, *_RAW_LINKS)
@@ -70,7 +72,7 @@ class _Address(NamedTuple):
 
 @dataclass(slots=True)
 class _Direction:
-    """One direction of a connection: the frames so far, and the segments that arrived before earlier ones.
+    """One direction of a connection: splits its segments, in whatever order they arrive, into frames.
 
     Positions are sequence numbers that do not wrap. `expected` is the position of the next byte, or None
     while the start of a frame is being searched.
@@ -79,7 +81,7 @@ class _Direction:
     is_start: Callable[[bytes], bool]
     frames: Frames = field(default_factory=Frames)
     expected: int | None = None
-    # The segments that arrived before earlier ones, as a heap that is ordered by position.
+    # The segments that arrived before a preceding segment, as a heap that is ordered by position.
     early: list[tuple[int, float, bytes]] = field(default_factory=list[tuple[int, float, bytes]])
     buffered: int = 0
     unread: int = 0
@@ -103,7 +105,7 @@ class _Direction:
             yield from self.skip_missing()
 
     def skip_missing(self) -> Iterator[TimedFrame]:
-        """Skip the missing bytes, and yield the frames in the segments after them."""
+        """Skip the missing bytes, and yield the frames in the buffered segments after them."""
         while self.early:
             position, _, data = self.early[0]
             if self.expected is not None and position > self.expected:
@@ -139,7 +141,7 @@ class _Direction:
         self.expected = None
 
     def notes(self) -> Iterator[str]:
-        """Yield a `CapturedFrame` with a note about the bytes that were not decoded, if there are any."""
+        """Yield notes about bytes that were not decoded, if there are any."""
         if self.encrypted:
             yield f"{self.unread} bytes are encrypted (TLS)"
         elif self.unread:
@@ -149,7 +151,7 @@ class _Direction:
 
 
 class _Connection:
-    """Both directions of a connection, its open requests and its unmatched responses."""
+    """Both directions of a connection, its open requests, and its responses without a request."""
 
     def __init__(self) -> None:
         self.requests: dict[int, tuple[str, int]] = {}
@@ -159,9 +161,10 @@ class _Connection:
         self.last = 0.0
 
     def _starts_response(self, data: bytes) -> bool:
-        """Return whether a response frame starts here.
+        """Return whether a response frame starts at the first byte of a segment.
 
-        It does if the frames end with the segment, or if the correlation id is that of an open request.
+        The result is True if the sizes divide the segment into whole frames, or if a frame has the
+        correlation id of an open request.
         """
         offset = 0
         while len(data) - offset >= 8:
@@ -231,7 +234,8 @@ def _frames(capture: Capture, path: Path, port: int) -> Iterator[CapturedFrame]:
         client, broker = (source, target) if is_request else (target, source)
         connection = connections.get((client, broker))
         if connection is None or (start and is_request):
-            if connection is not None:  # The client has reused its port, so a new connection begins.
+            # A SYN of a known client address and port: the client reuses its port for a new connection.
+            if connection is not None:
                 yield from connection.end(client, broker)
             connection = connections[client, broker] = _Connection()
         connection.last = at
@@ -294,7 +298,8 @@ def _segments(
         return dpkt.ip6.IP6(data) if data[:1] and data[0] >> 4 == 6 else dpkt.ip.IP(data)
 
     def loopback(data: bytes) -> Any:
-        return ip(data[4:])  # The address family in the first four bytes differs between operating systems.
+        # The first four bytes are the address family, whose values differ between operating systems.
+        return ip(data[4:])
 
     links: dict[int, Callable[[bytes], Any]] = {
         **dict.fromkeys(_LOOPBACK_LINKS, loopback),

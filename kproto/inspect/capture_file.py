@@ -9,9 +9,9 @@ Rules:
 
 * Each packet has the link type and the clock of its own interface. A pcapng file may have several interfaces,
   and several sections with interfaces of their own.
-* A Simple Packet Block belongs to the first interface of its section. It has no time, so it gets that of the
-  packet before it.
-* Blocks of other types are skipped. A packet of an interface that is not described is skipped.
+* A Simple Packet Block belongs to the first interface of its section. The block has no time, so its packet
+  gets the time of the packet before it.
+* Blocks of other types are skipped. A packet whose interface the section does not describe is skipped.
 * Reading ends where the file is truncated or broken, and `is_cut` is then true.
 """
 
@@ -29,18 +29,19 @@ from typing import BinaryIO, Final, NamedTuple, cast
 from ..errors import ConfigError
 
 GZIP: Final = b"\x1f\x8b"
-# Magic numbers of pcap files -> byte order, fractions per second, and the size of a packet's header.
+# Maps the magic number of a pcap file to byte order, fractions per second, and size of a packet's header.
 _PCAP: Final = {
     b"\xd4\xc3\xb2\xa1": ("<", 10**6, 16),
     b"\xa1\xb2\xc3\xd4": (">", 10**6, 16),
     b"\x4d\x3c\xb2\xa1": ("<", 10**9, 16),
     b"\xa1\xb2\x3c\x4d": (">", 10**9, 16),
-    b"\x34\xcd\xb2\xa1": ("<", 10**6, 24),  # Kuznetzov's patch of libpcap, with an interface per packet.
+    # The format of Kuznetzov's patch of libpcap, whose packet headers also name the interface.
+    b"\x34\xcd\xb2\xa1": ("<", 10**6, 24),
     b"\xa1\xb2\xcd\x34": (">", 10**6, 24),
 }
 # The first four bytes of capture files that are not compressed.
 MAGIC_NUMBERS: Final = (*_PCAP, b"\x0a\x0d\x0d\x0a")
-# Usual compressions that this module does not read.
+# Maps the first bytes of a compressed file to a compression that this module does not read.
 _COMPRESSED: Final = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x04\x22\x4d\x18": "lz4",
@@ -52,9 +53,10 @@ _COMPRESSED: Final = {
 _SECTION_HEADER: Final = 0x0A0D0D0A
 _INTERFACE, _PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 2, 3, 6
 _BYTE_ORDERS: Final = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
-# Options of an interface: the resolution of its clock, and the seconds to add to its times.
+# Codes of an interface's options: the resolution of its clock, and the seconds to add to its times.
 _RESOLUTION, _OFFSET = 9, 14
-# No packet or block is larger: Wireshark's limit for a packet is 256 KiB, and for USB captures 128 MiB.
+# The largest size in bytes of a packet or block to read. It is above Wireshark's limits for a packet: 256
+# KiB, and 128 MiB for USB captures.
 _MAX_SIZE: Final = 256 << 20
 
 
@@ -69,7 +71,7 @@ class Packet(NamedTuple):
 @dataclass(slots=True)
 class _Interface:
     link: int
-    most: int  # The most bytes that are captured of a packet. 0 means no limit.
+    most: int  # The most bytes that are captured of each packet (snap length). 0 means no limit.
     per_second: int = 10**6
     offset: int = 0
 
@@ -84,7 +86,7 @@ class _Section:
 
 
 class _CutError(Exception):
-    """The file ends within a packet or a block, or cannot be read behind this point."""
+    """The file ends within a packet or a block, or cannot be read any further."""
 
 
 class Capture:
@@ -107,7 +109,7 @@ class Capture:
             self.is_cut = True
 
     def _read(self, count: int, *, at_end: bool = False) -> bytes:
-        """Read `count` bytes. With `at_end` the file may end here, and the result is then shorter."""
+        """Read `count` bytes. With `at_end` the file may end at this position; the result is then empty."""
         try:
             data = self._file.read(count) if count <= _MAX_SIZE else b""
         except (EOFError, OSError, zlib.error):  # The gzip file is truncated or broken.
@@ -121,7 +123,8 @@ class Capture:
         (link,) = struct.unpack_from(f"{byte_order}I", self._read(20), 16)
         while header := self._read(size, at_end=True):
             seconds, fraction, captured = struct.unpack_from(f"{byte_order}III", header)
-            # The upper half of the link type says how long the frame check sequence is.
+            # The upper 16 bits of the field have the length of the frame check sequence instead of the link
+            # type.
             yield Packet(seconds + fraction / per_second, link & 0xFFFF, self._read(captured))
 
     def _pcapng(self) -> Iterator[Packet]:
@@ -140,7 +143,7 @@ class Capture:
             (length,) = struct.unpack(f"{order}I", length_bytes)
             if length < 12 + len(start):
                 raise _CutError
-            # The body is padded to four bytes, and the length follows again.
+            # The body is padded to a multiple of four bytes. After it the block's length is repeated.
             body = start + self._read(length - 8 - len(start) + -length % 4)[:-4]
             try:
                 if kind == _INTERFACE:
@@ -165,7 +168,8 @@ class Capture:
         if number >= len(section.interfaces):
             return None
         interface = section.interfaces[number]
-        if kind == _SIMPLE_PACKET:  # The block has the original length only.
+        # This block contains only the original length of the packet, which may have been cut.
+        if kind == _SIMPLE_PACKET:
             captured = min(captured, interface.most or captured, len(body) - start)
         elif captured > len(body) - start:
             raise _CutError
@@ -181,7 +185,7 @@ def _interface(body: bytes, order: str) -> _Interface:
         code, size = struct.unpack_from(f"{order}HH", body, offset)
         value = body[offset + 4 : offset + 4 + size]
         if code == _RESOLUTION and size == 1:
-            # The lower bits are an exponent of 10, or of 2 if the highest bit is set.
+            # The lower seven bits are an exponent of 10, or of 2 if the highest bit is set.
             interface.per_second = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
         elif code == _OFFSET and size == 8:
             (interface.offset,) = struct.unpack(f"{order}q", value)

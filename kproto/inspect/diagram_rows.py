@@ -8,14 +8,14 @@
 Rules:
 
 1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. Of any other API only a
-  client's first exchange is drawn, and the first one after each of its JoinGroups. Of Metadata, OffsetFetch
-  and ListOffsets, each response is drawn that differs from the previous one.
+  client's first exchange is drawn, and its first exchange after each JoinGroup. An exchange of Metadata,
+  OffsetFetch or ListOffsets is also drawn if its response differs from the responses drawn before.
 2. Successful heartbeats, fetches without records, and the requests that set up a connection are only counted.
   A repeated failure is drawn twice; further repetitions are counted.
 3. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
   was killed.
-4. If there are more than `most` exchanges, those in the middle are left out and counted. Only exchanges that
-  are drawn are kept in memory.
+4. If more than `most` exchanges would be drawn, the exchanges in the middle are left out and counted. Only
+  exchanges that are drawn are kept in memory.
 """
 
 from __future__ import annotations
@@ -35,18 +35,20 @@ Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"
 MOST = 240  # The most exchanges that are drawn.
 _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
-# APIs whose responses are drawn if they differ from the previous response.
+# APIs whose exchanges are drawn if the response differs from the responses drawn before.
 _NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
 _ONCE = ("Metadata", "FindCoordinator")  # APIs that are not drawn again after a JoinGroup.
-# The time in ms without a drawn row after which a pause is drawn, with counts of the exchanges in it.
+# The shortest time in ms between two rows that is drawn as a pause. The pause shows the numbers of the
+# exchanges that are only counted.
 _PAUSE = 250
-_FINE = {"MEMBER_ID_REQUIRED"}  # Error codes that do not make an exchange a failure.
+# Error codes that are part of every first join, and so do not make an exchange a failure.
+_FINE = {"MEMBER_ID_REQUIRED"}
 _NEVER_ENDS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An event of a client that is not a request. If `who` is empty, it is an event of the cluster.
+    """An event of a client that is not a request, or of the cluster if `who` is empty.
 
     `at` is in milliseconds of the exchanges' clock. `ends_membership` means that the client is no longer a
     member.
@@ -60,7 +62,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class DiagramRow:
-    """One row of the diagram.
+    """One row of the diagram: an arrow, a note, a pause, or the start of a rebalance.
 
     A lane is the vertical line of a client or a broker. `who` is the client's lane, and `broker` the
     broker's; both are empty for a row that spans all lanes. `tooltip` is shown on hover. `inside` means that
@@ -90,7 +92,7 @@ class Diagram:
 
 
 class _Turn(NamedTuple):
-    """An exchange of a rebalance. `order` sorts events of the same time."""
+    """An event of a rebalance, derived from an exchange or a note. `order` sorts events of the same time."""
 
     at: int
     order: int
@@ -110,11 +112,10 @@ class _Rebalance(NamedTuple):
 
 
 class DiagramBuilder:
-    """Collects exchanges and notes, and keeps those to draw.
+    """Collects exchanges and notes, and builds the diagram from those that are drawn.
 
-    `name` returns the name of the member to which an exchange belongs.
-
-    `began` is the time in ms that the diagram shows as 0. None stands for the time of the first request.
+    `name` returns the name of the member to which an exchange belongs. `began` is the time in ms that the
+    diagram shows as 0; None stands for the time of the first request.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class DiagramBuilder:
             self._turns.append(_Turn(note.at, 2, "gone", note.who))
 
     def add_cause(self, group: str, generation: int, cause: str) -> None:
-        """Add the cause of a generation, which is shown where its rebalance begins."""
+        """Add the cause of a generation, which is shown at the start of the generation's rebalance."""
         self._causes[group, generation] = cause
 
     def diagram(self) -> Diagram | None:
@@ -209,7 +210,7 @@ class DiagramBuilder:
         return sorted(rebalances)
 
     def _turn(self, member: str, exchange: Exchange) -> None:
-        """Record an exchange of a rebalance."""
+        """Record the events of a rebalance that the exchange implies."""
         request: Any = exchange.request
         response: Any = exchange.response
         group = getattr(request, "group_id", None) or " "
@@ -243,7 +244,7 @@ def failure(exchange: Exchange) -> str:
 def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]:
     tooltip = line(exchange, began)
     request_text = request_words(exchange.request) if exchange.request is not None else ""
-    # The group is left out, because the tooltip names it.
+    # The text leaves out the group, because the tooltip names it.
     request_text = request_text.removeprefix(f"group={getattr(exchange.request, 'group_id', '')} ")
     yield DiagramRow(
         "ask",
@@ -270,7 +271,7 @@ def _arrows(member: str, exchange: Exchange, began: int) -> Iterator[DiagramRow]
 
 
 def _rebalances(turns: Iterable[_Turn]) -> Iterator[_Rebalance]:
-    """Yield each rebalance of a group."""
+    """Yield each rebalance of a group, from the events of the group."""
     waiting: set[str] = set()
     begin, generation = 0, -1
     for at, _, event, member, number, _ in sorted(turns):

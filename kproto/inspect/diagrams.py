@@ -1,8 +1,8 @@
-"""HTML pages with inline SVG: a group's timeline, and its exchanges as a sequence diagram.
+"""Draw HTML pages with inline SVG: a group's timeline, and its exchanges as a sequence diagram.
 
-`timeline` draws the events of `kproto.inspect.timeline`. Each member has a lane. A bar in the lane is a
-partition that the member owned. A partition keeps its colour when it moves. The top lane shows when a
-partition had no owner. The sequence diagram is drawn by `kproto.inspect.sequence`.
+`timeline` draws the events of `kproto.inspect.timeline`. Each member has a lane. A bar in a member's lane is
+a partition that the member owned. A partition has the same colour in all lanes. The top lane shows when
+partitions had no owner. The sequence diagram is drawn by `kproto.inspect.sequence`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
 def section(events: Sequence[GroupEvent], began: int | None = None, heading: str = "") -> str:
     """Draw a group's timeline as a section of a page. Raises ValueError if there are no events.
 
-    `began` is the time in ms that the page shows as 0, which all sections of a page must share. None stands
+    `began` is the time in ms that the page shows as 0; all sections of a page must have the same. None stands
     for the time of the first event. `heading` is text above the section.
     """
     if not events:
@@ -199,7 +199,7 @@ class _Drawing:
             if not labels or x - labels[-1][-1][1] >= _LABEL:
                 labels.append([])
             labels[-1].append((generation, x))
-        for near in labels:  # Merge labels that are close to each other.
+        for near in labels:  # Labels that are close to each other are merged.
             (low, left), (high, right) = near[0], near[-1]
             text = f"gen {low} to {high}" if high > low else f"gen {low}"
             self._text(text, (left + right) / 2, _TOP - 18, "middle", "dim")
@@ -246,7 +246,8 @@ class _Drawing:
                 self._add(
                     "path", tooltip, **{"class": "killed"}, d=f"M{x - 6} {middle - 6} l12 12 m0 -12 l-12 12"
                 )
-                # The session of a member that is killed expires later. Both marks are readable.
+                # A killed member is removed when its session expires. The labels have different heights, so
+                # that both are readable.
                 label_y = middle - 8 if event.kind == "removed" else middle + 4
                 self._text(event.kind, x + 10, label_y)
             case "silent" | "fault" | "resumed":
@@ -269,8 +270,8 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
         for event in events
         if event.kind in ("assigned", "generation") and event.generation >= 0
     }
-    # Maps a generation to its texts: first the reason for the generation, then the members that replaced
-    # another, by time.
+    # The rows of the table with their standstills: for each generation a row with its reason, followed by
+    # rows with the members that replaced another member without a rebalance, by time.
     causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
     } | replacements(events)

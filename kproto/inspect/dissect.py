@@ -3,10 +3,10 @@
     for line in lines(dissect(frame)):
         print(line)
 
-A request contains its API and version. A response does not: pass them, as in `dissect(frame,
+A request contains its API and version. A response does not, so the caller passes them, as in `dissect(frame,
 response=("Fetch", 17))`. A leading frame size is recognized because it equals the number of bytes after it.
 If the bytes are invalid, the printed fields end at the invalid byte, and an arrow marks this byte. Record
-sets in fields are decoded as well; `record_lines` decodes a single record set. The contents of bytes fields
+sets in fields are decoded too; `record_lines` decodes a single record set. The contents of bytes fields
 (subscriptions, assignments, user data) are printed below the field: see `kproto.inspect.embedded`.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message of a frame: the header, or the body."""
+    """One message of a frame, the header or the body, with its decoded fields."""
 
     message: type[Message]
     version: int
@@ -73,7 +73,7 @@ class Dissection:
         return self.error is not None or any(True for _ in self.faults())
 
     def faults(self) -> Iterator[str]:
-        """Yield the faults of a message that could be decoded to its end."""
+        """Yield the faults of a frame whose messages could be decoded to their ends."""
         if self.error is not None:
             return
         if self.start and int.from_bytes(self.data[:4], "big", signed=True) != len(self.data) - 4:
@@ -93,7 +93,7 @@ class Dissection:
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield the header and the body as objects in Kafka's JSON form.
 
-        The messages inside bytes fields are in the list "inside", which is absent if there are none.
+        If bytes fields contain messages, the object has them in the list "inside".
         """
         for part in self.parts:
             name = part.message.__name__
@@ -132,14 +132,15 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
     if sized is not None:
         return read(4 if sized else 0)
     if int.from_bytes(data[:4], "big") == len(data) - 4:
-        # A response may begin with a correlation id that looks like a frame size.
+        # The first four bytes may also be the correlation id of a response without a frame size.
         with_size = read(4)
         if response is None or with_size.error is None:
             return with_size
         unsized = read(0)
         return unsized if unsized.error is None and unsized.end == len(data) else with_size
     without_size = read(0)
-    # Without a valid header, the frame may follow its size but be truncated or too long.
+    # The header is invalid, so the frame may begin with a size that does not match, because the frame is
+    # truncated or too long.
     if response is None and len(without_size.parts) == 1:
         with_size = read(4)
         return with_size if len(with_size.parts) == 2 else without_size
@@ -147,9 +148,8 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
 
 
 def split(data: bytes) -> list[bytes]:
-    """Split bytes into frames, if they consist only of frames with their sizes.
-
-    Otherwise return them as one frame.
+    """Split bytes into frames, if they consist only of frames with their sizes. Otherwise return all bytes as
+    one frame.
     """
     frames: list[bytes] = []
     start = 0
@@ -189,7 +189,7 @@ def _request(data: bytes, at: int) -> Dissection:
 def _unknown(data: bytes, at: int, field: str, offset: int, detail: str) -> Dissection:
     """Return the dissection of a request that cannot be decoded.
 
-    The dissection has the header fields that all versions share.
+    The header is decoded as version 1, because all header versions begin with the fields of version 1.
     """
     part = _part(RequestHeader, data, at, 1)
     return Dissection(data, (part,), DecodeError("RequestHeader", 1, field, offset, detail), at)
@@ -315,7 +315,9 @@ def _fault_of_records(data: bytes) -> RecordError | None:
     except RecordError as error:
         return error
     except MissingExtra:
-        pass  # Records whose codec is not installed cannot be checked, so they are not reported as invalid.
+        # Records whose codec's package is not installed cannot be checked, so they are not reported as
+        # invalid.
+        pass
     return None
 
 
@@ -360,7 +362,8 @@ def _content(value: bytes | None) -> str:
     return value_text(text if text is None or text.isprintable() else value)
 
 
-# Control record types (Kafka's ControlRecordType): the second int16 of the key, after the version.
+# The types of control records (Kafka's ControlRecordType). The type is the second int16 of the key, after the
+# version.
 _MARKERS = {
     0: "ABORT",
     1: "COMMIT",
@@ -399,7 +402,7 @@ def _rows(data: bytes, width: int) -> list[str]:
 
 
 def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
-    """Return the number of enclosing structs that two paths share. The last part of a path is the field."""
+    """Return the number of enclosing structs that two paths share; the last part of a path is the field."""
     count = 0
     while count < min(len(first), len(second)) - 1 and first[count] == second[count]:
         count += 1

@@ -1,14 +1,16 @@
-"""Read the rows that tools print of bytes: an offset, hex digits, and perhaps a column of characters.
+"""Read the rows in which tools print bytes: an offset, hex digits, and perhaps a column of characters.
 
     read("00000000: 000c 0004 0000 0007  ........")
 
 Rules:
 
-* The offset of a row is the offset of the row above plus the bytes of that row. The first offset is 0, or an
-  address whose end is marked by a colon or a bar.
+* The offset of a row is the offset of the row above plus the number of bytes of the row above. The first
+  offset is 0, or an address whose end is marked by a colon or a bar.
 * The characters of a row agree with its digits. Words in the byte order of a machine (`xxd -e`) do not.
-* Text in front of an offset, such as the prefix of a log, is ignored. A line that contains bytes is a row.
-* Rows that break a rule are rejected with the number of the line, and are not read in another form.
+* Text before an offset, such as the prefix of a log line, is ignored. A line that contains bytes must be a
+  row.
+* Rows that break a rule are rejected with the number of the line. Their text is not read as another form of
+  bytes.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ _HEADING = [f"{number:02x}" for number in range(256)]
 class _Row(NamedTuple):
     number: int
     offset: str
-    # A colon or a bar marks the offset. Otherwise two spaces, a tab or only one space follow it.
+    # Whether a colon or a bar marks the end of the offset, and whether at least two spaces or a tab follow
+    # it.
     is_marked: bool
     is_apart: bool
     data: bytes
     most_digits: int
-    # A line with `*` is above the row: rows that equal the row above it are not printed.
+    # Whether a line with `*` is above the row. This line stands for rows that equal the last row before it.
     is_repeat: bool
 
 
@@ -50,7 +53,7 @@ class _Wrong(Exception):
 
 
 def read(text: str) -> list[bytes]:
-    """Return the bytes of each dump in a text, none if it has no rows. Raises ConfigError for wrong rows."""
+    """Return the bytes of each dump in a text. Raises ConfigError for rows that break a rule."""
     try:
         return [_bytes(rows) for rows in _dumps(text.splitlines())]
     except _Wrong as wrong:
@@ -60,7 +63,7 @@ def read(text: str) -> list[bytes]:
 
 
 def _dumps(lines: list[str]) -> Iterator[list[_Row]]:
-    """Yield the rows of each dump. Another line, or a row that starts again at offset 0, ends a dump."""
+    """Yield the rows of each dump. A line that is not a row, or a row with offset 0, ends a dump."""
     rows: list[_Row] = []
     is_repeat = False
     for number, line in enumerate(lines, 1):
@@ -110,9 +113,10 @@ def _row(line: str, number: int, is_repeat: bool) -> _Row | None:
 
 
 def _digits(rest: str, number: int) -> tuple[bytes, int]:
-    """Return the bytes of a row, and the digits of its longest group.
+    """Return the bytes of a row, and the number of digits of its longest group.
 
-    The longest digits win with whose bytes the characters behind them agree.
+    If the row has characters, the bytes are those of the longest sequence of digits that the following
+    characters agree with.
     """
     whole = _groups(rest)
     for gap in reversed(list(_GAP.finditer(rest))):
@@ -126,8 +130,8 @@ def _digits(rest: str, number: int) -> tuple[bytes, int]:
             characters = re.sub(r"\|\s*$", "", characters)
         elif characters[:1] == ">" and characters.rstrip()[-1:] == "<":  # od -tx1z
             is_enclosed, characters = True, characters.rstrip()[1:-1]
-        # Wireshark's streams have a space in the middle of the characters. The gap contains the spaces at the
-        # start of the characters.
+        # Wireshark's streams have a space in the middle of the characters. If the characters start with
+        # spaces, these are part of the gap.
         spaces = b" " * (len(data) - len(data.lstrip(b" ")))
         variants = (
             characters,
@@ -151,9 +155,9 @@ def _groups(text: str) -> list[str] | None:
 
 
 def _agree(characters: str, data: bytes, is_enclosed: bool) -> bool:
-    """Return whether a column shows these bytes. Spaces at its end may be missing.
+    """Return whether a column of characters shows these bytes. Spaces at its end may be missing.
 
-    The end of a column that bars enclose is certain, so that its length is not compared.
+    The length of a column is not compared if bars enclose it, because then its end is certain.
     """
     shown = characters.rstrip() if len(characters) > len(data) else characters
     is_whole = 0 < len(shown) <= len(data) and not data[len(shown) :].strip()
@@ -169,7 +173,8 @@ def _bytes(rows: list[_Row]) -> bytes:
     if len(rows) == 1 and not is_certain:
         raise _Wrong("", unmarked=True)
     wrong = None
-    # od prints seven octal digits, or with -Ad decimal ones. xxd -d prints eight decimal digits.
+    # od prints offsets of seven octal digits, or with -Ad of seven decimal digits. xxd -d prints eight
+    # decimal digits.
     for base in (8, 10, 16) if len(rows[0].offset) == 7 else (16, 10):
         try:
             data = _joined(rows, base)

@@ -3,11 +3,11 @@
     for content in contents(JoinGroupRequest, reading.spans, data):
         print(content.path, content.message, content.reading)
 
-The message does not say how such bytes are to be decoded. This depends on the protocol type and the protocol
-name, which are earlier fields of the message. `consumer` is the protocol type of every consumer group. For
-other types (`connect`) the bytes are not decoded. If the message has no protocol type, bytes that consumers
-would not write are skipped. User data is decoded for the assignors whose format is known: sticky,
-cooperative-sticky, and kproto's own.
+How such bytes are decoded depends on the protocol type and the protocol name, which are earlier fields of the
+message. Only the bytes of groups with the protocol type `consumer` are decoded, not those of other types such
+as `connect`. If the message has no protocol type, bytes are skipped unless they are a valid subscription or
+assignment. User data is decoded for the assignors whose format is known: sticky, cooperative-sticky, and
+kproto's own.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..wire.types import Int32
 
 
 class EmbeddedMessage(NamedTuple):
-    """A message inside the bytes field at `path`.
+    """A message inside the bytes field `path` of another message.
 
-    The offsets in `spans` are those of the outer data. `first` holds the fields before the message, such as
-    its version. `end` is the offset at which the field ends. It differs from the message's end if bytes
-    follow the message.
+    The offsets in the spans count from the start of the outer data. `first` has the fields before the
+    message, such as its version. `end` is the offset at which the bytes field ends. It differs from the
+    message's end if bytes follow the message.
     """
 
     path: tuple[str, ...]
@@ -50,8 +50,8 @@ class CooperativeUserData(Message, versions="0"):
     generation: Int32 = field(default=-1)
 
 
-# Maps (message, field) to the message in the field, and to the field with the protocol name, in the same
-# struct or an outer one.
+# Maps (message, field) to the class of the message in the field, and to the name of the field with the
+# protocol name. That field is in the same struct or an enclosing one.
 _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
     ("JoinGroupRequest", "metadata"): (ConsumerProtocolSubscription, "name"),
     ("JoinGroupResponse", "metadata"): (ConsumerProtocolSubscription, "protocol_name"),
@@ -65,7 +65,7 @@ _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
 
 
 def contents(message: type[Message], spans: tuple[FieldSpan, ...], data: bytes) -> Iterator[EmbeddedMessage]:
-    """Yield the messages inside the bytes fields of a message. Each is followed by the messages inside it."""
+    """Yield the messages inside the bytes fields of a message, each followed by the messages inside it."""
     values: dict[tuple[str, ...], object] = {}
     for span in spans:
         values[span.path] = span.value
@@ -80,7 +80,7 @@ def _opened(
     start = span.end - len(span.value)
     if (name, span.path[-1]) == ("EnvelopeRequest", "request_data"):
         yield from _request(span.path, data, start)
-    # These messages do not name the assignor.
+    # A subscription or an assignment by itself does not name the assignor.
     if name in ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"):
         yield from _user_data(span.path, data, start, "")
     message, name_field = _PROTOCOLS.get((name, span.path[-1]), (None, ""))
@@ -111,7 +111,7 @@ def _above(path: tuple[str, ...], name: str, values: dict[tuple[str, ...], objec
 
 
 def _user_data(path: tuple[str, ...], data: bytes, start: int, assignor: str) -> Iterator[EmbeddedMessage]:
-    """Decode user data in each known format; return the result of the first that consumes all bytes."""
+    """Yield the user data as decoded in the first known format that consumes all bytes."""
     # The formats to try: the message, its version, and the number of bytes before it.
     forms: list[tuple[type[Message], int, int]] = []
     if data[start:].startswith(MAGIC):

@@ -3,9 +3,9 @@
     12.345  flights-1     JoinGroup v9    group=g member=new cooperative-sticky(flights)  ->  generation=2 ...
 
 A line has the time, the client, the API and its version, the request with its group, generation and member,
-the response with its errors by name, and the time it took. Subscriptions and assignments in bytes fields are
-decoded. Frequent APIs have formatters in the tables of this module. For other APIs the fields that are
-numbers or texts are shown.
+the response with its errors by name, and the response time. Subscriptions and assignments in bytes fields are
+decoded. Frequent APIs have formatters in the tables of this module. For other APIs the line has the fields
+that are numbers or texts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ..wire.message import Message
 from .exchanges import Exchange
 from .timeline import GroupEvent
 
-# Maps topic ids to topic names, during the formatting of a line.
+# Maps topic ids to topic names while a line is formatted.
 _names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProxyType({}))
 
-# The UUID in a member id. Its first 8 digits are shown, which are enough to recognize the member.
+# The UUID in a member id. Only its first 8 digits are shown, which are enough to distinguish members.
 _UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MOST = 6  # The most entries of a list that are shown.
 _LONG = 60  # The number of characters after which a text is cut.
@@ -39,8 +39,7 @@ _LONG = 60  # The number of characters after which a text is cut.
 def line(exchange: Exchange, began: int = 0) -> str:
     """Format the exchange as a line. Its time is in seconds since `began` (ms).
 
-    Control characters in names that clients choose are escaped, so that they cannot break or reorder the
-    line.
+    Control characters are escaped, so that names that clients choose cannot break or reorder the line.
     """
     seconds = (exchange.asked_at - began) / 1000
     _names.set(exchange.names)
@@ -77,7 +76,7 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
         is_rejection = (
             isinstance(response, ApiVersionsResponse) and response.error_code == ErrorCode.UNSUPPORTED_VERSION
         )
-        # A broker rejects a version of ApiVersions with a response in version 0 (KIP-511).
+        # A broker rejects an unknown version of ApiVersions with a response of version 0 (KIP-511).
         result["response"] = json_form(response, 0 if is_rejection else exchange.version)
     if exchange.trouble:
         result["trouble"] = exchange.trouble
@@ -85,7 +84,7 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
 
 
 def generation_line(group: str, event: GroupEvent, began: int = 0) -> str:
-    """Format the start of a generation and its cause as a line, with the seconds since `began` (ms)."""
+    """Format the start of a generation and its cause as a line. Its time is in seconds since `began` (ms)."""
     seconds = (event.at - began) / 1000
     cause = f"generation {event.generation}: {event.reason}"
     return escape_unprintable(f"{seconds:9.3f}  {_short('group ' + group, 20):<20}  {cause}")
@@ -117,13 +116,13 @@ def is_quiet(exchange: Exchange) -> bool:
 
 
 def request_words(request: Message) -> str:
-    """Describe the fields of a request in one text."""
+    """Describe a request in one line."""
     describe = _ASKED.get(type(request).__name__.removesuffix("Request"), _plain)
     return describe(request)
 
 
 def response_words(response: Message, request: Message | None = None) -> str:
-    """Describe the fields of a response in one text. The text is "ok" if no field is worth showing."""
+    """Describe a response in one line: its errors and its main fields, or "ok" if it has neither."""
     name = type(response).__name__.removesuffix("Response")
     errors = list(_errors(response))
     text = _ANSWERED[name](response) if name in _ANSWERED and not _top(response) else ""
@@ -148,7 +147,7 @@ def _top(response: Any) -> int:
 
 
 def _errors(response: Any) -> Iterator[str]:
-    """Yield each error once, with the first part of the response that has it."""
+    """Yield each error once, with the first topic, partition or group that has it."""
     counts: dict[int, tuple[str, int]] = {}
     for place, code in _codes(response, "", 4):
         if code:

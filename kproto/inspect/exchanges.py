@@ -8,10 +8,10 @@
 
 Rules:
 
-* No exchange holds a password, a proof or a token: see `without_secrets`.
+* `without_secrets` removes passwords, SASL proofs and tokens from the messages of an exchange.
 * Frames that cannot be decoded are forwarded unchanged. Their exchange has the reason in `trouble`.
 * The addresses in responses can be replaced, so that a client stays behind a proxy. The other fields of a
-  response are not changed. A response without addresses is forwarded byte for byte.
+  response are not changed. A response in which no address is replaced is forwarded byte for byte.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ..wire.message import Message
 
 Address = tuple[str, int]
 
-# The fields of each response whose entries have a host and a port.
+# Maps a response to its lists whose entries have a host and a port.
 _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
     MetadataResponse: ("brokers",),
     FindCoordinatorResponse: ("coordinators",),
@@ -56,9 +56,10 @@ _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
 }
 
 _CONFIGS = "resources.configs"
-# The suffixes of the settings that Kafka's ConfigDef declares as PASSWORD.
+# The suffixes of the names of all settings that Kafka's ConfigDef declares as PASSWORD.
 _PASSWORDS = ("password", "jaas.config", "keystore.key", "secret")
-# Maps an API to the credentials in its request or response, as (path of lists, field).
+# Maps an API to the credentials in its request or response. Each is a pair: the path of the lists that
+# contain it, and the name of the field.
 _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
     "AlterConfigs": ((_CONFIGS, "value"),),
     "IncrementalAlterConfigs": ((_CONFIGS, "value"),),
@@ -78,9 +79,9 @@ class Exchange:
     """One request, with its response if one arrived.
 
     `asked_at` and `answered_at` are in milliseconds of the caller's clock. `request` or `response` is None if
-    it could not be decoded or did not arrive, and `trouble` says why. `size` counts the bytes of both frames.
-    `names` maps topic ids to the topic names that this client has received. `broker` names the broker.
-    `principal` is the user that SASL authenticated on this connection, or empty.
+    it could not be decoded or did not arrive, and `trouble` says why. `size` is the number of bytes of both
+    frames. `names` maps topic ids to the topic names that this client has received. `broker` names the
+    broker. `principal` is the user that SASL authenticated on this connection, or empty.
     """
 
     connection: int
@@ -101,7 +102,7 @@ class Exchange:
 
     @property
     def ms(self) -> int | None:
-        """The time in ms from the request to the response, or None without a response."""
+        """The time in ms from the request to the response; None without a response."""
         return None if self.answered_at is None else self.answered_at - self.asked_at
 
 
@@ -109,8 +110,8 @@ class Conversation:
     """One connection through a proxy.
 
     `peer` is the client's address, and `connection` is a unique number. `names` maps topic ids to names. The
-    connections of a client should share `names`, because a client uses the ids of one connection on all its
-    connections. `broker` names the broker.
+    connections of a client should share `names`, because a client uses a topic id that it received on one
+    connection on its other connections. `broker` names the broker.
     """
 
     def __init__(
@@ -123,14 +124,14 @@ class Conversation:
         self._names = {} if names is None else names
         self._principal = ""
         self._mechanism = ""
-        self._claimed: str | None = None  # The user name of an authentication that is not complete.
-        # Whether SaslHandshake v0 was requested. Later frames may then be tokens without a header.
+        # The user name of an authentication in progress, which the broker has not accepted yet.
+        self._claimed: str | None = None
+        # Whether the client has sent SaslHandshake v0, after which frames may be SASL tokens without a Kafka
+        # header.
         self._bare = False
 
     def add_request(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
-        """Add a request frame without its size. Return its exchange, and whether it is complete without a
-        response.
-        """
+        """Add a request frame without its size; return its exchange, and whether it expects no response."""
         correlation = int.from_bytes(frame[4:8], "big", signed=True)
         key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
         api = API_NAMES.get(key, f"API {key}")
@@ -198,7 +199,7 @@ class Conversation:
     def without_credentials(self, frame: bytes, exchange: Exchange | None, *, asking: bool) -> bytes:
         """Return a frame with its credentials replaced, or the same bytes if it has no credentials.
 
-        Frames with credentials that cannot be decoded are replaced by zeros.
+        If a frame with credentials cannot be decoded, its content is replaced by zeros.
         """
         message = None if exchange is None else exchange.request if asking else exchange.response
         if exchange is None or exchange.api not in _SECRETS:
@@ -219,7 +220,7 @@ class Conversation:
 
 
 def without_secrets(api: str, message: Message) -> Message:
-    """Replace the credentials in a message, because users share the output of these tools."""
+    """Replace the credentials in a message, because users share the output of kproto's tools."""
     for path, name in _SECRETS.get(api, ()):
         structs: list[Any] = [message]
         for step in filter(None, path.split(".")):
@@ -253,7 +254,7 @@ def replace_addresses(frame: bytes, exchange: Exchange, replacements: Mapping[Ad
 
 
 def _addressed_parts(response: Any) -> Iterator[Any]:
-    """Yield every part of a response that has a host and a port."""
+    """Yield every struct of a response that has a host and a port."""
     for name in _ADDRESSES.get(cast("type[Message]", type(response)), ()):
         yield from (place for place in getattr(response, name) if place.host)
     if isinstance(response, FindCoordinatorResponse) and response.host:

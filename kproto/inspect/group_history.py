@@ -4,11 +4,11 @@ Rules:
 
 * `MemberNames` names the members: by client id, with a number if several members have the same client id.
 * A member owns a partition from the SyncGroup response that assigns it until a JoinGroup whose subscription
-  no longer contains it, a LeaveGroup, an error code that removes the member, the end of the connection of
-  its group requests, or the time at which the coordinator removes it, whichever is first.
-* A member whose connection ended and that continues on another connection has never stopped to own.
-* Each generation has an event with its cause; see `rebalance_causes`. With `add_notice`, removals and causes
-  are those that the coordinator reports.
+  no longer contains it, a LeaveGroup, an error code that removes the member, the end of the connection of its
+  group requests, or its removal by the coordinator, whichever is first.
+* If a member continues on another connection after its connection ended, its ownership did not end.
+* Each generation has an event with its cause; see `rebalance_causes`. If `add_notice` is called, removals and
+  causes are those that the coordinator reports.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class GroupHistory:
         self._owned: dict[tuple[str, str], set[TopicPartition]] = {}
         self._causes: dict[str, RebalanceCauses] = {}
         self._partition_counts: dict[str, int] = {}
-        # The disconnections that a later request of the member may take back: (group, member id) -> event.
+        # Maps (group, member id) to the event of a disconnection, which is deleted if the member sends
+        # another request.
         self._disconnections: dict[tuple[str, str], GroupEvent] = {}
-        # The removals that the coordinator reported: group -> (time, member id, reason).
+        # Maps a group to the removals that the coordinator reported, as (time, member id, reason).
         self._reported: dict[str, list[tuple[int, str, str]]] = {}
         self._has_notices = False
         self._new_generations: list[tuple[str, GroupEvent]] = []
@@ -68,7 +69,7 @@ class GroupHistory:
                     self._disconnections[group, member.member_id] = event
 
     def add_notice(self, notice: GroupNotice, at: int) -> None:
-        """Record a notice of the coordinator itself. `at` is a time of the exchanges' clock."""
+        """Record a notice of the embedded broker's coordinator. `at` is a time of the exchanges' clock."""
         self._has_notices = True
         if isinstance(notice, GenerationStarted):
             generation = self._group(notice.group_id).generation(notice.generation, at)
@@ -78,7 +79,7 @@ class GroupHistory:
             self._reported.setdefault(notice.group_id, []).append(entry)
 
     def take_generations(self) -> list[tuple[str, GroupEvent]]:
-        """Return the generations that were explained since the last call, each with its group."""
+        """Return the events of the generations that were explained since the last call, as (group, event)."""
         taken, self._new_generations = self._new_generations, []
         return taken
 
@@ -198,7 +199,7 @@ class GroupHistory:
         return self._names.known(group, member_id) or member_id
 
     def _touch(self, exchange: Exchange, request: Any, response: Any) -> None:
-        """Record that a member is alive, and what a response asks it to do."""
+        """Record that a member is alive, and whether the response requests a rejoin."""
         member_id = getattr(request, "member_id", "") or getattr(response, "member_id", "")
         if not member_id or exchange.api not in _MEMBER_APIS:
             return
@@ -258,7 +259,7 @@ class GroupHistory:
         self._new_generations.append((group, event))
 
     def _add_reported_removals(self, group: str) -> None:
-        """Record the removals that the coordinator reported, except of members that left."""
+        """Record the removals that the coordinator reported, except those of members that left."""
         causes = self._group(group)
         for at, member_id, reason in self._reported.pop(group, []):
             member = causes.members.get(member_id)
@@ -289,7 +290,7 @@ class GroupHistory:
 
 
 def _error_code(response: Any) -> int:
-    """Return the error code of a response to a member, or the first one of its partitions."""
+    """Return the error code of a response, or the first error code of its partitions."""
     if response is None:
         return 0
     if hasattr(response, "error_code"):

@@ -1,4 +1,4 @@
-"""A guide to the protocol, generated from the declarations: the fields of each message in each version.
+"""Generate a guide to the protocol from the declarations: the fields of each message in each version.
 
 print(text("JoinGroupRequest"))         # all versions
 print(text("JoinGroupRequest", 9))      # the fields of version 9, in wire order
@@ -32,7 +32,7 @@ td:nth-child(-n+3) { white-space: nowrap } code { font: .92em ui-monospace, mono
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """A field in a table. `depth` is the number of enclosing structs.
+    """A row of the table of fields. `depth` is the number of structs that enclose the field.
 
     `versions` is "" if all versions have the field.
     """
@@ -62,7 +62,7 @@ def messages_of(name: str) -> list[type[Message]]:
 
 
 def rows(message: type[Message], version: int | None = None) -> list[FieldRow]:
-    """Return every field, followed by the fields within it. With `version`, only fields of that version."""
+    """Return every field, each followed by the fields within it. With `version`, leave out other fields."""
     return list(_rows(message, message.__versions__, version, 0))
 
 
@@ -95,9 +95,10 @@ def _rows(
 
 
 def changes(message: type[Message]) -> list[tuple[str, list[str]]]:
-    """Return the changes of each version from the second one on: "v5", and a line per added or removed field.
+    """Return pairs of a version and its changes: "v5", and a line per added or removed field.
 
-    Successive versions without changes share one entry without lines: "v2 to v4".
+    The oldest version is left out. Successive versions without changes share one pair without lines: "v2 to
+    v4".
     """
     message_versions = message.__versions__
     lines_by_version: dict[int, list[str]] = {
@@ -200,7 +201,7 @@ def _table(field_rows: Sequence[FieldRow], version: int | None, width: int) -> l
                 f"{lines[index]}  {first}",
                 *(" " * margin + line for line in continuation),
             ]
-        else:  # The table fills the page, so the note stands below the field.
+        else:  # The table leaves no room beside it, so the note is printed below the field.
             indent = " " * (4 + 2 * field_rows[index - 1].depth)
             lines[index + 1 : index + 1] = textwrap.wrap(
                 note,
@@ -217,7 +218,7 @@ def _table(field_rows: Sequence[FieldRow], version: int | None, width: int) -> l
 
 
 def fragments(name: str) -> list[tuple[str, str]]:
-    """Return the sections of a page. Each has a title, and HTML without a heading."""
+    """Return the sections of an API's page, as pairs of a title and HTML without a heading."""
     sections = [("", f"<p>{escape(module_summary(messages_of(name)[0]))}</p>")]
     for message in messages_of(name):
         title = message.__name__
@@ -263,9 +264,7 @@ def _prose(text: str) -> str:
 
 
 def kinds() -> list[tuple[str, list[str]]]:
-    """Return the contents of the guide: for each kind of message a title, and the names that `fragments`
-    accepts.
-    """
+    """Return the table of contents: for each kind of message a title, and names for `fragments`."""
     titles = {
         "header": "Headers",
         "data": "Data inside of messages",

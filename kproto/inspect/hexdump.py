@@ -1,14 +1,15 @@
-r"""Read bytes from pasted text, in the forms in which tools and languages print bytes.
+r"""Read bytes from pasted text, in any form in which tools and programming languages print bytes.
 
     read("000c0004 0000 0007")
     parse("[0, 12, 0, 4]")            # ParsedText(data=b"\x00\x0c\x00\x04", form="decimal")
     parse("10 20 30", "decimal")      # Without the form, two digits are hex.
 
-`FORMS` is the table of the forms, in the order of their detection. Rules:
+`FORMS` is the table of the forms, in the order of their detection. These rules hold:
 
-* The form of a text is detected from all of its characters. A text that fits no form is not read in part.
-* A text that is shortened, or has several meanings, is rejected with the reason, and the form can be named.
-* If the bytes are an IP packet with a TCP segment, the bytes are those of the segment.
+* The form of a text is detected from all of its characters. A text is never read only in part.
+* A text that is shortened or has several meanings is rejected with the reason. If it has several meanings,
+  the caller can name the form.
+* If the bytes are an IP packet with a TCP segment, the result is the data of the segment.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ class ParsedText(NamedTuple):
 
 
 class TextForm(NamedTuple):
-    """A form of bytes as text.
+    """A form in which bytes are printed as text, with the function that reads it.
 
-    `read(text, is_named)` returns None for a text of another form. If the caller named the form, a text that
-    has this form and another form is read.
+    `read(text, is_named)` returns None for a text of another form. `is_named` means that the caller named the
+    form. Then a text is read even if it may also have another form.
     """
 
     description: str
     read: Callable[[str, bool], bytes | None]
 
 
-# Texts that do not contain the bytes, with the reason.
+# Patterns of texts that do not contain all bytes, with the error message.
 _REJECTED = (
     (r"\A0{6,7}(\s+[0-9A-Fa-f]{4})+\s*$", "hexdump and od swap bytes by default; call hexdump -C or od -tx1"),
     (r"\A\[[BC]@[0-9a-f]+\s*\Z", "the text is the identity of a Java array; print Arrays.toString(bytes)"),
@@ -53,7 +54,8 @@ _REJECTED = (
     (r"�|\\ufffd", "bytes that are not UTF-8 were replaced by U+FFFD; print hex"),
     (r"(?<!\\)(\\\\)+x[0-9A-Fa-f]{2}", "the text is escaped twice; remove one escape"),
 )
-# Texts with several meanings, one of which the caller can name.
+# Patterns of texts with several meanings, with the error message. They are not applied if the caller names
+# the form.
 _AMBIGUOUS = (
     (
         r"\A0{4,}( [0-9A-Fa-f]{2}){2,}\s*\Z",
@@ -64,7 +66,7 @@ _AMBIGUOUS = (
         "words have an unknown byte order; print bytes, or use --form hex for big-endian words",
     ),
 )
-# A comment at the start of a line needs a space behind it, because base64 contains //.
+# A comment at the start of a line must have a space after // or #, because base64 contains //.
 _COMMENT = re.compile(r"/\*.*?\*/|((?<=[ \t,;])(//|#)|(//|#)[ \t])[^\n]*", re.DOTALL)
 _BRACKETS = re.compile(r"(<<|[\[{(<])([^\[\](){}<>]*)[\]})>]")
 _CAST = re.compile(
@@ -78,7 +80,7 @@ _BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]()\"'<>-]")
 _TYPED = 12
 _RARE = 8
 _LITERAL = re.compile(r"""(?<![\w\\])(br?|B|u8|\$|@)?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL)
-# What may be around literals: a declaration, a call or a command, and a pipe to another command.
+# The text that may be around literals: a declaration, a call or a command, and a pipe to another command.
 _AROUND = re.compile(r"[\w\s=:&$.(<\[\]*-]*\0(?:[\s\\+.()]*\0)*[\s\\;,)>\]]*(?:\|[^\0]*)?")
 _ESCAPE = re.compile(
     r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{2})|[xu]\{(?P<braces>[0-9A-Fa-f]{1,4})\}|"
@@ -97,8 +99,8 @@ def read(text: str, form: str | None = None) -> bytes | None:
 def parse(text: str, form: str | None = None) -> ParsedText | None:
     """Return the bytes that a text encodes, with their form. Returns None if the text has no form of `FORMS`.
 
-    `form` names the form of a text that has several. Raises ConfigError for a text with an error, with
-    missing bytes or with several meanings, and for a text that does not have the named form.
+    `form` selects one of the forms that the text may have. Raises ConfigError for a text with an error, with
+    missing bytes or with several meanings, and for a text that does not have the selected form.
     """
     text = text.removeprefix("\ufeff")
     if form is not None and form not in FORMS:
@@ -126,7 +128,9 @@ def is_text(text: str) -> bool:
 
 def _dump(text: str, is_named: bool) -> bytes | None:
     dumps = dump_rows.read(text)
-    if len(dumps) > 1:  # tcpdump prints one for each packet. A packet without data acknowledges others.
+    # tcpdump prints a dump for each packet. Packets without data, which only acknowledge other packets, are
+    # ignored.
+    if len(dumps) > 1:
         dumps = [data for data in dumps if _tcp_payload(data) != b""]
     if len(dumps) > 1:
         raise _rejected(text, f"the text has {len(dumps)} dumps; paste one, or decode a capture with --pcap")
@@ -137,7 +141,7 @@ def _string(text: str, is_named: bool) -> bytes | None:
     """Read literals with escapes. Adjacent literals are joined."""
     text = text.strip()
     if re.fullmatch(r"['\"]?\\x(?:[0-9A-Fa-f]{2}){2,}['\"]?", text):
-        return None  # PostgreSQL prints \x once, in front of all digits.
+        return None  # This is hex: PostgreSQL prints \x once, before all digits.
     literals = list(_LITERAL.finditer(text))
     if not is_named and "\\" not in text and not any(literal[1] for literal in literals):
         return None
@@ -184,7 +188,10 @@ def _unescape(body: str, text: str) -> bytes:
 
 
 def _decimal(text: str, is_named: bool) -> bytes | None:
-    """Read decimal numbers, perhaps with some in hex behind 0x. Without brackets, two digits each are hex."""
+    """Read decimal numbers, some of which may be hex after 0x.
+
+    Numbers without brackets that all have two digits are hex instead.
+    """
     elements, bracket = _elements(text)
     numbers = [element for element in elements if not re.fullmatch("0x[0-9A-Fa-f]{1,2}", element)]
     if not numbers or not all(re.fullmatch("-?(?:0|[1-9][0-9]{0,2})", number) for number in numbers):
@@ -202,7 +209,7 @@ def _decimal(text: str, is_named: bool) -> bytes | None:
 
 
 def _elements(text: str) -> tuple[list[str], str]:
-    """Return the numbers of an array without their comments, and its bracket."""
+    """Return the numbers of an array without comments, and its opening bracket."""
     if "\n" not in text.strip() and re.search(r"[ ,](//|#).*\d", text):
         raise _rejected(text, "a comment ends with its line, but the text has no line ends")
     code = _SUFFIX.sub("", _CAST.sub(" ", _COMMENT.sub(" ", text)))
@@ -253,7 +260,7 @@ def _hex(text: str, is_named: bool) -> bytes | None:
     wrong = re.findall("[^0-9A-Fa-f]", digits)
     if not wrong:
         return _of_groups(groups, text, is_named)
-    # Base64 text of this length contains capitals, so this text is mistyped hex.
+    # A base64 text of this length contains more capitals, so this text is mistyped hex.
     if is_named or (len(digits) >= _TYPED and len(re.findall("[^0-9a-f]", digits)) * _RARE <= len(digits)):
         raise _rejected(text, f"{wrong[0]!r} is not a hex digit")
     return None
@@ -282,7 +289,7 @@ def _of_groups(groups: list[str], text: str, is_named: bool) -> bytes:
 
 def _base64(text: str, is_named: bool) -> bytes | None:
     lines = text.split()
-    # The lines of base64 have one length, at least 16. Only the last line may be shorter.
+    # The lines of a base64 text have the same length, at least 16. Only the last line may be shorter.
     if any(len(line) != len(lines[0]) or len(line) < 16 for line in lines[:-1]):
         return None
     encoded = "".join(lines)
@@ -307,9 +314,10 @@ FORMS = {
 
 
 def _tcp_payload(data: bytes) -> bytes | None:
-    """Return the data of a TCP segment in an IP packet, perhaps with an Ethernet header, or None.
+    """Return the data of the TCP segment in an IP packet, or None for other bytes.
 
-    A request cannot start like an IP packet: its size would be over 1 GiB.
+    An Ethernet header may precede the packet. A frame is not mistaken for a packet, because the first byte of
+    an IP packet would make the frame's size larger than 1 GiB.
     """
     if data[12:14] in (b"\x08\x00", b"\x86\xdd"):
         data = data[14:]

@@ -1,17 +1,17 @@
 """Convert messages and record sets between bytes and JSON, one JSON object per line.
 
-`kproto decode --json` and `kproto encode --json` use it. `kproto.messages.json_form` defines the JSON form of
-a message.
+`kproto decode --json` and `kproto encode --json` use this module. `kproto.messages.json_form` defines the
+JSON form of a message.
 
     messages   {"kind", "name", "api_key", "version", "hex"}   ->  {"json": {...}}      decode
                {"kind", "name", "api_key", "version", "json"}  ->  {"hex": "..."}       encode
     records    {"hex"}                                         ->  {"valid", "batches", "rows"}
                {"batches", "rows"}                             ->  {"hex": "..."}
 
-`kind` is request, response, header, data or record. `name` is Kafka's name of the message. The bytes are the
-body alone: no size, no header, and no int16 version before data and records. Each line gets one line as its
-answer, in the same order. The answer to an invalid line is {"error": "reason"}. The answer to an invalid
-record set has an "error" as well.
+`kind` is request, response, header, data or record. `name` is Kafka's name of the message. The bytes are only
+the body, without a frame size, a header, or the int16 version before data and records. Each line of input (a
+question) gets one line of output (its answer), in the same order. The answer to an invalid line is {"error":
+"reason"}. The answer to an invalid record set has the key "error" besides its other keys.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BadQuestion(KprotoError, ValueError):
 
 
 def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) -> Iterator[Answer]:
-    """Yield an answer for each line of JSON. An error affects only the answer to its own line."""
+    """Yield an answer for each line of JSON. An invalid line does not affect the answers to other lines."""
     for line in lines:
         try:
             yield answer(_question(line))
@@ -117,7 +117,7 @@ def decode_records(question: Question) -> Answer:
 
 
 def encode_records(question: Question) -> Answer:
-    """Encode batches of magic 2. Each batch takes the next `count` rows."""
+    """Encode batches of magic 2. Each batch contains the next `count` rows."""
     rows = [_record(row, index) for index, row in enumerate(_get(question, "rows", list))]
     encoded: list[bytes] = []
     used = 0
@@ -162,7 +162,7 @@ _WORDS = {
 
 
 def _get(question: Question, key: str, kind: type, where: str = "") -> Any:
-    """Return the value of a key, which must exist and have the type `kind`.
+    """Return the value of a key. Raise BadQuestion if the key is missing or its value is not a `kind`.
 
     `where` is a prefix for error messages.
     """
@@ -277,7 +277,7 @@ def _batch(fields: Question, records: Sequence[Record], index: int) -> bytes:
 
 
 def _known(fields: Question, keys: Collection[str], where: str) -> Question:
-    """Return the object unchanged. Raise BadQuestion for an unknown key, which may be mistyped."""
+    """Return the object unchanged. Raise BadQuestion for an unknown key, because it may be mistyped."""
     for key in fields:
         if key not in keys:
             raise BadQuestion(f"{where}{key} is not a known key. Allowed: {', '.join(sorted(keys))}")

@@ -1,8 +1,8 @@
 """State machines as text and as SVG, drawn from their tables and edges.
 
-`TABLES` lists the machines that are tables; `kproto.cli.machines` lists all machines. `text` prints every
-transition and every cell. `picture` draws the states and the transitions; the causes of a transition are
-listed below it, by number.
+`TABLES` has the machines that are tables of handlers; `kproto.cli.machines` lists all machines. `text` prints
+every transition and every cell. `picture` draws the states and the transitions; the causes of a transition
+are listed below it, by number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ svg { color: var(--ink) } svg text { font: 12px system-ui, sans-serif; fill: cur
 .number { fill: var(--ask) }
 """
 _BOX_HEIGHT, _GAP, _ARC, _LINE = 30, 44, 32, 17
-_BOX_WIDTH, _LETTER = 190, 8.5  # The least width of a box and the mean width of a letter, in pixels.
+_BOX_WIDTH, _LETTER = 190, 8.5  # The least width of a state's box and the mean width of a letter, in pixels.
 
 
 def text(name: str, drawing: Drawing, width: int = 110) -> str:
@@ -52,7 +52,7 @@ def _with_causes(edge: DrawnEdge, arrow: str) -> str:
 
 
 def _group_equal(drawing: Drawing, cells: tuple[DrawnCell, ...]) -> list[tuple[list[str], DrawnCell]]:
-    """Return the different cells of a row that are not impossible, each with the states that have it."""
+    """Group the states of a row by equal cells; leave out the impossible cells."""
     groups: dict[DrawnCell, list[str]] = {}
     for state, cell in zip(drawing.columns, cells, strict=True):
         if cell.action:
@@ -128,7 +128,7 @@ def _assign_lanes(ends: Sequence[tuple[int, int]]) -> list[int]:
 def _draw_edge(
     svg: Element, number: int, before: int, after: int, lane: int, sides: tuple[float, float]
 ) -> None:
-    """Draw a transition as an arc: down on the right side of the boxes, up on the left side."""
+    """Draw a transition as an arc, downwards on the right side of the boxes or upwards on the left side."""
     down = after >= before
     side = sides[down]
     reach = side + (1 if down else -1) * (30 + _ARC * lane)

@@ -1,4 +1,7 @@
-"""Find names for the members of groups. Exchanges identify members only by member ids and connections."""
+"""Find readable names for the members of groups.
+
+Exchanges identify members only by member ids and connections.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 from .exchanges import Exchange
 
-# The requests that only a member itself sends. Their connection is therefore the member's connection.
+# The requests that only a member itself sends, so that their connection is the member's connection.
 _OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}
 
 
@@ -14,7 +17,8 @@ class MemberNames:
     """Names each member by its client id, with a number if another member has the same client id.
 
     A member that gets a new member id on the same connection keeps its name. An exchange without a member id
-    belongs to the member of its connection, or else to the first member with its client id.
+    belongs to the member of its connection. On a connection without a member it belongs to the first member
+    with its client id.
     """
 
     def __init__(self) -> None:
@@ -41,7 +45,9 @@ class MemberNames:
         return self._members.get((group, member_id))
 
     def member(self, group: str, member_id: str, base: str = "client", known: str | None = None) -> str:
-        """Return the name of a member id. `known` is the name for a new member id, if it is known."""
+        """Return the name of a member id. A new member id gets the name `known`, or a name that starts with
+        `base`.
+        """
         name = self._members.get((group, member_id))
         if name is None:
             names = self._taken.setdefault(group, set())

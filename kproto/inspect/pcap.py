@@ -6,10 +6,10 @@
         writer.write_frame(("10.0.0.7", 50312), ("10.0.0.1", 9092), False, frame, at)  # from the broker
         writer.close_connection(("10.0.0.7", 50312), ("10.0.0.1", 9092), at)
 
-The file looks like a capture of the same traffic without TLS. It is a pcap file of IP packets, with a
+The file looks like a capture of the same traffic without TLS. It is a pcap file of IP packets, with a TCP
 handshake before the first frame of a connection, a size before each frame, and a FIN at the end. Fields that
-no tool reads (windows, identifications) are constants. If one address is IPv4 and the other is IPv6, the IPv4
-address is mapped to IPv6.
+tools do not evaluate (windows, identifications) are constants. If only one of a connection's addresses is
+IPv6, the IPv4 address is mapped to IPv6.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Side:
 
 
 class PcapWriter:
-    """Writes frames to `file`, which the caller closes. Times `at` are in nanoseconds since 1970."""
+    """Writes frames to `file`, which the caller closes. The arguments `at` are in nanoseconds since 1970."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -59,7 +59,7 @@ class PcapWriter:
         self._file.flush()
 
     def close_connection(self, client: Address, broker: Address, at: int) -> None:
-        """Write a FIN in both directions, which ends the connection."""
+        """End the connection with a FIN in both directions."""
         sides = self._connections.pop((client, broker), None)
         if sides is not None:
             for from_client in (True, False):

@@ -1,15 +1,18 @@
 """The cause of each generation of a group, inferred from the exchanges of the members with the coordinator.
 
-A proxy sees requests and responses, but not the coordinator. Rules:
+A proxy sees requests and responses, but not the coordinator's state. The cause is inferred by these rules:
 
-1. The response to the leader's JoinGroup lists the members of the generation. A member that the previous list
-  lacks has joined. A member that only the previous list has was removed, unless it sent LeaveGroup.
-2. A member was removed by its session timeout if its last exchange is older than that when the generation
-  starts. Otherwise it did not rejoin in time, or sent no SyncGroup in the previous generation.
-3. A JoinGroup starts a rebalance if no response REBALANCE_IN_PROGRESS asked the member for it. A subscription
-  to other topics is a cause in either case.
+1. The response to the leader's JoinGroup lists the members of the generation. A member that is not in the
+  list of the previous generation has joined. A member that is only in the previous list was removed, unless
+  it sent LeaveGroup.
+2. The session of a removed member expired if its last exchange is older than the session timeout when the
+  generation starts. Otherwise the member did not rejoin in time, or sent no SyncGroup in the previous
+  generation.
+3. A JoinGroup is a cause if no response REBALANCE_IN_PROGRESS requested it. A changed subscription is always
+  a cause.
 4. If the coordinator reports its own reasons, as the embedded broker does, these reasons are used.
-5. If no exchange explains a generation, the cause says so: a member may not use the proxy.
+5. If no exchange explains a generation, the cause says so. For example, a member may be connected without the
+  proxy.
 """
 
 from __future__ import annotations
@@ -33,17 +36,20 @@ class SeenMember:
     connection: int = -1
     last_exchange_at: int = 0
     instance_id: str | None = None
-    # The time at which its connection ended without LeaveGroup. None while the member is connected.
+    # The time at which the member's connection ended without LeaveGroup. None while the member is connected.
     disconnected_at: int | None = None
     # Whether a response REBALANCE_IN_PROGRESS asked the member to rejoin.
     is_asked_to_rejoin: bool = False
-    # Whether it has left, or the coordinator has removed it.
+    # Whether the member has left, or the coordinator has removed it.
     is_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedMember:
-    """A member that the coordinator removed at `at`. `silent_since` is the time of its last exchange."""
+    """A member that the coordinator removed at time `at`.
+
+    `silent_since` is the time of the member's last exchange if its session expired.
+    """
 
     name: str
     at: int
@@ -59,12 +65,12 @@ class SeenGeneration:
     number: int
     at: int
     evidence: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    # Maps a member id to its topics, from the leader's JoinGroup response. None if the leader was not seen.
+    # Maps a member id to its topics, from the leader's JoinGroup response. None if the response was not seen.
     topics: dict[str, frozenset[str]] | None = None
     instances: dict[str, str] = field(default_factory=dict[str, str])
     # The member ids whose SyncGroup succeeded.
     synced: set[str] = field(default_factory=set[str])
-    # The reasons that the coordinator itself reported.
+    # The reasons that the coordinator itself reported. They replace the evidence.
     reported: tuple[str, ...] = ()
     is_explained: bool = False
 
@@ -85,7 +91,7 @@ class RebalanceCauses:
         self._departures: list[tuple[int, str]] = []
         # The member ids that were issued to members that have not joined yet.
         self._issued_ids: set[str] = set()
-        # The partition counts when the last generation was explained.
+        # The partition counts at the time at which the last generation was explained.
         self._counts_before: dict[str, int] = {}
 
     def add_issued_id(self, member_id: str) -> None:
@@ -125,7 +131,7 @@ class RebalanceCauses:
         self._departures.append((at, f"{name} left: {reason}" if reason else f"{name} left"))
 
     def generation(self, number: int, at: int) -> SeenGeneration:
-        """Return the generation, which began at `at` at the latest."""
+        """Return the generation with this number, and record that it began no later than `at`."""
         generation = self.generations.setdefault(number, SeenGeneration(number, at))
         generation.at = min(generation.at, at)
         return generation
@@ -181,7 +187,7 @@ class RebalanceCauses:
         return removed
 
     def _changes(self, previous: SeenGeneration, generation: SeenGeneration) -> list[tuple[int, str]]:
-        """Return the members that joined without the proxy, and the changed subscriptions."""
+        """Return the changed subscriptions, and the members that joined without the proxy."""
         assert previous.topics is not None
         assert generation.topics is not None
         changes: list[tuple[int, str]] = []
@@ -199,7 +205,9 @@ class RebalanceCauses:
 
 
 def named(reasons: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """Replace the member ids in the coordinator's reasons by names, and cut what is no cause."""
+    """Replace the member ids in the coordinator's reasons by names, and cut clients' reasons that are
+    consequences.
+    """
     result: list[str] = []
     for reason in reasons:
         for consequence in CONSEQUENCES:

@@ -1,9 +1,9 @@
 """Find the cells and the tests of each rule, for `kproto rules` and the pages in docs/rules.
 
 docs/rules defines a rule under a heading such as `### R64`. A cell of a state machine names the rules that it
-keeps. A test names the rules that it pins with `@rule("R64")`. Texts and tests are read from a checkout or an
-unpacked source distribution. A wheel contains neither docs nor tests, so `definitions()` and `tests()` return
-nothing if kproto is installed from a wheel.
+keeps. A test names the rules that it pins with `@rule("R64")`. The texts of rules and the tests are read from
+a checkout or an unpacked source distribution. A wheel contains neither docs nor tests, so `definitions()` and
+`tests()` return nothing if kproto is installed from a wheel.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def numbers() -> list[str]:
 
 
 def numbers_in(state: str | None, event: str | None) -> list[str]:
-    """Return the numbers of the rules of the cells in this state and for this event. Case is ignored.
+    """Return the numbers of the rules that cells of this state and this event keep, ignoring case.
 
     An event such as "JoinGroup" selects the kinds whose name or meaning contains the word, with or without
     underscores.

@@ -1,8 +1,10 @@
-"""Draw a group's exchanges as a sequence diagram in SVG: a lane per client and broker, time downwards.
+"""Draw a group's exchanges as a sequence diagram in SVG.
 
-A row is an arrow with a text above it, a note about a client, or a pause. Rebalances are shaded. Each text is
-cut to the available width; its tooltip has the full text. A page contains a wide drawing for desktops and a
-narrow drawing for telephones.
+Each client and each broker has a lane, and time runs downwards.
+
+A row is an arrow with a text above it, a note about a client, or a pause. The background of a rebalance is
+shaded. A text is cut to the available width; its tooltip has the full text. A page contains a wide drawing
+for desktops and a narrow drawing for telephones.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _TEXT = {
 }
 _ARROW, _OTHER = 32, 25  # The height in pixels of a row with an arrow, and of any other row.
 _HEAD = 40
-_AGAIN = 900  # The names of the lanes are repeated after this many pixels.
+_AGAIN = 900  # The height in pixels after which the names of the lanes are repeated.
 _LEAST = 92  # The minimum distance between two lanes in pixels.
 
 

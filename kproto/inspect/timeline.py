@@ -2,8 +2,8 @@
 
 Rules:
 
-1. An event was observed by one member, or affected one member, at a time in ms. The times of all events are
-  those of one clock.
+1. An event has a time in ms, and the member that observed it or that it affected, if there is one. The times
+  of all events are those of one clock.
 2. A member owns a partition from `assigned` until `revoked`, `lost`, `left`, `killed`, `disconnected` (the
   end of its connection) or `removed` (by the coordinator). `revoked` is recorded when the application has
   released the partition, *before* the coordinator knows. A member that reports `lost` was removed before:
@@ -14,8 +14,8 @@ Rules:
   that its member kept during a rebalance did not stand still. This is the purpose of cooperative rebalancing.
 4. A standstill belongs to the generation that ended it. If that generation began before the standstill, one
    member replaced another without a rebalance, as a returning static member does: see `replacements`.
-5. `generation` has the cause of a generation as its reason. It comes from the coordinator, or is inferred
-  by a proxy. Without it, `cause` infers the cause from the members' events.
+5. An event `generation` has the cause of a generation as its reason. The coordinator reports the cause, or a
+  proxy infers it. Without such an event, `cause` infers the cause from the members' events.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..group.subscription import TopicPartition
 
 UNEXPLAINED = "not seen: nothing that was observed explains it"
 # JoinGroup reasons that are consequences of a rebalance, not its cause: the second JoinGroup of KIP-394, and
-# the rejoin of a member whose heartbeat was answered REBALANCE_IN_PROGRESS.
+# the rejoin of a member whose heartbeat was answered with REBALANCE_IN_PROGRESS.
 CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
 
 Kind = Literal[
@@ -41,7 +41,7 @@ Kind = Literal[
     "lost",
     "left",
     "killed",
-    "disconnected",  # The connection of its group requests ended without LeaveGroup.
+    "disconnected",  # The connection of the member's group requests ended without LeaveGroup.
     "removed",  # The coordinator removed the member.
     "silent",  # No request of the member arrives from now on, until `resumed`.
     "fault",  # Any other fault of a test.
@@ -50,7 +50,7 @@ Kind = Literal[
     "grown",
     "ended",
 ]
-# The events that end every ownership of a member.
+# The kinds of events that end all ownerships of a member.
 _ENDS = ("left", "killed", "disconnected", "removed")
 
 
@@ -72,9 +72,8 @@ class GroupEvent:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The time from `start` to `end` (ms) in which `member` owned `partition`.
-
-    It was assigned in `generation`.
+    """The time from `start` to `end` (ms) in which `member` owned `partition`. The partition was assigned in
+    `generation`.
     """
 
     partition: TopicPartition
@@ -97,7 +96,9 @@ class Standstill:
     end: int
     is_new_partition: bool = False
     before: str = ""
-    after: str = ""  # The previous and the next owner, if both owned the partition in the same generation.
+    # `before` and `after` are the previous and the next owner, if both owned the partition in the same
+    # generation.
+    after: str = ""
 
     @property
     def ms(self) -> int:
@@ -110,7 +111,7 @@ def ownerships(events: Iterable[GroupEvent]) -> list[Ownership]:
 
 
 def ownership_verdict(events: Sequence[GroupEvent]) -> str:
-    """Return a text that says whether a partition had two owners."""
+    """Return a sentence that says whether a partition had two owners at the same time."""
     overlaps = len(overlapping_ownerships(ownerships(events)))
     unnoticed = len(overlapping_ownerships(_ownerships(events, as_members_know=True))) - overlaps
     text = f"a partition had two owners {overlaps} times" if overlaps else "no partition ever had two owners"
@@ -123,7 +124,7 @@ def ownership_verdict(events: Sequence[GroupEvent]) -> str:
 
 
 def _ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> list[Ownership]:
-    """Return all ownerships. With `as_members_know` each lasts until the member itself reports its end."""
+    """Return all ownerships. With `as_members_know` each lasts until the member itself knows its end."""
     ordered = sorted(events, key=lambda event: event.at)
     open_ownerships: dict[tuple[str, TopicPartition], GroupEvent] = {}
     closed: list[Ownership] = []
@@ -155,7 +156,7 @@ def _ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> list[
 
 
 def _until_replaced(ownership: Ownership, all_ownerships: Iterable[Ownership]) -> Ownership:
-    """End the ownership at the next one of the partition in a later generation (rule 2)."""
+    """End the ownership when the partition's next ownership in a later generation starts (rule 2)."""
     starts = [
         later.start
         for later in all_ownerships
@@ -180,7 +181,7 @@ def overlapping_ownerships(owned: Iterable[Ownership]) -> list[tuple[Ownership, 
 
 
 def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
-    """Return every standstill between two ownerships.
+    """Return every standstill between two ownerships of a partition.
 
     The standstill of a new partition lasts from its creation to its first ownership.
     """
@@ -228,7 +229,7 @@ def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Owner
 
 
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
-    """Return the cause of `generation`, from its own event or from those since the previous generation.
+    """Return the cause of `generation`, from its event or the events since the previous generation.
 
     Reasons that are consequences of a rebalance are returned only if no other reason is known.
     """
@@ -271,7 +272,7 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
 def replacements(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
     """Return the standstills that ended without a new generation.
 
-    They are grouped by generation, end, and description of the replacement.
+    The standstills are grouped by generation, end, and description of the replacement.
     """
     departures = sorted((event.at, event.member, event.kind) for event in events if event.kind in _ENDS)
     descriptions = {

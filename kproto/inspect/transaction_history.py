@@ -1,11 +1,11 @@
-"""The outcome of transactions, derived from the exchanges of their producers.
+"""Derive the outcomes of transactions from the exchanges of their producers.
 
 Rules:
 
-* A transaction begins with its first request: Produce, AddPartitionsToTxn, AddOffsetsToTxn or
+* A transaction begins with its first request, which is Produce, AddPartitionsToTxn, AddOffsetsToTxn or
   TxnOffsetCommit. It ends with an EndTxn that is answered without an error.
 * A new InitProducerId aborts an open transaction, because its producer restarted or was replaced by another
-  one. If an EndTxn has no response, the outcome is unknown and is not counted.
+  one. If an EndTxn has no response, the outcome of the transaction is unknown and is not counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Counts:
     aborted: int = 0
     longest: int = 0
     began: int | None = None
-    ending: bool = False  # Whether an EndTxn had no response.
+    ending: bool = False  # Whether an EndTxn of the open transaction had no response.
 
 
 class TransactionHistory:
@@ -48,7 +48,7 @@ class TransactionHistory:
             _ended(counts, exchange)
 
     def lines(self) -> list[str]:
-        """Format a header, and a line per transactional id. Without transactions the result is empty."""
+        """Format a table with a line per transactional id. Without transactions the result is empty."""
         if not self._counts:
             return []
         rows = [f"{'transactional id':<28}{'committed':>10}{'aborted':>8}{'open':>6}{'most ms':>9}"]
