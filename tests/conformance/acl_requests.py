@@ -1,4 +1,5 @@
-"""Two brokers with the same users, ACLs and resources, and requests to compare their authorization.
+"""Two brokers with the same users, ACLs and resources, and the requests by which their authorization is
+compared.
 
 alice has all permissions and creates the ACLs. bob has some permissions. Each request names allowed,
 forbidden and missing resources.
@@ -176,8 +177,9 @@ class Side:
         while self.ask(
             "alice", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         ) != [("InitProducerIdResponse", 0)]:
-            time.sleep(0.2)  # A new Kafka needs time for its first producer id.
-        for name in TRANSACTIONS:  # alice creates the transactional ids.
+            # A Kafka that has just started returns an error until it can assign its first producer id.
+            time.sleep(0.2)
+        for name in TRANSACTIONS:  # alice initializes the transactional ids, so that they exist.
             init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
             lookup = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
             while self.ask("alice", lookup)[0][-1] or self.ask("alice", init)[0][-1]:

@@ -1,8 +1,8 @@
 """Draw valid but unusual requests: boundary numbers, odd names, duplicates.
 
-A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker
-processes the request up to the odd field. The same seed draws the same request for two brokers. Ids that a
-broker chose (of topics, producers and members) come from the broker's `Scene`.
+A request is drawn field by field from its declaration. Most fields get a usual value, so that the broker does
+not reject the request before it reads the odd field. The same seed draws the same request for two brokers.
+Ids that a broker chose (of topics, producers and members) come from the broker's `Scene`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Pool = tuple[Sequence[Any], Sequence[Any]]
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
-# Fields that get this fixed value, because only a replica or another broker sets them.
+# Field -> its fixed value. Only a replica or another broker sets these fields to other values.
 _FIXED: Final[Mapping[str, Any]] = {
     "replica_id": -1,
     "replica_directory_id": NO_ID,
@@ -94,8 +94,8 @@ def _batches(scene: Scene) -> Pool:
     ]
     odd += [batch(**producer) for producer in producers]
     pid, epoch = scene.producer
-    # The last producer id is unknown. Known ones are not used, since Kafka remembers the sequence of a batch
-    # that it rejected in a transaction.
+    # The last producer id is unknown to the broker. Other known ids are not used, because Kafka remembers the
+    # sequence of a batch that it rejected in a transaction.
     for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):
         transactional = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
         odd += [
@@ -191,7 +191,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "key": ([*groups, *txns], odd_groups),
         "coordinator_keys": ([*groups, *txns], odd_groups),
         "key_type": ([0, 1], [-2, -1, 3, 127, -128]),
-        # The empty name is left out: a commit would create this group, and the next scene would find it.
+        # The empty group id is left out: a commit would create this group, and the next scene would find it.
         "OffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "TxnOffsetCommitRequest.group_id": (groups, odd_groups[1:]),
         "generation_id": ([scene.generation], edges(32)),
@@ -232,9 +232,9 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "transactional_id": (txns, odd_txns),
         "transactional_ids": (txns, odd_txns),
         "v3_and_below_transactional_id": (txns, odd_txns),
-        # An unknown transactional id is left out. With a wrong producer id Kafka answers
+        # A transactional id that the broker does not know is left out. With a wrong producer id Kafka answers
         # INVALID_PRODUCER_EPOCH if the epoch is older than a marker in the offsets log. The embedded broker
-        # compares with the coordinator's epochs only, and answers that the id is wrong.
+        # compares with the coordinator's epochs only, and answers INVALID_PRODUCER_ID_MAPPING.
         "TxnOffsetCommitRequest.transactional_id": (txns, []),
         "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
         "ProduceRequest.transactional_id": ([None, *txns], odd_txns),
@@ -245,7 +245,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "ProduceRequest.timeout_ms": ([5000], edges(32)),
         "DeleteRecordsRequest.timeout_ms": ([5000], edges(32)),
         "ListOffsetsRequest.timeout_ms": ([5000], edges(32)),
-        # Timeouts of a few milliseconds are left out, because the response of Kafka's controller varies.
+        # Timeouts of a few milliseconds are left out: Kafka's controller may answer in time or not.
         "ElectLeadersRequest.timeout_ms": ([5000], [0, -1, -(2**31)]),
         "election_type": ([0, 1], edges(8)),
         "transaction_timeout_ms": ([60_000], [*edges(32), 900_000, 900_001]),
@@ -304,7 +304,8 @@ _SPARSE: Final = {
 _ALONE: Final = {"transactions", "protocols"}
 
 
-# Lists whose duplicate entries are identical: Kafka processes one entry and answers for the other.
+# Lists in which a duplicate entry is an exact copy. Of two different entries Kafka would process one and
+# answer for the other.
 _TWICE_ALIKE: Final = {"topic_data", "partition_data"}
 
 
@@ -329,7 +330,8 @@ class Drawing:
             if self._version in field.versions
         }
         if values.get("assignments") and kind.__name__ == "CreatableTopic" and not self._is_odd():
-            values |= {"num_partitions": -1, "replication_factor": -1}  # An assignment requires -1 for both.
+            # Brokers reject an assignment with any other numbers.
+            values |= {"num_partitions": -1, "replication_factor": -1}
         return kind(**values)
 
     def _is_odd(self) -> bool:

@@ -89,7 +89,9 @@ class Side:
         self.socket.socket.close()
 
     def ask(self, request: Message, version: int) -> Any:
-        """Send a request and return the response, or "waits" or "closed"."""
+        """Send a request and return the response. Return "waits" if none arrives, and "closed" if the
+        connection is closed.
+        """
         self.socket.send(request, version)
         return self.answer(request, version)
 
@@ -267,11 +269,10 @@ class Side:
                 field.name: self.comparable(getattr(value, field.name), field.name)
                 for field in type(value).__fields__
             }
-            if (
-                inside.get("name") == "min.insync.replicas"
-            ):  # With unclean elections, Kafka sets this config in the cluster's defaults.
+            # With unclean elections, Kafka sets this config in the cluster's defaults.
+            if inside.get("name") == "min.insync.replicas":
                 inside["config_source"] = None
-            # The brokers have different partition counts for this topic.
+            # The two brokers create this topic with different numbers of partitions.
             if inside.get("topic") == OFFSETS_TOPIC:
                 inside["partitions"] = []
             if len(inside.get("members") or ()) != 1 and "skip_assignment" in inside:
@@ -284,7 +285,9 @@ class Side:
 
 
 def listing_everything(api: str, request: Any) -> bool:
-    """Return whether the request pages through all entries. Topics of other tests fill the pages."""
+    """Return whether the request lists all entries of the broker, page by page. Other tests' topics are among
+    them.
+    """
     if api == "DescribeUserScramCredentials":
         return not request.users
     return api == "DescribeTopicPartitions" and (not request.topics or request.cursor is not None)

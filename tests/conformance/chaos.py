@@ -41,9 +41,10 @@ class Ledger:
     doubled: int = 0
     count: int = 0
     last_at: float = 0.0
-    # Intervals of more than a second without records.
+    # (start, end) of each interval of more than a second in which no record arrived.
     silences: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-    # The longest interval in `silences`, without the time from a broker's death to its first response.
+    # The longest of these intervals in seconds. The time from a broker's death to its first response is
+    # subtracted.
     longest_silence: float = 0.0
 
     def note(self, who: str, expected: dict[int, int], records: list[Any]) -> None:
@@ -76,7 +77,7 @@ class Ledger:
 
 
 class Assigned(RebalanceListener):
-    """The listener of a reader: after an assignment, any offset may be read first."""
+    """A rebalance listener that forgets the expected offset of each assigned or revoked partition."""
 
     def __init__(self, expected: dict[int, int]) -> None:
         self.expected = expected
@@ -126,8 +127,9 @@ async def waiting(
 
 
 def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> dict[str, Ledger]:
-    """Send `records` through a broker that is killed `kills` times, behind a network with faults for
-    `seconds`.
+    """Write `records` records and let two groups read them, while the broker is killed `kills` times.
+
+    A proxy before the broker injects network faults for `seconds`.
     """
     port = judges.free_port()
     kafka = Killable(scratch, advertised=port)

@@ -255,7 +255,9 @@ def crash(stage: Stage) -> None:
 
 
 def restart(stage: Stage) -> None:
-    """A static member restarts within its session timeout, which allows for a slow process start."""
+    """A static member restarts within its session timeout of 60 s, which leaves time for a slow process
+    start.
+    """
     stage.produce(10)
     a = stage.start_subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
     a.until_read(10)
@@ -352,7 +354,7 @@ def unsubscribe(stage: Stage) -> None:
 
 
 def cooperative(stage: Stage) -> None:
-    """A second member joins. Only the partitions that it gets are revoked."""
+    """A second member joins. Only the partitions that it gets are revoked from the first member."""
     stage.produce(20)
     a = stage.start_subscribed("A", assignors=["cooperative-sticky"])
     a.until_read(20)
@@ -369,7 +371,9 @@ def cooperative(stage: Stage) -> None:
 
 
 def sticky(stage: Stage) -> None:
-    """A second member joins and leaves. The user data of the next JoinGroup lists owned partitions."""
+    """A second member joins and leaves. The user data of the first member's next JoinGroup lists its
+    partitions.
+    """
     stage.produce(20)
     a = stage.start_subscribed("A", assignors=["sticky"])
     a.until_read(20)

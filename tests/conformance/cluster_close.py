@@ -124,7 +124,7 @@ class AtWork:
         group, handler = ConsumerGroup(self._bootstrap, group_id=f"{self._topic}-b", **GROUP), _Marks(False)
 
         def consume() -> None:
-            with suppress(KprotoError):  # The group may be closed while it consumes.
+            with suppress(KprotoError):  # If the group is closed during consume(), consume() may raise.
                 group.consume([self._topic], handler)
 
         self._beside.append(threading.Thread(target=consume))

@@ -32,7 +32,7 @@ from tests.conformance.cluster_workers import CLOSE_S, Closes, InThread
 
 # A handler commits after this many marked records.
 MARKED = 50
-# The timeout of a request with its retries, in seconds.
+# The timeout in seconds of a cluster request, retries included.
 ASKED_S = 60.0
 OPTIONS: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
 
@@ -134,8 +134,8 @@ class _Numbers:
             session.mark_message(record)
             if count % MARKED == 0:
                 session.commit()
-                # After a revocation, marking an offset would have no effect, because the member does not own
-                # the partition.
+                # A commit is recorded only while the claim has not ended: after a revocation the member does
+                # not own the partition, so its marks have no effect.
                 if not claim.ended:
                     self._ledger.was_committed(expected)
 
@@ -343,7 +343,7 @@ class Asker(InThread):
 
 
 def _ends_before(committed: Any, ends: Any) -> list[str]:
-    """Return the partitions whose committed offset is above the end of their log.
+    """Return a line for each partition whose committed offset is above the end of its log.
 
     A frozen leader that resumes may return its old end offset once, so the caller retries.
     """

@@ -23,7 +23,8 @@ from tests.conformance.cluster_writers import Mover, Writer
 from tests.conformance.kafka_cluster import Fleet, until
 
 PARTITIONS = 6
-# The members' session timeout. A broker may take 30 s to start on a busy machine. Kafka's default is 45 s.
+# The session timeout is Kafka's default of 45 s, because a broker may take 30 s to start on a busy machine:
+# no member's session may expire meanwhile.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 1_000}
 LOOPS = ("blocking", "asyncio")
 GROUPS: Final[dict[str, dict[str, Any]]] = {
@@ -38,7 +39,8 @@ READERS: Final = {
     "committed": LOOPS,
     "moved": ("handler",),
 }
-# The longest allowed time without records while a broker is available, also on a busy machine.
+# The longest time in seconds that may pass without a record while a broker is available. It is long because
+# the machine may be busy.
 LONGEST_SILENCE = 45.0
 _names = count(1)
 

@@ -39,7 +39,9 @@ class Closes:
 
     @asynccontextmanager
     async def closing_async(self, client: Any) -> AsyncIterator[Any]:
-        """Close an asyncio client after the block as `closing` does. No task of it may remain."""
+        """Close an asyncio client after the block as `closing` does. Afterwards no task of the client may
+        remain.
+        """
         try:
             yield client
         finally:

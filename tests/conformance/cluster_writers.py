@@ -140,7 +140,8 @@ class Writer(InThread):
 class Mover(InThread):
     """Copies the committed records of a topic to another one, with its offsets in the same transaction.
 
-    After an aborted transaction the mover seeks to the committed offsets. `aborted` lists the errors.
+    After an aborted transaction the mover seeks to the committed offsets. `aborted` lists the errors that
+    made it abort.
     """
 
     def __init__(self, bootstrap: str, source: str, sink: str, *, kind: str, name: str, **group: Any) -> None:

@@ -24,7 +24,8 @@ from tests.conformance.client_scenarios import SEED
 from tests.conformance.recording_proxy import RecordedRequest, RecordingProxy
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
-# Releases of sarama: the release of document 003, the last one of Shopify, and the model's.
+# Releases of sarama: the one that document 003 describes, the last one of Shopify, and the one that kproto's
+# model follows.
 RELEASES = (NAMED, LAST, OURS)
 
 PATIENCE = 60.0
@@ -47,7 +48,7 @@ class Place(NamedTuple):
 
 
 def run_place(kind: str) -> Iterator[Place]:
-    """Run a place on the embedded broker or on a real Kafka. Fixtures yield from this function."""
+    """Yield a Place with the embedded broker or a real Kafka. Fixtures yield from this function."""
     port = judges.free_port()
     with ExitStack() as stack:
         if kind == "kafka":
@@ -65,7 +66,7 @@ def run_place(kind: str) -> Iterator[Place]:
             stack.enter_context(client_class(address)) for client_class in (Cluster, Producer)
         )
         cluster.create_topics({"warm": 1})
-        # The commits let the broker create its offsets topic and load the topic's partitions.
+        # Commits of 20 groups make the broker create its offsets topic and load the topic's partitions.
         for number in range(20):
             cluster.commit_offsets(f"warm-{number}", {TopicPartition("warm", 0): 0})
         yield Place(proxy, address, cluster, producer)
@@ -118,7 +119,7 @@ class Program:
         return [at for at, line in zip(self.times, list(self.lines), strict=False) if line.split()[0] == word]
 
     def until(self, word: str, least: int = 1) -> list[str]:
-        """Wait for at least `least` lines with this first word, and return them without the word."""
+        """Wait for at least `least` lines that begin with this word, and return them without the word."""
         with self._new:
             enough = self._new.wait_for(lambda: len(self.printed(word)) >= least, PATIENCE)
         assert enough, (word, least, self.lines[-10:])
@@ -135,7 +136,7 @@ class Program:
         return [request for request in self.place.proxy.requests(self.name) if request.api == api]
 
     def read_on(self, partitions: Sequence[int], most: float = PATIENCE) -> None:
-        """Write to these partitions until a record of each has been read."""
+        """Write to these partitions until the program has read a record of each."""
         end = time.monotonic() + most
         while time.monotonic() < end and not set(partitions) <= {partition for partition, _ in self.read}:
             self.write(partitions)

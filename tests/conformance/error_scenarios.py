@@ -92,7 +92,9 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
 
 
 def unexpected_errors_of_a_rebalance_are_raised(stage: Stage) -> None:
-    """Errors that Java does not expect are raised by one poll, also if the coordinator is only loading."""
+    """One poll raises an error that Java does not expect in a response: SyncGroup with
+    COORDINATOR_LOAD_IN_PROGRESS, and JoinGroup with ILLEGAL_GENERATION.
+    """
     stage.inject("A", "SyncGroup", 14)
     a = by_hand(stage)
     poll_until(a, f"R {stage.topic}:0 9")
@@ -104,7 +106,7 @@ def unexpected_errors_of_a_rebalance_are_raised(stage: Stage) -> None:
 
 
 def asynchronous_commits_with_errors(stage: Stage) -> None:
-    """Only the callback of the commit gets the error."""
+    """An error of an asynchronous commit is passed to the commit's callback, and no call raises it."""
     a = by_hand(stage)
     poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")

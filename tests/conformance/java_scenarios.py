@@ -69,7 +69,7 @@ def seek_before_assignment(stage: Stage) -> None:
 
 
 def seek_back_and_commit(stage: Stage) -> None:
-    """A commit sends the position, even if an earlier commit was higher."""
+    """A commit sends the position after a seek back, even if a higher offset was committed before."""
     a = by_hand(stage)
     t = stage.topic
     poll_until(a, f"R {t}:0 9")
@@ -219,7 +219,7 @@ def a_subscribed_topic_is_deleted(stage: Stage) -> None:
     stage.produce(4)
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
-    # No automatic commits: one could be sent while the topic is only partly deleted.
+    # Automatic commits are off, because one could be sent while the topic is only partly deleted.
     a = stage.member("A", auto_commit=False)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until("assigned")
@@ -342,7 +342,9 @@ def close_in_a_rebalance(stage: Stage) -> None:
 
 
 def another_assignment_by_hand(stage: Stage) -> None:
-    """With automatic commits whose interval has not passed, removed partitions are not committed."""
+    """assign() removes partitions before the automatic commit interval has passed. Their offsets are not
+    committed.
+    """
     stage.produce(20)
     t = stage.topic
     a = stage.member("A", manual_poll=True, auto_commit_ms=60_000, **LONG)

@@ -51,8 +51,8 @@ from tests.group.classic.coordinator import stage as virtual
 
 Seen = tuple[str, ...]
 
-# The time in seconds for which the expectation "waits" allows no response, and the longest time for any other
-# response.
+# For the expectation "waits", no response may arrive within the first of these times. For other expectations
+# the response must arrive within the second. Both are in seconds.
 A_WHILE, FOREVER = 0.15, 10.0
 
 NEWEST = {"join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "describe": 6, "list": 5}
@@ -128,7 +128,7 @@ def _line(number: int, text: str) -> Line:
 
 
 class Connection(Protocol):
-    """A connection with one request at a time. `receive` returns None if no response has arrived."""
+    """A connection that carries one request at a time. `receive` returns None if no response has arrived."""
 
     def send(self, request: Message, version: int) -> None: ...
     def receive(self, seconds: float) -> Any: ...
@@ -163,7 +163,7 @@ class CoordinatorScene:
         return name, self.ids.get(name, NOBODY)
 
     def prepare(self, group: str) -> None:
-        """Return immediately, because a coordinator without a broker is always ready."""
+        """Do nothing: a coordinator without a broker is ready at once."""
 
     # The topic names and ids that the coordinator knows.
 
@@ -313,8 +313,8 @@ class Actor:
     member_id: str = ""
     generation: int = -1
     options: dict[str, str] = field(default_factory=dict[str, str])
-    waits_for: str = ""  # The request whose response has not arrived, by its verb in the script.
-    # The response that `waits_for` waits for, if it was received before the script's line for it.
+    waits_for: str = ""  # The verb of the request that has no response yet, as the script writes it.
+    # The response to this request, if it arrived before the script's line that expects it.
     early_response: Any = None
     protocol: str = "range"
 
@@ -367,7 +367,9 @@ class ScriptRunner:
         self.actor(name).options.update(old.options)
 
     def gather(self, actors: list[Actor], sync: bool) -> None:
-        """Let the members join one by one. Earlier members rejoin, so each newcomer causes a generation."""
+        """Let the members join one by one. For each newcomer the earlier members rejoin, which makes a new
+        generation.
+        """
         for count, newcomer in enumerate(actors, 1):
             self.act(newcomer, "enter", {}, A_WHILE if count > 1 else FOREVER)
             for member in actors[: count - 1]:
@@ -390,7 +392,7 @@ class ScriptRunner:
         if verb == "answered":
             verb, actor.early_response = actor.waits_for, None
         else:
-            # A connection carries one request at a time. While a request waits, the others use a second
+            # While the JoinGroup or SyncGroup on the main connection waits, other requests use the second
             # connection.
             connection = actor.main if verb in ("join", "sync") and not actor.waits_for else actor.aside
             response = None
@@ -413,7 +415,7 @@ class ScriptRunner:
         connection.send(make(actor, merged, version), version)
 
     def _receive_other_member_ids(self, response: Any) -> None:
-        """Receive the JoinGroup responses of members whose new ids this response contains."""
+        """Receive waiting JoinGroup responses early, until every member id in this response is known."""
         named = {response.leader, *(member.member_id for member in response.members)}
         for actor in self.actors.values():
             if named <= {response.member_id, *self.names}:

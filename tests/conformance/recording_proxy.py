@@ -234,11 +234,11 @@ def _set_error(answer: Any, code: int) -> None:
 
 
 def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] = ()) -> list[str]:
-    """Return the requests as lines that are equal in two runs of a scenario, with numbered member ids.
+    """Return the requests as lines, with numbered member ids. Two runs of a scenario have equal lines.
 
     Requests that depend on timing are left out: successful heartbeats, metadata, offset lookups and repeated
-    equal commits. Commits with new offsets are kept. `leave_out` has further APIs. Of these, only injected
-    responses are kept.
+    equal commits. Commits with new offsets are kept. `leave_out` names further APIs to leave out, except
+    where their response was injected.
     """
     names: dict[str, str] = {"": "-"}
     lines: list[str] = []
@@ -305,7 +305,7 @@ _LOOK_UP = {"Metadata": _metadata, "ListOffsets": _list, "OffsetForLeaderEpoch":
 
 
 def _merged(before: str, line: str) -> list[str]:
-    """Merge two consecutive commits of a member, because the records of each poll are random."""
+    """Merge two consecutive commits of a member, because how many records each poll returns is random."""
     head, _, more = line.partition(" t-")
     if not before.startswith(f"{head} t-") or not before.endswith(" -> 0") or not line.endswith(" -> 0"):
         return [before, line]

@@ -18,8 +18,8 @@ from tests.conformance.client_scenarios import SCENARIOS, DrivenMember, Scenario
 from tests.conformance.recording_proxy import RecordingProxy, request_lines
 
 RUNS = count(1)
-# The number of tries of a scenario. Events within one millisecond may come in any order, also in two runs of
-# one original.
+# How often a scenario is tried. Events within one millisecond may come in any order, also in two runs of the
+# original.
 TRIES = 3
 # Client -> APIs that are left out. librdkafka looks up its coordinator on each new connection, and the number
 # of its connections varies.
@@ -82,7 +82,9 @@ def run_scenario(
 
 
 def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> list[str]:
-    """Remove the run's names. For most cooperative rebalances, also remove which partition moves."""
+    """Remove the names that differ between runs. In the cooperative scenario of most clients, also hide which
+    partition moves.
+    """
     lot = TOLD_OR_NOT.get((client, scenario))
     kept_lines = [
         line.replace(f"-{stage.run}", "") for line in lines if lot is None or not line.startswith(lot)

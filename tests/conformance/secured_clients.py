@@ -193,7 +193,7 @@ def order(
 
 @contextmanager
 def members(orders: Mapping[str, list[str]]) -> Generator[dict[str, SecuredMember]]:
-    """Run all members, by their names."""
+    """Run the members, and yield them by name."""
     started: dict[str, SecuredMember] = {}
     try:
         for name, words in orders.items():

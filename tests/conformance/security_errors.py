@@ -17,7 +17,7 @@ from kproto.security.oauthbearer import unsecured_token
 from tests.conformance import secured_kafka
 
 BROKERS = ("embedded", pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.java]))
-# Secrets that must not appear in any error.
+# Passwords that no error message may contain.
 SECRETS = ("wr0ng-secret", *secured_kafka.USERS.values())
 
 
@@ -85,9 +85,10 @@ def _named(function: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Case:
-    """A failure of a client at a listener. `words` is a regular expression for the message.
+    """A client's options that fail at a listener. `words` is a regular expression that the error message
+    matches.
 
-    If `final` is true, the error is reported immediately, otherwise after a timeout.
+    If `final` is true, the client reports the error immediately. Otherwise it retries until its timeout.
     """
 
     name: str

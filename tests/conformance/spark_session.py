@@ -89,7 +89,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 
 
 def started(writer: Any) -> Any:
-    """Start a query and return it once it has made progress or ended.
+    """Start a query, and return it when it has made progress or has ended.
 
     Spark waits 10 s for the Python process that plans a stream, and has no option for this time. If the
     process takes longer on a slow machine, the source has not run yet, and the query is started again.

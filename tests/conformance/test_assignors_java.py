@@ -180,8 +180,8 @@ def test_sticky_plans_equal_javas_with_equal_topics_and_are_never_worse(
 @examples
 @given(question=assignor_inputs(is_consistent=True))
 def test_plans_of_a_second_round_equal_javas(java: Java, name: str, question: Question) -> None:
-    """In the second round the members own their partitions of the first round. A topic has more partitions,
-    and a member has left.
+    """In the second round the members own their partitions of the first round. By then a topic has got more
+    partitions and a member has left.
     """
     topics, members, _ = question
     plan = ours(name, spoken(name, question))
@@ -202,7 +202,7 @@ def test_plans_of_a_second_round_equal_javas(java: Java, name: str, question: Qu
 
 
 def rounds(ask: Callable[[Question], Plan], question: Question) -> list[int]:
-    """Return the number of assigned partitions of each round, until a round changes no assignment."""
+    """Return how many partitions each round assigns, up to the first round that changes no assignment."""
     topics, members, racks = question
     assigned_counts: list[int] = []
     while len(assigned_counts) < 10:

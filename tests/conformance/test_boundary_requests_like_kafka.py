@@ -96,10 +96,10 @@ def test_an_earlier_difference_does_not_return(
 
 
 def test_two_embedded_brokers_do_not_differ() -> None:
-    """Two embedded brokers get the same requests, and no compared value is random."""
+    """Two embedded brokers get the same requests and do not differ, because no compared value is random."""
     with running(settings=SETTINGS) as first, running(settings=SETTINGS) as second:
         for number, apis in enumerate(CASES):
-            if apis == ("JoinGroup",):  # A JoinGroup waits.
+            if apis == ("JoinGroup",):  # Left out, because each JoinGroup waits for the rebalance delay.
                 continue
             with pair(first.bootstrap, second.bootstrap, title(number)) as two:
                 assert list(differences(two, apis, f"alike/{number}", 10)) == []
@@ -117,7 +117,7 @@ def test_a_wrong_response_fails_the_script() -> None:
 
 
 def test_a_different_effect_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A short wait suffices, since the embedded broker applies changes before it responds.
+    # The default patience is for a real Kafka. The embedded broker applies changes before it responds.
     monkeypatch.setattr(broker_pair, "PATIENCE", 3.0)
     with (
         running(settings=SETTINGS) as first,

@@ -82,7 +82,9 @@ class BrokerPair:
         assert comparable(ours) == comparable(kafka), f"{request}"
 
     def come_to_agree(self, request: Message) -> None:
-        """Repeat a request until the responses are equal. A real broker gets changes later."""
+        """Repeat a request until the responses are equal, because a real broker gets changes after its
+        controller has responded.
+        """
         end = time.monotonic() + 20
         kafka, ours = map(comparable, self.answers(request))
         while kafka != ours and time.monotonic() < end:
@@ -312,9 +314,11 @@ def test_both_brokers_reject_records_without_keys_in_compacted_topics(pair: Brok
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "lz4", "snappy"])
 def test_both_brokers_refuse_the_same_offsets_of_records(pair: BrokerPair, codec: str) -> None:
-    """Compressed records must have consecutive offsets, and the last one must be that of the header.
+    """Both brokers reject a compressed batch unless its records have consecutive offsets that end at the
+    header's last offset.
 
-    Uncompressed records that do not fill the batch are accepted by the embedded broker only.
+    Uncompressed batches that have bytes after their last record are left out: only the embedded broker
+    accepts them.
     """
     pair.create(1)
     contents = [(smallest_records(3), 3), (smallest_records(2) + SMALLEST, 3), (SMALLEST * 100_000, 100_000)]

@@ -54,7 +54,7 @@ HOUR: Final = 3_600_000
 
 
 class Side:
-    """One broker, a topic with one partition, and a transactional producer."""
+    """One broker, with a topic of one partition and a transactional producer."""
 
     def __init__(self, bootstrap: str, topic: str, configs: dict[str, str]) -> None:
         self.socket, self.topic = Socket(bootstrap), topic
@@ -200,7 +200,7 @@ def sides(two: tuple[str, str], number: int, configs: dict[str, str]) -> Iterato
 def assert_alike(brokers: list[Side], *times: int) -> None:
     """Check that both brokers reach the same state and keep it."""
     kafka, ours = brokers
-    time.sleep(0.3)  # The embedded broker has cleaned the log after this time.
+    time.sleep(0.3)  # By now the embedded broker has cleaned the log.
     end = time.monotonic() + PATIENCE
     while (our_state := ours.state(*times)) != (
         kafka_state := kafka.state(*times)
@@ -215,7 +215,7 @@ def assert_alike(brokers: list[Side], *times: int) -> None:
 @pytest.mark.parametrize("number", range(LOGS))
 def test_compaction_leaves_the_same_records(two: tuple[str, str], number: int) -> None:
     dice = Random(f"{SEED}/compaction/{number}")
-    # A dirty ratio of 1.0 disables cleaning. Segments roll by age.
+    # A dirty ratio of 1.0 disables cleaning while the log is written. Segments roll by their age.
     configs = {
         "cleanup.policy": "compact",
         "segment.ms": str(dice.choice([10, 100, 1_000])),

@@ -30,7 +30,7 @@ CASES = [
 ]
 
 
-# The largest share of scenarios that may need more than one try. A real difference fails in every try.
+# The largest share of scenarios that may need a second try. A real difference fails in every try.
 MORE_THAN_ONCE = 0.15
 
 TRIED: dict[tuple[str, str], int] = {}
@@ -48,7 +48,7 @@ def test_a_model_sends_and_reports_the_same_as_its_original(
         try:
             theirs = run_scenario(client, original, scenario, proxied_kafka, operators)
             ours = run_scenario(client, machine, scenario, proxied_kafka, operators)
-        except AssertionError:  # A member did not print or send what the scenario waits for.
+        except AssertionError:  # Raised if a member did not print or send what the scenario waits for.
             if tries == TRIES:
                 raise
             continue

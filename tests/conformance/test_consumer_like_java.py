@@ -56,7 +56,8 @@ def test_an_application_with_javas_policy_gets_javas_events(
         ours = run_scenario("java", OURS, scenario, proxied_kafka, operators, acts)
         save_recordings("consumer", scenario, theirs=theirs, ours=ours)
         javas = lookups_by_member(proxied_kafka.all[start:middle])
-        # Java's consumer may close before its lookups. kproto's starts them as soon as it has partitions.
+        # Java's consumer may close before it sends its lookups. kproto's sends them as soon as it has
+        # partitions.
         lookups = {
             key: lines for key, lines in lookups_by_member(proxied_kafka.all[middle:]).items() if key in javas
         }
@@ -83,12 +84,15 @@ def lookups_by_member(everything: list[RecordedRequest]) -> dict[str, set[str]]:
     return lookups
 
 
-# Java's close() waits for the commit but drops its callback. kproto's application gets the result.
+# Scenario -> an event that only kproto reports. Java's close() waits for the pending commit, but does not
+# call its callback.
 FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
 
 
 def events_of(members: Mapping[str, Mapping[str, list[str]]], scenario: str) -> dict[str, list[list[str]]]:
-    """Return the events, and each error once, because the number of errors depends on the polls."""
+    """Return the events. Each error appears once, because how often it is raised depends on the number of
+    polls.
+    """
     out = {"answer poll-once ok", FORGOTTEN.get(scenario)}
     return {
         name: [[line for line in member["heard"] if line not in out], sorted(set(member["errors"]))]

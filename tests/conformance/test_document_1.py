@@ -118,9 +118,8 @@ def run_program(client: str, bootstrap: str, topic: str, sasl: bool = False) -> 
             _write_until(producer, topic, reads, OLD, JOINS_S)
             cluster.create_partitions({topic: len(OLD) + len(NEW)})
             _write_until(producer, topic, reads, NEW, SEES_S)
-            time.sleep(
-                2.5
-            )  # Commits happen every second, with librdkafka every five; librdkafka is killed before.
+            # The clients commit every second, but librdkafka every five, so it is killed before it commits.
+            time.sleep(2.5)
         finally:
             reads.end()
         return reads, bool(cluster.committed_offsets(topic))

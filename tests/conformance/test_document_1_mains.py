@@ -361,7 +361,9 @@ def test_sarama_cluster_ignores_rebalance_strategy(place: Place) -> None:
 
 
 def test_a_blocked_sink_blocks_only_messages(place: Place) -> None:
-    """S1-12: ticks, heartbeats and notifications continue in a second loop of the program."""
+    """S1-12: while the sink blocks the message loop, ticks, heartbeats and notifications continue in the
+    program's second loop.
+    """
     story = results("S1-12")
     topic = topic_of(place, "sink")
     first = Clustered(place, [topic], tick_ms=500)
@@ -395,7 +397,9 @@ def _notification(line: str, topic: str) -> str:
 
 
 def _same(line: str) -> str:
-    """Hide which partition moves, since random member ids decide it. Of "start", keep "current"."""
+    """Return a line without the partitions that move: random member ids decide which ones do. In a "start"
+    line only "current" is kept.
+    """
     words = re.findall(
         r"t-\d|released|current", line.partition("current" if "start" in line else "claimed")[2]
     )

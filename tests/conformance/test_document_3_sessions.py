@@ -150,7 +150,9 @@ def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Plac
 
 
 def ends_known(walk: Walk) -> set[int]:
-    """Return the partitions whose end offset the program has received; it reads all later records."""
+    """Return the partitions whose end offset the program has received. It reads all records that are written
+    later.
+    """
     return {
         part.partition_index
         for lookup in walk.requests("ListOffsets")
@@ -184,7 +186,8 @@ def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
             before = len(walk.requests("OffsetCommit"))
             walk.write([0])
             assert eventually(lambda: walk.committed() == walk.ends(2))
-            eventually(lambda: False, 2.5)  # Two ticks without dirty offsets.
+            # Two ticks of the automatic commit, which sends nothing without dirty offsets.
+            eventually(lambda: False, 2.5)
             sent = walk.requests("OffsetCommit")
             partitions = {part for request in sent[:before] for part in partitions_of(request)}
             assert partitions == {0, 1}
@@ -214,13 +217,15 @@ def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
     assert at_once({case: lambda case_=case: commits(*case_) for case in expected}) == expected
 
 
-# The number of messages per partition. It is small, since a commit waits for the open Fetch on its broker's
-# connection.
+# The number of messages per partition. It is small, because a commit waits for the Fetch in flight on its
+# broker's connection.
 EACH = 5
 
 
 def test_each_manual_commit_of_new_offsets_is_one_request(place: Place) -> None:
-    """S3-5. Each commit has one partition, or all: else commits of older releases overtake each other."""
+    """S3-5. Either the topic has one partition, or one commit covers all partitions, because single commits
+    of older releases may overtake each other.
+    """
 
     def requests(release: str, version: str, conf: dict[str, int], partitions: int) -> list[list[int]]:
         topic = f"manual-{next(RUNS)}"

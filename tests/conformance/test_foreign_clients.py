@@ -78,7 +78,7 @@ class ForeignMember:
             sink(line)
 
     def listen(self) -> None:
-        """Process the output that has been received."""
+        """Process the lines that the member has printed so far."""
         while True:
             try:
                 event = json.loads(self._said.get_nowait())
@@ -135,7 +135,9 @@ def numbers(members: list[ForeignMember]) -> set[int]:
 
 
 def evenly(members: list[ForeignMember]) -> bool:
-    """Return whether all partitions are owned, and all members own the same number."""
+    """Return whether each partition is owned by one member, and all members own the same number of
+    partitions.
+    """
     owned = sorted(partition for member in members for partition in member.owned)
     return owned == list(range(PARTITIONS)) and len({len(member.owned) for member in members}) == 1
 

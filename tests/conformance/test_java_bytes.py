@@ -1,8 +1,8 @@
 """Kafka's generated classes check kproto's bytes of every message, in every version and both directions.
 
 kproto's encoding of a message that Hypothesis draws equals Kafka's encoding of its JSON form, and Kafka
-decodes kproto's bytes to the same JSON. The same holds for messages that Kafka draws. Kafka either rejects
-broken bytes, as kproto does, or decodes the same values.
+decodes kproto's bytes to the same JSON. The same holds for messages that Kafka draws. Broken bytes are
+rejected by both, or both decode them to the same values.
 """
 
 from __future__ import annotations
@@ -107,8 +107,9 @@ SEED = random.randrange(2**31) if PROFILE == "soak" else 0
 
 
 def reads_what_kafka_draws(bridge: Bridge, cls: type[Message], version: int, count: int, first: int) -> None:
-    """The invariant: Kafka's bytes decode to Kafka's JSON, and encode to the same bytes again."""
-    for seed in range(first, first + count, 100):  # One response of the bridge has up to a hundred messages.
+    """Check that Kafka's bytes decode to Kafka's JSON, and that kproto encodes them to the same bytes."""
+    # One response of the bridge holds up to a hundred messages, each drawn from its own seed.
+    for seed in range(first, first + count, 100):
         for drawn, data, form in bridge.draw(cls.__name__, version, min(100, count), seed):
             where = f"v{version}, seed {seed}: {drawn.hex()}"
             message = cls.decode(drawn, version)
@@ -162,7 +163,7 @@ def test_kafka_detects_one_mistake(bridge: Bridge, mutant: type[Message]) -> Non
         version, message = drawn
         try:
             kafka_agrees(bridge, message, version)
-        except EncodeError as refused:  # Kafka's JSON does not match kproto's declaration.
+        except EncodeError as refused:  # kproto cannot encode Kafka's JSON by the mutated declaration.
             raise AssertionError from refused
 
     with pytest.raises((AssertionError, Refused)):
@@ -187,7 +188,7 @@ def test_messages_that_kafka_draws_reveal_one_mistake(
             reads_what_kafka_draws(bridge, mutant, version, 5, 0)
 
 
-# Both Kafka and kproto reject the bytes.
+# Broken bytes: either both Kafka and kproto reject them, or both read the same values.
 
 
 def read_or_none(cls: type[Message], data: bytes, version: int) -> Any:

@@ -33,7 +33,7 @@ def every_version(cls: type[Message]) -> range:
 def test_kafkas_network_layer_parses_our_requests(
     bridge: Bridge, api_key: int, client_id: str | None
 ) -> None:
-    """Kafka reads a null client id as an empty one."""
+    """Kafka's network layer reads kproto's request headers. It reads a null client id as an empty one."""
     cls = index.request_class(api_key)
     for version in every_version(cls):
         request = sample(cls, version)
@@ -49,7 +49,7 @@ def test_kafkas_network_layer_parses_our_requests(
         }
 
 
-# Tags of fields that the message has in another version.
+# Unknown tags: the tags of fields that the message has only in another version.
 
 
 def foreign_tags(struct: Any, version: int) -> list[int]:
@@ -96,7 +96,7 @@ def test_there_are_tags_of_other_versions() -> None:
     assert len(FOREIGN) > 10
 
 
-# Values that Kafka does not know: error codes, flags, types.
+# Numbers without a meaning to Kafka: error codes, flags, types.
 
 
 @pytest.mark.parametrize("name", index.names())
@@ -148,7 +148,7 @@ def test_kafka_reads_an_assignment_as_we_do(
     assert Assignment.decode(theirs).user_data == user_data
 
 
-# Records in Kafka's control batches.
+# The bodies of the records in Kafka's control batches.
 
 
 CONTROL = {

@@ -73,11 +73,12 @@ def is_left_out(pattern: str) -> bool:
 NOT_HERE = {
     r".*(?<=a|bb)",  # A look-behind of variable length.
     r"\N{LATIN SMALL LETTER A}",
-    r"\p{IsGreek}*a",  # Unicode scripts whose letters no topic name contains.
-    r"{2}",  # A quantifier without an operand, or after another quantifier. Java does not document these.
+    r"\p{IsGreek}*a",  # A Unicode script. No topic name contains its letters.
+    # A quantifier without an operand or, below, after another quantifier. Java does not document these.
+    r"{2}",
     r"a{2}{2}",
     r"[a&&&b]",
-    r"\1(a)",  # A backreference to a later group.
+    r"\1(a)",  # A backreference to a group that follows it.
 }
 
 

@@ -71,7 +71,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Place:
-    """One of the two brokers, and the highest version of each API of the release."""
+    """The real broker of a release or its imitation, and the highest version of each API of the release."""
 
     bootstrap: str
     release: Release
@@ -349,7 +349,11 @@ def test_new_partitions_and_new_topics_are_noticed(place: Place) -> None:
 
 @pytest.mark.parametrize("form", ["automatic", "commit()", "close()"])
 def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -> None:
-    """Before Kafka 2.8 there are no topic ids: the member has to see that the topic is missing."""
+    """A commit does not reach a topic that was deleted and re-created under the same name.
+
+    Before Kafka 2.8 there are no topic ids, so a member notices a re-created topic only if a metadata
+    response in between lacks it.
+    """
     topic, other_topic = place.topic(values=10), place.topic()
     partition, has_ids = TopicPartition(topic, 0), place.knows("Metadata", 10)
     options = {
@@ -360,7 +364,9 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
     with place.member(topic, topic, other_topic, **options) as member, Cluster(place.bootstrap) as cluster:
         assert read(member, 10) == numbers(0, 10)
         if has_ids:
-            member.pause(partition)  # A new fetch would show it before the commit.
+            # Without the pause, the response to a fetch might show that the topic was re-created before the
+            # commit does.
+            member.pause(partition)
         cluster.delete_topics([topic])
         if not has_ids:
             poll_for(2.0, member)
@@ -368,14 +374,15 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
         place.write(topic, numbers(100, 115))
         if form == "automatic":
             poll_for(1.5, member)
-        # The error is raised unless the response to an earlier fetch has shown that the topic was re-created.
+        # UnknownTopic is raised, unless an earlier response to a fetch has shown that the topic was
+        # re-created.
         with contextlib.suppress(UnknownTopic):
             if form == "commit()":
                 member.commit()
             member.close()
         [stored] = cluster.committed_offsets(topic, [partition]).values()
     offset = 0 if stored is None else stored.offset
-    assert offset in (0, 15)  # 15: the member has read the new topic.
+    assert offset in (0, 15)  # 15 if the member has noticed the new topic, and has read its 15 records.
     with place.member(topic, topic) as member:
         assert read(member, 15 - offset) == numbers(100 + offset, 115)
 
@@ -418,7 +425,8 @@ def test_a_transaction_commits_records_and_offsets(place: Place) -> None:
                 producer.send(target, value)
             is_checked = place.knows("TxnOffsetCommit", 3)
             producer.send_offsets(member.group_metadata() if is_checked else source, {partition: 30})
-        # Before Kafka 2.5, OffsetFetch does not wait for the transaction's end.
+        # Before Kafka 2.5, OffsetFetch does not wait until the transaction has ended, so the offset is
+        # polled.
         poll_until(lambda: committed_offset(member, partition) == 30, member)
     assert place.committed_values(target, 30) == numbers(0, 30)
 
@@ -446,7 +454,8 @@ def test_a_replaced_member_cannot_commit_its_transaction(place: Place) -> None:
                 with pytest.raises(UnsupportedVersion):
                     producer.commit()
             producer.abort()
-            assert committed_offset(member, TopicPartition(source, 0)) == 0  # The position after the reset.
+            # 0: the position after the reset to the earliest offset.
+            assert committed_offset(member, TopicPartition(source, 0)) == 0
         with producer.transaction():
             producer.send(target, b"next")
     assert place.committed_values(target, 1) == [b"next"]
@@ -461,7 +470,7 @@ def test_a_producer_continues_after_an_abort_with_records_in_flight(place: Place
             producer.begin()
             for _ in range(60):
                 producer.send(topic, b"aborted" * 300)
-            time.sleep(0.02)  # Some batches are sent and have no response.
+            time.sleep(0.02)  # By now some batches have been sent and have no response yet.
             producer.abort()
             with producer.transaction():
                 producer.send(topic, b"last")
@@ -513,7 +522,8 @@ def test_topics_configs_offsets_and_groups_are_administered(place: Place) -> Non
             cluster.delete_groups([topic])
         cluster.delete_topics([topic])
         end = time.monotonic() + 30
-        while topic in cluster.topics():  # The controller deletes it first, and the broker follows.
+        # The broker still lists the topic for a short time after the controller has deleted it.
+        while topic in cluster.topics():
             assert time.monotonic() < end
             time.sleep(0.05)
 

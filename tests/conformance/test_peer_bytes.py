@@ -37,8 +37,8 @@ pytestmark = pytest.mark.clients
 
 EXAMPLES = {"quick": 2, "ci": 6, "soak": 200}[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# The type of a function that decodes a message and encodes it again. It returns the peer's object and its
-# bytes.
+# The type of a function that decodes a message and encodes it again. It returns the decoded object and the
+# new bytes.
 Codec = Callable[[bytes], tuple[Any, bytes]]
 
 
@@ -133,7 +133,9 @@ def peer(request: pytest.FixtureRequest) -> Peer:
 
 @dataclass(frozen=True)
 class Defect:
-    """A known error. `narrow` limits a struct to what the peer supports. The peer fails on `example`."""
+    """A known error of a peer. `narrow` changes a struct so that the peer supports it. The peer fails on
+    `example`.
+    """
 
     package: str
     description: str
@@ -234,7 +236,7 @@ def test_a_known_defect_of_a_peer_still_exists(defect: Defect) -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.description}")
 def test_narrowing_removes_only_the_defect(defect: Defect) -> None:
-    """Only the entry's own `narrow` changes its example."""
+    """The example of a defect is changed by the `narrow` of this defect, and by no other."""
     version = defect.version
     data = defect.example.encode(version)
     for checked in DEFECTS:
@@ -248,7 +250,7 @@ def test_narrowing_removes_only_the_defect(defect: Defect) -> None:
 
 
 def judge(peer: Peer, message: Message, version: int) -> None:
-    """The invariant: the peer reads the same values from kproto's bytes, and writes the same bytes."""
+    """Check that the peer reads the same values from kproto's bytes, and writes the same bytes."""
     codec = peer.codec(type(message).__name__, version)
     assert codec is not None
     data = message.encode(version)
@@ -258,7 +260,9 @@ def judge(peer: Peer, message: Message, version: int) -> None:
 
 
 def same_values(ours: Any, theirs: Any, version: int) -> None:
-    """Compare the common fields. kio renames some whose type implies the unit."""
+    """Compare the fields that both objects have. kio renames some fields whose type implies the unit, and
+    these are left out.
+    """
     for f in type(ours).__fields__:
         if version in f.versions and hasattr(theirs, f.name):
             mine, yours = getattr(ours, f.name), getattr(theirs, f.name)
@@ -272,7 +276,7 @@ def same_values(ours: Any, theirs: Any, version: int) -> None:
 
 def same_value(f: Field, mine: Any, yours: Any, version: int) -> None:
     if yours is None:
-        # This also covers a tagged struct that is missing.
+        # The peer may also return None for a tagged struct that is not in the message.
         assert mine in (None, ZERO_UUID, f.initial()), f.name
     elif isinstance(mine, Struct):
         same_values(mine, yours, version)

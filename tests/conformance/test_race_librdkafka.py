@@ -47,8 +47,8 @@ TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
 FIRST_JOIN_MS = 3_000
 MARGIN_MS = 300
-# An open fetch delays the next one. A call of the program within this time also has an undetermined result (a
-# tie).
+# librdkafka's fetch.wait.max.ms, short because a fetch in flight delays the next one. Calls that come within
+# this time of each other are a tie, whose result is undetermined.
 FETCH_WAIT_MS = 50
 SETTLES_MS = 500  # The time from the start of a client to its first request, in which the client connects.
 
@@ -61,7 +61,7 @@ class Schedule:
     session: int
     pauses: tuple[int, ...]  # The waits before each request.
     naps: tuple[int, ...]  # The wait between subscribe and assign in each request.
-    gap: int  # Between assign and seek.
+    gap: int  # The wait between assign and seek.
     polls: int
     timeout: int
 
@@ -105,8 +105,8 @@ def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Requ
     """Return the results of the requests. Return no results for a schedule that leaves a second, dead member
     in the group.
 
-    A subscribe during the first join leaves a dead member if JoinGroup assigns the id. The time for which a
-    coordinator waits for this member differs.
+    A subscribe during the first join leaves a dead member in the group if JoinGroup assigns its id. The
+    model's coordinator and the mock cluster wait for this member for different times.
     """
     # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED, which the mock cluster never returns.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})
@@ -182,7 +182,7 @@ def mock_cluster() -> Iterator[str]:
 
 
 def run_librdkafka(schedule: Schedule, bootstrap: str, group: str) -> tuple[list[Request], bool]:
-    """Return the results of the requests, and whether this machine kept to the schedule."""
+    """Return the results of the requests, and whether sleeps and polls took as long as the schedule says."""
     from confluent_kafka import Consumer, KafkaException
     from confluent_kafka import TopicPartition as Place
 
@@ -212,7 +212,7 @@ def run_librdkafka(schedule: Schedule, bootstrap: str, group: str) -> tuple[list
     for number, (pause, nap) in enumerate(zip(schedule.pauses, schedule.naps, strict=True)):
         wait(pause)
         if schedule.inside or number == 0:
-            # The callbacks call no assign, so that the binding answers, as in Go.
+            # The callbacks do not call assign, so that the binding assigns by itself, as in Go.
             app.subscribe(["test"], on_assign=lambda *_: None, on_revoke=lambda *_: None)
         wait(nap)
         app.assign([Place("test", 0, WANTED)])
@@ -238,7 +238,7 @@ def test_librdkafka_ends_each_schedule_as_its_model(mock_cluster: str) -> None:
     groups = count()
 
     def run_with_retries(case: tuple[Schedule, list[Request]]) -> list[Request] | None:
-        """Return librdkafka's results, or None if no run kept to the schedule."""
+        """Return librdkafka's results, or None if no run kept to the schedule or had the model's results."""
         for _ in range(TRIES):
             theirs, in_time = run_librdkafka(case[0], mock_cluster, f"g{next(groups)}")
             if in_time or theirs == case[1]:

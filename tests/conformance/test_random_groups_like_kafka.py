@@ -48,8 +48,8 @@ def drawn(dice: Random, actor: Actor, runner: ScriptRunner) -> tuple[str, dict[s
     """Draw the member's next request."""
     verb, _, (low, high) = dice.choices(VERBS, [often for _, often, _ in VERBS])[0]
     if verb == "leave" and any(actor.member_id and actor.generation < 0 for actor in runner.actors.values()):
-        # No member leaves that has an id but has not joined: Kafka starts a rebalance, the embedded broker
-        # does not.
+        # While a member has an id but has not joined, no LeaveGroup is drawn: Kafka would start a rebalance,
+        # and the embedded broker would not.
         verb, low, high = "heartbeat", 0, 4
     version = dice.randint(low, high)
     options = {"v": str(version)}
@@ -100,7 +100,9 @@ class Conversation:
             runner.actor("A").options.update({"instance": "one"} if static else {})
 
     def differences(self) -> Iterator[str]:
-        """Yield all lines up to the first difference."""
+        """Yield the lines of the sequence up to the first difference, as one text. Yield nothing if there is
+        no difference.
+        """
         try:
             for _ in range(LINES):
                 for name in "AB":
@@ -130,7 +132,7 @@ class Conversation:
             if verb in ("join", "sync") and actor.waits_for:
                 return False  # A member has one request in flight at a time.
             responses.append(comparable(request, runner.act(actor, verb, options, patience)))
-        # The embedded broker may be slower than Kafka, but has to respond.
+        # Kafka has responded. The embedded broker may be slower, so its response is awaited.
         if responses[0] == ("waits",) != responses[1]:
             responses[0] = comparable(request, self.runners[0].act(actors[0], "answered", {}, FOREVER))
         words = " ".join(f"{key}={value}" for key, value in options.items())

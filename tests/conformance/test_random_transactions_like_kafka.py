@@ -79,7 +79,9 @@ class Side:
             time.sleep(0.02)
 
     def label(self, identity: Identity) -> tuple[int, int]:
-        """Replace the producer id by its number in the order of appearance."""
+        """Return the identity with its producer id replaced by a number, in the order in which the ids
+        appeared.
+        """
         if identity[0] < 0:
             return identity
         if identity[0] not in self.known:

@@ -1,8 +1,8 @@
 """Expiring sessions (KIP-368) over TLS: each client re-authenticates by each mechanism on the embedded
 broker.
 
-In this module the embedded broker reports the re-authentications. test_reauthentication_like_kafka compares
-with a real broker.
+The embedded broker itself reports the re-authentications here. test_reauthentication_like_kafka compares with
+a real broker.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.conformance.secured_clients import ALL, SecuredMember, members, order
 pytest.importorskip("trustme")
 pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-# A client that opens a new connection after the broker closes the old one, see
-# test_reauthentication_like_kafka.
+# A client that does not re-authenticate: it opens a new connection when the broker has closed the old one.
+# test_reauthentication_like_kafka compares this with a real broker.
 NEVER = {"aiokafka"}
 MODULES = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 LOGIN = ("alice", "alice-secret")
@@ -31,8 +31,8 @@ SESSION_MS = 3_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results by mechanism: re-authenticated sessions, new connections, and the records read by each
-    member.
+    """Which mechanisms re-authenticated a session, which opened new connections, and the records that each
+    member read.
 
     `written` lists the values written after the re-authentications.
     """
@@ -46,7 +46,7 @@ class Outcome:
 def collect_mechanisms(
     kafka: SecuredKafka, renewed: set[str], first: dict[int, str], returned: set[str]
 ) -> None:
-    """Collect the mechanisms that re-authenticated, and those with new connections."""
+    """Add mechanisms that re-authenticated to `renewed`, and those with a new connection to `returned`."""
     for number, connection in list(kafka.server.broker.connections.items()):
         sasl = connection.authenticator
         if sasl is None or sasl.expires_at is None:

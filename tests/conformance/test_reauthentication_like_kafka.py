@@ -29,7 +29,8 @@ from tests.conformance.secured_clients import ALL, one_of_each
 
 secured = pytest.importorskip("tests.conformance.secured_kafka")
 pytestmark = pytest.mark.java
-# A client that does not implement KIP-368. The broker closes its connections, and the client opens new ones.
+# A client that does not implement KIP-368. The broker closes its connections when their sessions expire, and
+# the client opens new ones.
 NEVER = {"aiokafka"}
 
 
@@ -76,7 +77,7 @@ def recording_proxy(place: str, exchanges: list[Exchange]) -> Generator[str]:
 
 
 def reauthenticated_clients(exchanges: list[Exchange]) -> set[str]:
-    """Return the clients that authenticated again on a connection with a session."""
+    """Return the clients that authenticated more than once on one connection with limited sessions."""
     authentications: Counter[tuple[int, str]] = Counter()
     for exchange in list(exchanges):
         answer: Any = exchange.response
@@ -114,7 +115,7 @@ def test_the_same_clients_reauthenticate_on_both_brokers(place: str, tmp_path: P
 
 
 def by_token(client: Socket, seconds: float) -> Any:
-    """Authenticate with a token of this lifetime, and return the last response."""
+    """Authenticate with a token that is valid for `seconds`, and return the broker's last response."""
     token = unsecured_token("alice", secured.now_ms(), int(seconds * 1000))
     answer = client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
     if answer.error_code:

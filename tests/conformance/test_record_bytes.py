@@ -95,7 +95,8 @@ class Client:
         return result
 
 
-# These clients reject lz4 with the wrong checksum of magic 0. A later test checks it with Kafka.
+# Magic 0 has no lz4 here: these clients reject the wrong checksum that its lz4 frames have. A later test
+# checks it with Kafka.
 FORMS = (
     [(2, codec) for codec in CODECS]
     + [(1, codec) for codec in CODECS[:4]]
@@ -134,7 +135,8 @@ def test_our_builder_writes_the_bytes_of_the_clients(client: Client, data: st.Da
         builder.append(record.timestamp, record.key, record.value, record.headers)
     ours = builder.build()
     theirs = client.write(records, 2, "none")
-    outside_the_crc = slice(12, 16)  # The leader epoch is -1 in kproto and 0 in aiokafka.
+    # Not compared, because the leader epoch is -1 in kproto and 0 in aiokafka.
+    outside_the_crc = slice(12, 16)
     assert ours[: outside_the_crc.start] == theirs[: outside_the_crc.start]
     assert ours[outside_the_crc.stop :] == theirs[outside_the_crc.stop :]
 
@@ -249,7 +251,9 @@ def test_kafka_reads_what_we_write(kafka: Kafka, drawn: list[RecordBatch]) -> No
 
 
 def built(batch: RecordBatch) -> bool:
-    """Return whether Kafka can build this batch: its empty ones have no codec or delete horizon."""
+    """Return whether Kafka can build this batch. It cannot build an empty batch with a codec or a delete
+    horizon.
+    """
     return bool(batch.written) or (
         batch.header["compression"] == "none" and "delete_horizon_ms" not in batch.header
     )

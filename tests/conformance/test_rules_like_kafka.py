@@ -71,7 +71,7 @@ Codes = list[tuple[object, ...]] | str
 
 
 def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
-    """Return requests by name: deprecated forms, duplicates, and resources of all types."""
+    """Map names to requests: deprecated fields, duplicates, and resources of all types."""
     requests_by_name: dict[str, Message] = {}
     for kind, name in (
         *((2, name) for name in ("may-read", "may-not", "absent", "")),
@@ -158,7 +158,7 @@ def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
 
 
 def named(request: Any, ids: dict[str, uuid.UUID]) -> Message:
-    """Add the topics' names to their ids. The version decides which of the two is sent."""
+    """Add the topics' names beside their ids. The version of the request decides which of the two is sent."""
     names = {topic_id: name for name, topic_id in ids.items()}
     for topic in [*(getattr(request, "topics", None) or []), *getattr(request, "topic_data", [])]:
         field = "topic" if hasattr(topic, "topic") else "name"
@@ -187,7 +187,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
 
 
 def by_version(side: Side, request: Message) -> list[tuple[int, Codes]]:
-    """Map each version that can encode the request to bob's response."""
+    """Return bob's response to the request in each version that can encode it."""
     key, responses = request.__api_key__, list[tuple[int, Codes]]()
     assert key is not None
     for version in reversed(range(HIGHEST)):
@@ -269,7 +269,9 @@ def known(side: Side) -> int:
 
 
 def until_known(side: Side, count: int) -> None:
-    """Wait for a number of ACLs, which a real broker gets after its controller has responded."""
+    """Wait until the broker lists this number of ACLs. A real broker gets them after its controller has
+    responded.
+    """
     deadline = time.monotonic() + 30
     while known(side) != count and time.monotonic() < deadline:
         time.sleep(0.02)

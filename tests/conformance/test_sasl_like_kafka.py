@@ -1,9 +1,10 @@
 """SASL logins that fail or deviate: a real Kafka and the embedded broker respond to the same frames alike.
 
-Responses are compared with error code and text. The order of the mechanisms is random in Kafka. Salts, nonces
-and lifetimes always differ. Intended differences are left out. The embedded broker closes the connection if
-another request arrives during a login. It does not distinguish an unknown user from a wrong password. It
-handles extensions, and proofs of another length, as RFC 5802 says, and always responds to them.
+Responses are compared by their error codes and texts. The order of the mechanisms is random in Kafka. Salts,
+nonces and lifetimes always differ. Intended differences are left out. The embedded broker closes the
+connection if a request other than a login step arrives during a login. It does not distinguish an unknown
+user from a wrong password. It handles extensions, and proofs of another length, as RFC 5802 says, and always
+responds to them.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def plain(user: str = "alice") -> Step:
 
 
 def proved(change: Callable[[str], str] = str, user: str = "alice", password: str = "") -> list[Step]:
-    """A SCRAM login whose last message is changed."""
+    """Return the steps of a SCRAM login whose last message is changed by `change`."""
     client = ScramClient(SCRAM, user, password or secured.USERS["alice"], "n0nce")
 
     def last(challenge: bytes) -> Step:

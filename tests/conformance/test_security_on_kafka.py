@@ -137,7 +137,9 @@ def keytool(*words: str) -> None:
 
 @pytest.mark.parametrize("name", ["store.p12", "store.jks"])
 def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> None:
-    """Since Java 9 keytool writes PKCS12 to a file of any name. Java's clients read both files as JKS."""
+    """Since Java 9 keytool writes PKCS12 whatever the file's name, so even store.jks is PKCS12. Java's
+    clients read both files as JKS.
+    """
     form = pytest.importorskip("cryptography.hazmat.primitives.serialization")
     x509 = pytest.importorskip("cryptography.x509")
     text = Path(kafka.certificates.client).read_bytes()
@@ -166,7 +168,9 @@ def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> 
 
 
 def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
-    """The broker ends each session after 2 s. The clients keep their connections for 6 s."""
+    """No request is lost when sessions are renewed: the broker ends each session after 2 s, and the clients
+    keep their connections for 6 s.
+    """
     place, how = kafka.places["SASL_SSL"], options(kafka, "SASL_SSL", "SCRAM-SHA-256")
     with (
         Producer(place, linger_ms=0, **how) as producer,
@@ -193,7 +197,7 @@ def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
 
 
 def test_a_produce_without_acks_writes_allowed_topics_and_closes_the_connection(kafka: Any) -> None:
-    """tests/broker/apis/test_authorization.py tests the same cases on the embedded broker."""
+    """A real Kafka answers as tests/broker/apis/test_authorization.py expects of the embedded broker."""
     place = kafka.places["PLAINTEXT"]
     with Cluster(place, timeout=60) as cluster:
         cluster.create_topics({"may": 1, "may-not": 1})

@@ -26,9 +26,9 @@ BOTH = ("kafka", "kproto")
 
 @pytest.fixture(scope="module")
 def compacted() -> Iterator[Kafka]:
-    """Two compacted logs, from 60 rounds of few keys with tombstones among them.
+    """Two compacted logs. Each got 60 rounds of records with few keys, some of them tombstones.
 
-    One log has a batch per round. The other log has all rounds in a few compressed batches.
+    One log has a batch per round. The other log has its 60 rounds in a few compressed batches.
     """
     with judges.real_kafka({"log.cleaner.backoff.ms": "100"}) as broker:
         kafka = Kafka(broker.bootstrap, TOPIC)
@@ -56,7 +56,7 @@ def write(kafka: Kafka) -> None:
     while any(len(left(kafka, number)) > len(records) // 2 for number in sizes):
         assert time.monotonic() < deadline, "the broker's cleaner does nothing"
         time.sleep(0.1)
-        for number in sizes:  # The active segment is never cleaned. The next write rolls it.
+        for number in sizes:  # A write rolls the active segment, which the cleaner would never clean.
             last = encode_batch([Record(0, HOUR, b"last", b"%d" % number)])
             kafka.cluster.produce(TopicPartition(TOPIC, number), last)
     until_quiet(kafka)
@@ -74,7 +74,7 @@ def left(kafka: Kafka, number: int) -> list[int]:
 
 
 def until_quiet(kafka: Kafka) -> None:
-    """Wait until the cleaner has removed nothing for two seconds."""
+    """Wait until no record has been removed for two seconds."""
     same, before = 0, [left(kafka, 0), left(kafka, 1)]
     while same < 10:
         time.sleep(0.2)

@@ -52,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class CrashRun:
-    """One run: a growing topic, and a driver that is restarted whenever it ends."""
+    """One run of the test: a growing topic, and a driver that is restarted whenever it ends."""
 
     def __init__(self, cluster: Cluster, kafka: Filled, folder: Path, random: Random) -> None:
         self.cluster, self.kafka, self.folder, self.random = cluster, kafka, folder, random
@@ -78,7 +78,7 @@ class CrashRun:
             self.process = driver(self.cluster, HERE / "spark_crash_job.py", *arguments)
 
     def progress(self) -> int:
-        """Return the number of completed batches, after restarting a driver that has ended."""
+        """Restart the driver if it has ended, and return the number of completed batches of all streams."""
         self.drive()
         # Batches are counted by their numbers, because Spark keeps only the last hundred of each stream.
         numbers = (self._last(folder) for folder in self.folder.glob("checkpoints/*/commits"))

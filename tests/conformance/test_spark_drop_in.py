@@ -66,7 +66,7 @@ def each(kafka: Kafka, first: int, second: int) -> str:
 
 
 def bounds(kafka: Kafka) -> list[dict[str, str]]:
-    """Return sets of options that cover all ways to select topics, and the start and end of the read."""
+    """Return sets of options. Together they use every option that selects topics or limits the read."""
     topics = {"subscribe": f" {kafka.name} , "}
     return [
         {**topics, "startingOffsets": "earliest", "endingOffsets": "latest"},
@@ -178,7 +178,8 @@ def test_every_batch_has_a_line_in_the_log(
 def test_the_program_uses_every_option_of_both_sources() -> None:
     words = {"reading": {option for bound in bounds(Kafka("localhost:1", "t")) for option in bound}}
     used = {*READING, *WRITING, *words["reading"], "topic", "kafka.bootstrap.servers"}
-    # Spark's own source has no options for Java's share consumers, static members and KIP-848.
+    # Left out: Java options for share consumers, static members and KIP-848, which Spark's own source does
+    # not use.
     excluded = ("kafka.share.", "kafka.group.", "kafka.internal.", "kafka.metadata.recovery.rebootstrap")
     supported = {row.option for row in option_rows() if row.verdict in ("same", "better", "no effect")}
     assert {option for option in supported - used if not option.startswith(excluded)} == set()

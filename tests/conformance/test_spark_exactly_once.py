@@ -81,7 +81,8 @@ def test_one_of_two_copies_of_a_task_writes(place: Place) -> None:
 
     def slow() -> Iterator[str]:
         yield "a"
-        run(writer, 0, 0, "ab")  # A speculative copy of the task, which finishes first.
+        # A speculative copy of the task runs here, and finishes before the task does.
+        run(writer, 0, 0, "ab")
         yield "b"
 
     with pytest.raises(KprotoError):
@@ -116,7 +117,7 @@ def test_every_row_is_seen_once_when_tasks_are_killed_or_stopped(place: Place) -
         began, process = time.monotonic(), start()
         process.join(random.uniform(0, 1.5 * took) if random.random() < 0.7 else None)
         if process.is_alive() and random.random() < 0.3:
-            # The task resumes as a zombie, after other processes have done its work.
+            # The stopped task is resumed later as a zombie, when other processes have done its work.
             send(process, signal.SIGSTOP)
             stopped.append(process)
         elif process.is_alive():
@@ -124,7 +125,7 @@ def test_every_row_is_seen_once_when_tasks_are_killed_or_stopped(place: Place) -
             process.join()
             killed += 1
         elif random.random() < 0.3:
-            # The task ended, but is treated as killed: Spark may not know that it ended, and runs it again.
+            # The task has ended. It runs again all the same, because Spark may not have received its result.
             killed += 1
         else:
             assert process.exitcode == 0

@@ -19,13 +19,13 @@ from tests.consumer.spark.stage import HOUR
 pytestmark = pytest.mark.spark
 __all__ = ["kafka", "spark", "sparks_own"]
 
-# Timestamps around the hours that occur twice or not at all in New York because of daylight saving time, -1
-# (no timestamp), and 1970.
+# The records' timestamps: two around the hour that New York skips in spring, two around the hour that occurs
+# twice in autumn, -1 (no timestamp), and 0 (1970).
 TIMES = (1_710_055_800_000, 1_710_059_400_000, 1_699_162_200_123, 1_699_165_800_000, -1, 0)
 
 
 class Look:
-    """Reads a topic with one of the sources."""
+    """Reads a topic with kproto's or Spark's own source."""
 
     def __init__(self, spark: Any, kafka: Kafka, word: str, folder: Path) -> None:
         self.spark, self.kafka, self.word = spark, kafka, word

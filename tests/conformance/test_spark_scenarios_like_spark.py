@@ -62,7 +62,7 @@ class ScenarioRun:
     def options(self, topics: str, extra: dict[str, Any]) -> dict[str, str]:
         """Return options that subscribe to the topics with these letters, or to all by a pattern ("*").
 
-        In the name of an option, `_` stands for a dot.
+        In the name of an extra option, `_` stands for a dot.
         """
         way = {"subscribe": ",".join(self.name + letter for letter in topics)}
         if topics == "*":
@@ -97,8 +97,8 @@ class ScenarioRun:
     ) -> list[list[str]] | str:
         """Run a query to the end of the logs and return the rows of each batch, or REFUSED if it failed.
 
-        All runs share a checkpoint. `before` is called when a batch is planned, and `act` when the batch has
-        been read.
+        All runs of a scenario share a checkpoint. `before` is called when a batch is planned, and `act` when
+        the batch has been read.
         """
         all_rows: list[list[str]] = []
 
@@ -245,7 +245,7 @@ def two_limited_topics_in_one_query(runner: ScenarioRun) -> Any:
 
 
 def the_other_source_continues(runner: ScenarioRun) -> Any:
-    """Each of the two sources can continue from the other's checkpoint."""
+    """A query of either source continues from a checkpoint that the other source wrote."""
     runner.topic("a", 3, 2)
     results = [runner.run("a", startingOffsets="latest")]
     mine, theirs = runner.word, {"kafka": "kproto", "kproto": "kafka"}[runner.word]
@@ -260,7 +260,9 @@ def the_other_source_continues(runner: ScenarioRun) -> Any:
 
 
 def the_other_source_continues_after_all_topics_were_deleted(runner: ScenarioRun) -> Any:
-    """A query continues from an offset without partitions, whichever of the two sources wrote it."""
+    """After all topics were deleted, a query continues from an offset without partitions, whichever source
+    wrote it.
+    """
     runner.topic("a", 2)
     options = {"startingOffsets": "latest", "failOnDataLoss": "false"}
     results = [runner.run("*", **options)]
@@ -274,7 +276,7 @@ def the_other_source_continues_after_all_topics_were_deleted(runner: ScenarioRun
 
 
 def limits_and_starts_change(runner: ScenarioRun) -> Any:
-    """After the first start, options for the start are ignored. Limits of batches apply immediately."""
+    """A restarted query ignores changed starting options, and applies changed batch limits immediately."""
     runner.topic("a", 9, 9)
 
     def fail() -> None:
@@ -387,10 +389,10 @@ def a_sink_buffers_a_single_row(runner: ScenarioRun) -> Any:
 
 
 def a_batch_query_runs_again(runner: ScenarioRun) -> Any:
-    """A batch query reads the current start and end of its logs at every action, and in every batch of a
-    stream that it is joined with.
+    """A batch query reads the logs as they are at each action, and as they are in each batch of a stream that
+    it is joined with.
 
-    At the end a topic is deleted and created again.
+    At the end of the scenario the topic is deleted and re-created.
     """
     runner.topic("a", 9, 0)
     batch = runner.spark.read.format(runner.word).options(**runner.options("a", {})).load()

@@ -76,7 +76,8 @@ class Kafka:
         """Return options for this protocol and mechanism."""
         if mechanism == "OAUTHBEARER":
             [listener] = (name for name, its in secured.SIGNED.items() if its == protocol)
-            # Each test has its own scope, because Spark's processes outlive a test and cache tokens.
+            # No other test uses this scope, because Spark's processes outlive a test and cache the tokens of
+            # each scope.
             return {**self.by_credentials(listener=listener), "kafka.sasl.oauthbearer.scope": "ways"}
         options = self.options(mechanism, protocol=protocol)
         return {name: value for name, value in options.items() if mechanism or "sasl" not in name}
@@ -128,7 +129,7 @@ def provider(spark: Any, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory)
 
 
 def shown(frame: Any) -> str:
-    """Return all texts in which Spark shows the plan of a DataFrame."""
+    """Return every text form of a DataFrame's plan that Spark shows to users."""
     execution = frame._jdf.queryExecution()
     return f"{execution.toString()} {execution.logical().toString()} {execution.analyzed().toJSON()}"
 
@@ -148,7 +149,9 @@ def assert_no_secret(text: str) -> None:
 
 
 def ways() -> Iterator[Any]:
-    """Each protocol with each mechanism. Without KPROTO_ALL_PLAYS, each mechanism with one protocol."""
+    """Yield each protocol with each mechanism. Without KPROTO_ALL_PLAYS, yield each mechanism with one
+    protocol only.
+    """
     yield "SSL", ""
     for number, mechanism in enumerate(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")):
         for offset, protocol in enumerate(("SASL_PLAINTEXT", "SASL_SSL")):

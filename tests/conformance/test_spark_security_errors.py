@@ -115,7 +115,7 @@ def test_a_query_reports_the_cause_once(
         assert len(re.findall(words, message)) == 1, f"{where}: {message}"
         assert not OURS.search(message.partition("kproto.errors.")[2]), f"{where}: {message}"
         assert FRAME not in message, f"{where}: {message}"
-        # The limit is two screens of text, most of it from Spark.
+        # A user gets at most two screens of text, and most of this text is Spark's.
         assert len(message.splitlines()) < 40, where
         printed = "".join(capfd.readouterr())
         assert len(re.findall(case.words, printed)) <= 1, f"{where}: {printed}"

@@ -1,4 +1,4 @@
-"""format("kproto") in Spark itself, on the embedded broker and on a real Kafka."""
+"""format("kproto") as a source of batches and streams in Spark, on the embedded broker and a real Kafka."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Signed OAUTHBEARER tokens on a real Kafka with its OAuthBearerValidatorCallbackHandler, and on the embedded
 broker.
 
-Both brokers have the same settings and keys, and answer raw requests with the same tokens alike.
+A real Kafka and the embedded broker have the same settings and keys. Each test sends both the same raw
+requests with the same tokens, and compares the responses.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ Issuers = tuple[Issuer, Issuer, Issuer, Any, Any]
 
 @dataclass(frozen=True)
 class Known:
-    """All token issuers, and a broker's listeners by name."""
+    """The three token issuers, and a broker's listeners by name."""
 
     rsa: Issuer
     ec: Issuer
@@ -378,7 +379,9 @@ def test_the_error_for_a_token_of_another_audience_names_what_to_check(known: Kn
 
 @pytest.mark.java
 def test_java_authenticates_by_its_credentials(known: Known, tmp_path: Path, kafka_jars: str) -> None:
-    """Java's own token retriever gets its token from kproto's issuer."""
+    """Java's client gets a token from kproto's issuer by its client credentials, and the broker accepts the
+    token.
+    """
     file = tmp_path / "client.properties"
     file.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"

@@ -1,6 +1,7 @@
-"""A real Kafka and the embedded broker answer the same requests of transactions alike.
+"""A real Kafka and the embedded broker respond alike to the same requests of transactional producers.
 
-A scenario is a generator of the comparable parts of responses. These parts do not depend on the broker.
+A scenario is a generator: it sends requests, and yields the parts of the responses that do not depend on the
+broker.
 """
 
 from __future__ import annotations
@@ -265,7 +266,8 @@ def readers_see_committed_records_only(side: Side) -> Iterator[Any]:
     yield side.fetch(offset=5)
     yield side.fetch(offset=6)
     yield side.fetch(offset=7)
-    # Two markers in one millisecond would both match timestamp -3, which returns the first of the latest.
+    # The next marker gets a later millisecond. Otherwise both markers would match timestamp -3, for which
+    # ListOffsets returns the first of the latest records.
     time.sleep(0.005)
     yield side.end("c", committed=False, name="c")
     for offset in range(8):
@@ -292,7 +294,8 @@ def records_are_deleted_below_open_transactions(side: Side) -> Iterator[Any]:
     yield side.ends((-1, -2))
     yield side.producers()
     yield side.write("b", b"b2", name="b", seq=1)
-    # The second marker must have a later time, because timestamp -3 returns the first of the latest.
+    # The second marker must have a later time, because timestamp -3 returns the first of the records with the
+    # latest time.
     time.sleep(0.005)
     yield side.end("b", name="b")
     yield side.fetch(offset=4)

@@ -226,7 +226,9 @@ def fetching(topic_id: UUID | None, current: int, last: int, offset: int) -> Fet
 
 
 def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None:
-    """Both brokers have ten records of one epoch and three of a later one. Ranks replace the epochs."""
+    """The real broker and a simulated one, each with ten records of one epoch and three of a later epoch,
+    answer epoch requests alike. Epochs are compared by their rank, because their numbers differ.
+    """
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))
     world.write("t", 0, *map(str, range(10)))
@@ -251,7 +253,8 @@ def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None
 
 def answers(ask: Callable[[Any], Any], view: ClusterView) -> list[Any]:
     first, last = (ask(asking(-1, epoch)).topics[0].partitions[0].leader_epoch for epoch in (0, 1 << 20))
-    # The epoch is unknown to the broker, so the last record's epoch is found by its end offset.
+    # The broker answers -1 for an epoch that it does not know. The epoch of the last record is then the one
+    # that ends at offset 13.
     if last == -1:
         last = next(
             epoch

@@ -95,7 +95,7 @@ def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka
 
 
 def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
-    """Keep only the last of consecutive rounds (JoinGroup, SyncGroup) of kafka-python.
+    """Keep only the last of a kafka-python member's consecutive rounds of JoinGroup and SyncGroup.
 
     kafka-python's leader causes a rebalance when new metadata arrive while a group forms. Whether they arrive
     is random.
@@ -108,7 +108,9 @@ def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str,
 
 
 def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
-    """Drop a pair of lines with these beginnings if an equal pair follows it."""
+    """Drop a pair of lines that begin with `first` and `second` if the next pair ends with an equal line, or
+    if its own second line shows no result.
+    """
     kept_lines: list[str] = []
     for line in lines:
         kept_lines.append(line)

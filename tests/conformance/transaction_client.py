@@ -50,7 +50,9 @@ NOT_READY = (
 
 
 class Side:
-    """One broker, one topic with two partitions, and the producers by their names in the scenario."""
+    """One broker, one topic with two partitions, and the producers, under the names that the scenario gives
+    them.
+    """
 
     def __init__(self, bootstrap: str, topic: str, now: int) -> None:
         self.socket = Socket(bootstrap)
@@ -83,7 +85,7 @@ class Side:
         while any(self.fetch(partition)[0] != "NONE" for partition in range(2)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        # The id 0 is not used: only the first producer of a new broker gets it.
+        # This unused producer takes the id 0, which only the first producer of a new broker gets.
         first = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         while self.ask(first, 5).error_code:
             assert time.monotonic() < deadline
@@ -184,8 +186,8 @@ class Side:
     def end(
         self, who: str, *, committed: bool = True, name: str = "x", version: int = 5, settle: bool = True
     ) -> Any:
-        """End the transaction. Producer `who` gets the new epoch. A producer with `'` after its name keeps
-        the old epoch.
+        """End the transaction. With transactions version 2 the producer `who` then has the new epoch. A
+        producer named `who'` keeps the old epoch.
         """
         producer_id, epoch = self.who[who]
         request = EndTxnRequest(
