@@ -62,6 +62,8 @@ FETCH: Row = {
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
+    # Of the errors of fetch sessions only this one refreshes metadata, as in AbstractFetch (M163).
+    E.FETCH_SESSION_TOPIC_ID_ERROR: ErrorAction.REFRESH_METADATA,
 }
 
 # OffsetFetcherUtils and OffsetsForLeaderEpochUtils.
