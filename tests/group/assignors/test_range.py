@@ -134,6 +134,18 @@ def test_topics_of_equal_size_with_other_racks_are_assigned_together() -> None:
     assert plan == {"a": "t-0 t-1 u-0 u-1", "b": "t-2 t-3 u-2 u-3"}
 
 
+@rule("R188", "R191")
+def test_a_topic_with_replicas_in_all_racks_is_assigned_without_racks() -> None:
+    racks = {"t": "a b", "u": "ab ab ab"}
+    members = {
+        "m1": wants("u", rack_id="c"),
+        "m2": wants("t u", rack_id="a"),
+        "m3": wants("t u", rack_id="b"),
+    }
+    plan = in_ranges({"t": 2, "u": 3}, racks, **members)
+    assert plan == {"m1": "u-0", "m2": "t-0 u-1", "m3": "t-1 u-2"}
+
+
 def test_static_members_keep_their_partitions_with_racks() -> None:
     """RangeAssignorTest.testRackAwareStaticMemberRangeAssignmentPersistentAfterMemberIdChanges."""
     racks = {"t": "a b a b"}

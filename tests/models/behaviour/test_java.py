@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -511,6 +511,42 @@ def test_a_partition_with_buffered_records_is_not_fetched(release: ModuleType) -
     world.run(1_000)
     assert [offset for offset, _ in fetched_at] == [0, 10]
     assert fetched_at[1][1] in (8, 10)
+
+
+@BOTH
+@pytest.mark.rule("M119")
+def test_the_next_fetch_is_sent_before_poll_returns_records(release: ModuleType) -> None:
+    sent_before_records: list[type] = []
+
+    def step(state: Any, event: Any, now: int) -> Any:
+        actions = release.step(state, event, now)
+        if any(isinstance(action, c.FinishPoll) and action.records for action in actions):
+            sent_before_records.extend(
+                type(action.request) for action in actions[:-1] if isinstance(action, c.SendRequest)
+            )
+        return actions
+
+    stage = Stage({"t": 1})
+    stage.produce("t", [0], 5)
+    a = stage.add_member("A", SimpleNamespace(**{**vars(release), "step": step}), reset="earliest")
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: len(a.records) == 5)
+    assert sent_before_records == [FetchRequest]
+
+
+@BOTH
+@pytest.mark.rule("M156")
+def test_a_paused_partition_is_not_fetched(release: ModuleType) -> None:
+    world = World({"t": 2})
+    a = world.join("a", release, topics=["t"], group_id="g", reset="earliest")
+    assert world.run(until=lambda: bool(a.owned))
+    world.run(1_000)
+    a.do(c.PauseCalled((T0,)))
+    world.run(2_000)
+    forgotten = [
+        topic for request in world.requests_of(a, FetchRequest) for topic in request.forgotten_topics_data
+    ]
+    assert [topic.partitions for topic in forgotten] == [[0]]
 
 
 @BOTH

@@ -340,6 +340,19 @@ def test_assign_calls_of_the_wrong_protocol_fail_with_state() -> None:
     assert b.has_printed("error _STATE")
 
 
+@pytest.mark.rule("M101")
+def test_nothing_is_fetched_until_the_application_answers_a_revocation() -> None:
+    stage, a = stage_with_member()
+    a.run_command("poll off")
+    stage.add_member("B", librdkafka, reset="earliest", **TIMES).run_command("subscribe t")
+    assert stage.run(until=lambda: a.state.state is CgrpJoinState.WAIT_UNASSIGN_CALL)
+    stage.run(1_000)
+    produced_at = stage.now
+    stage.produce("t", range(2), 10)
+    stage.run(2_000)
+    assert [line for line in a.lines if line.api == "Fetch" and line.now >= produced_at] == []
+
+
 def test_s0_9_seek_fails_before_the_fetcher_starts_and_to_stored() -> None:
     stage, a = stage_with_member(auto_commit=False)
     a.do(c.SeekCalled(T0, STORED))
@@ -592,6 +605,17 @@ def test_records_queued_before_a_seek_are_not_delivered() -> None:
     a.run_command("poll on")
     stage.run(500)
     assert [record.offset for record in a.records] == list(range(4, 20))
+
+
+@pytest.mark.rule("M194")
+def test_a_partition_with_enough_queued_records_is_not_fetched() -> None:
+    stage, a = stage_with_member(1, **{"queued.min.messages": 20})
+    a.run_command("poll off")
+    stage.run(200)
+    for _ in range(10):
+        stage.produce("t", [0], 10)
+        stage.run(200)
+    assert sum(len(item.records) for item in a.state.queue if isinstance(item, FetchOp)) == 20
 
 
 def test_a_pause_returns_to_the_position_after_the_last_delivered_record() -> None:

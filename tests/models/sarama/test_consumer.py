@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kproto.group.subscription import TopicPartition
+from kproto.messages.fetch import FetchRequest
 from kproto.models import contract as c
 from kproto.models import sarama
 from kproto.testing.world import ModelClient, World
@@ -61,6 +62,7 @@ def test_an_offset_after_the_end_of_the_log_is_out_of_range() -> None:
     a.assign({T0: 6})
     world.run(2_000)
     assert errors(a) == ["KError(1)"]
+    assert world.requests_of(a, FetchRequest) == []
 
 
 @rule("M193")

@@ -106,6 +106,7 @@ def test_an_incremental_response_may_omit_but_not_add_partitions() -> None:
     assert (session.id, session.epoch) == (9, 0)
 
 
+@rule("M160")
 def test_without_a_session_every_request_is_full() -> None:
     session = FetchSessionHandler()
     next_request(session, {0: new_target(), 1: new_target()})
@@ -142,6 +143,7 @@ def test_a_failed_request_is_followed_by_a_full_one() -> None:
     assert len(requested_partitions(request)) == 2
 
 
+@rule("M160")
 def test_close_ends_the_session_once() -> None:
     session = started_session()
     request = session.close_request()

@@ -42,7 +42,7 @@ def test_the_newest_leader_epoch_wins() -> None:
 
 @pytest.mark.rule("M198")
 def test_an_older_epoch_is_accepted_without_a_leader_after_enough_responses() -> None:
-    behind = [metadata_response(leader=2, epoch=4)] * MAX_OLDER_RESPONSES
+    behind = [metadata_response(leader=2, epoch=4)] * 10
     assert view(metadata_response(leader=1, epoch=5), *behind, *behind).leader(tp("t", 0)) == 1
     known = view(metadata_response(leader=1, epoch=5), *behind[1:])
     known.forget_leader(tp("t", 0))

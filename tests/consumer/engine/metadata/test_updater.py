@@ -34,7 +34,22 @@ def test_a_new_topic_is_requested_immediately() -> None:
     assert len(world.requests_of(a, MetadataRequest)) == 2
 
 
-@rule("M197")
+@rule("M196")
+def test_a_topic_that_is_subscribed_later_is_requested_immediately() -> None:
+    world = World({"t": 1, "u": 1, "v": 1})
+    a = world.consumer(metadata_max_age_ms=300_000, group_id="g")
+    a.subscribe("t")
+    assert world.run(until=lambda: bool(a.owns()))
+    world.run(1_000)
+    before, requests = world.now, len(world.requests_of(a, MetadataRequest))
+    for number, topics in enumerate((("t", "u"), ("t", "u", "v")), 1):
+        a.subscribe(*topics)
+        world.run(10)
+        assert len(world.requests_of(a, MetadataRequest)) == requests + number
+    assert world.now - before == 20
+
+
+@rule("M196", "M197")
 def test_the_backoff_grows_while_a_partition_has_no_leader() -> None:
     world = World({"t": 1})
     times: list[int] = []

@@ -31,6 +31,7 @@ def test_a_committed_offset_is_validated_before_the_first_fetch() -> None:
     world.write("t", 0, "x")
     assert world.run(until=lambda: b.values() == ["x"])
     kinds = [type(request) for _, request, _ in world.requests if _is_request_of(world, b, request)]
+    assert OffsetForLeaderEpochRequest in kinds
     assert kinds.index(OffsetForLeaderEpochRequest) < kinds.index(FetchRequest)
     [check] = world.requests_of(b, OffsetForLeaderEpochRequest)
     assert check.topics[0].partitions[0].leader_epoch == 0

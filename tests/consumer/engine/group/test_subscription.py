@@ -1,0 +1,42 @@
+"""The topics of a pattern, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.messages.metadata import MetadataRequest
+from kproto.testing.world import World
+from tests.consumer.engine.metadata.stage import TOPIC_ID, metadata_response
+from tests.rules import rule
+
+
+@rule("M201")
+def test_a_pattern_has_to_match_the_whole_topic_name() -> None:
+    world = World({"t": 1, "t2": 1, "2t": 1})
+    consumer = world.consumer(group_id="g")
+    consumer.subscribe(pattern="t")
+    world.run(3_000)
+    assert {partition.topic for partition in consumer.owns()} == {"t"}
+
+
+@rule("M201")
+@pytest.mark.parametrize("excludes", [True, False])
+def test_internal_topics_match_only_without_exclude_internal_topics(excludes: bool) -> None:
+    world = World({"t": 1})
+
+    def answer(client: Any, request: Any, version: int) -> Any:
+        if not isinstance(request, MetadataRequest):
+            return None
+        response = metadata_response(leader=1, topic_id=TOPIC_ID)
+        response.topics[0].is_internal = True
+        for broker, node in zip(response.brokers, world.nodes.values(), strict=False):
+            broker.host, broker.port = node.host, node.port
+        return response
+
+    world.tamper = answer
+    consumer = world.consumer(group_id="g", exclude_internal_topics=excludes)
+    consumer.subscribe(pattern=".*")
+    world.run(3_000)
+    assert consumer.engine.group.subscription.topics == (frozenset() if excludes else {"t"})
