@@ -83,8 +83,8 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
     """Split record batches into pieces. A piece of compressed batches has at most `PIECE_BYTES` and `ROWS`
     rows.
 
-    A piece has at least one batch. It is returned with those aborted transactions of the response that are
-    still open at the start of the piece.
+    A piece has at least one batch. With each piece, the aborted transactions of the response that are still
+    open at its start are returned.
     """
     transactions, open_ = AbortedTransactions(aborted), aborted
     begin = end = size = rows = 0
@@ -212,7 +212,9 @@ class Builder:
                 return _headers
 
     def _microseconds(self, records: Columns, first: int, last: int) -> Any:
-        """Return the timestamps in microseconds. Raises RecordError if one does not fit into 64 bits."""
+        """Return the timestamps of records in microseconds. Raises RecordError if a timestamp does not fit
+        into 64 bits.
+        """
         times = records.timestamp[first:last]
         beyond = (times > _MOST_MS) | (times < -_MOST_MS)
         if beyond.any():
@@ -230,7 +232,7 @@ class Builder:
 
 
 def _decode_non_null(decode: Decode, values: Column) -> tuple[Column, Mapping[int, str]]:
-    """Decode the values that are not null, and keep the nulls."""
+    """Decode the values that are not null. Nulls stay null in the result."""
     if not values.null_count:
         return decode(values)
     rows = np.flatnonzero(validity(values))

@@ -1,4 +1,4 @@
-"""Spark's worker daemon with the filters of `worker_output`. `session` sets it as
+"""Spark's worker daemon with the filters of `worker_output`. The module `session` sets this module as
 ``spark.python.daemon.module``.
 """
 

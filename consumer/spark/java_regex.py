@@ -43,7 +43,8 @@ _GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], bool]:
     """Return a function that says whether Java's `pattern` matches somewhere in a topic name.
 
-    Raises ConfigError, with the position, for patterns that Java rejects or Python cannot express.
+    Raises ConfigError with the position in the pattern for patterns that Java rejects or Python cannot
+    express.
     """
     reader = _Reader(pattern, option)
     translated = reader.alternatives(inside=False)
@@ -122,7 +123,7 @@ class _Reader:
             out.append(self.piece())
 
     def piece(self) -> str:
-        """Translate an atom with its quantifier."""
+        """Translate an atom (a group, class, escape or character) with its quantifier."""
         at = self.at
         atom = self.atom()
         self.skip_comments()

@@ -47,8 +47,8 @@ from .selection import Assigned, Bound, GlobalTimestamp, LogEdge, Pattern, Speci
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# How often, and at intervals of how many seconds, a missing topic is requested before it counts as deleted.
-# Brokers learn of a new topic with a delay: one of them may not know it for a moment.
+# How often, and at intervals of how many seconds, a missing topic is requested before it counts as deleted. A
+# broker may learn of a new topic with a delay, and report that it does not exist.
 METADATA_TRIES = 5
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
@@ -161,8 +161,8 @@ class OffsetReader:
             view = self.cluster.metadata(wanted, timeout=self._timeout)
             names = list(view.topics) if wanted is None else wanted
             if wanted is None and (unlisted := expected.difference(names)):
-                # The response for all topics omits topics that the client is not authorized to describe. A
-                # request by name returns the authorization error.
+                # The response for all topics omits topics that the client is not authorized to describe.
+                # Request the missing topics by name, because this response contains the authorization error.
                 view = self.cluster.metadata(unlisted, timeout=self._timeout)
                 names = [*names, *unlisted]
             topics = {name: view.topics[name] for name in names if name in view.topics}
@@ -179,7 +179,7 @@ class OffsetReader:
     # ---- offsets
 
     def view(self, expected: Collection[str] | None = None, *, strict: bool = True) -> View:
-        """Return the current ends of all logs that the query reads. The arguments are as in `partitions`."""
+        """Return the current ends of all logs that the query reads. It has the arguments of `partitions`."""
         partitions, ids = self.partitions(expected, strict=strict)
         try:
             return self.view_of(partitions, ids)
@@ -200,7 +200,7 @@ class OffsetReader:
             ends = self._retry(
                 lambda: self.cluster.run(epoch_ends(self.cluster.view, epochs, now), self._timeout)
             )
-        # If the topic does not exist, the next metadata request reports it.
+        # If the topic does not exist, the next metadata request reports this, so the error is ignored here.
         except (UnknownTopic, UnsupportedVersion):
             return {}
         return {p: end for p, end in ends.items() if end is not None}

@@ -1,5 +1,5 @@
-"""Computes the offsets of the next batch, the losses of a query, and its division into ranges. No I/O, no
-clock.
+"""Computes the offsets of a query's next batch, its division into ranges, and the losses of records. No I/O,
+no clock.
 
 An offset of a query contains the offset of the *next* record to read in each partition. Spark writes its JSON
 to the checkpoint, and shows it in the query's progress. The JSON maps topics to partitions and offsets, as in
@@ -30,8 +30,9 @@ Rules:
 * A position moves back only to the offset at which a log was truncated, or to the start of a re-created log.
   Both are data loss and require failOnDataLoss=false.
 * Truncation is detected by leader epochs, because the log may have grown beyond the position again. Records
-  that were read under epoch 3 lie below the end of epoch 3, or were truncated there. Without epochs (an older
-  checkpoint or broker), truncation is detected only while the log is shorter than the position.
+  that were read under epoch 3 lie below the end of epoch 3, or were truncated there. Without epochs (in an
+  older checkpoint, or with an older broker), truncation is detected only while the log is shorter than the
+  position.
 * Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
   Only the start and end of a log and the id of its topic matter.
 """
@@ -198,7 +199,7 @@ def find_changes(
         topic, partition_number = partition
         known_id, current_id = start.ids.get(topic), view.ids.get(topic)
         if known_id is not None and current_id is not None and known_id != current_id:
-            # If the position is 0, no record was read, so none is known to be lost.
+            # If the position is 0, the query has read no record of the log, so no lost record is known.
             if position and topic not in reported_topics:
                 losses.append(
                     f"topic {topic} was deleted and re-created (its id was {known_id}, and is {current_id})"
@@ -230,7 +231,9 @@ def find_changes(
 
 
 def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
-    """Return the last known leader epoch of each log that has a newer leader now, and so may be truncated."""
+    """Return the last known leader epoch of each log that has a newer leader now. Such a log may be
+    truncated.
+    """
     return {
         p: epoch
         for p, epoch in start.epochs.items()
@@ -284,9 +287,10 @@ def advance(
 
 
 def describe_trimmed(new: Positions) -> list[str]:
-    """Describe the records of new partitions that were deleted before the query could read them.
+    """Return one line for each new partition whose first records were deleted before the query could read
+    them.
 
-    `new` maps each partition to the start of its log.
+    `new` maps each new partition to the start of its log.
     """
     return [
         f"partition {topic}-{partition_number} is new to this query, and its log begins at {first}: "
@@ -489,7 +493,8 @@ def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
         if not isinstance(partitions, Mapping):
             raise _broken({topic: partitions})
         for number, position in cast("Mapping[str, object]", partitions).items():
-            # A bool is rejected, and so is a float. The limit is that of Kafka's 64-bit offsets.
+            # An offset must be a non-negative integer that fits into Kafka's 64 bits. A bool or a float is
+            # rejected.
             is_offset = type(position) is int and 0 <= position < 1 << 63
             if not (is_offset and number.isascii() and number.isdigit()):
                 raise _broken({topic: {number: position}})

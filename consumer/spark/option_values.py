@@ -15,7 +15,7 @@ from kproto.errors import ConfigError
 
 
 def boolean(name: str, value: str) -> bool:
-    """Parse ``true`` or ``false``, in any case."""
+    """Parse ``true`` or ``false``, in upper or lower case."""
     if value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
     raise ConfigError(name, value, 'allowed: "true" or "false"')
@@ -42,7 +42,7 @@ def parse_timestamp_ms(name: str, value: str) -> int:
 
 
 def one_of(*allowed: str) -> Callable[[str, str], str]:
-    """Return a parser that accepts one of these words, in any case."""
+    """Return a parser that accepts one of these words, in upper or lower case."""
 
     def read(name: str, value: str) -> str:
         if value.strip().lower() in allowed:
@@ -66,7 +66,9 @@ _UNITS_US = {
 
 
 def duration_ms(name: str, value: str) -> int:
-    """Parse a duration in Spark's form: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``. A bare number is ms."""
+    """Parse a duration in Spark's syntax: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``. A number without a
+    unit is in ms.
+    """
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.strip().lower())
     if match and match[2] in _UNITS_US:
         return int(match[1]) * _UNITS_US[match[2]] // 1_000

@@ -15,7 +15,7 @@ Rules:
 * Options that Spark's own source ignores are ignored with a warning, such as a stream's limits in a batch, or
   options for reading in a sink. A program can therefore be migrated unchanged.
 * ``kafka.*`` options are passed to kproto's client, and those for TLS and SASL to `security`. Options that
-  would change which records are read, or in which form (``auto.offset.reset``, deserializers,
+  would change which records are read, or how they are decoded (``auto.offset.reset``, deserializers,
   ``enable.auto.commit``), are rejected. Options for group membership, which this source does not use, are
   accepted and have no effect.
 """
@@ -73,8 +73,8 @@ class Options:
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
-    # The default of spark.network.timeout, 120 s. Spark's own source uses that setting, which a Python source
-    # cannot read.
+    # The timeout in ms without kafkaConsumer.pollTimeoutMs: the default of spark.network.timeout, 120 s.
+    # Spark's own source uses that setting, which a Python source cannot read.
     poll_timeout_ms: int = 120_000
     fetch_offset_retries: int = 3
     fetch_offset_retry_interval_ms: int = 1_000
@@ -225,7 +225,7 @@ def parse(options: Mapping[str, str]) -> Options:
 
 
 def _hint(name: str) -> str:
-    """Return a suggestion for an unknown option, whose name is given in lower case."""
+    """Return a suggestion for an unknown option. `name` is its name in lower case."""
     dotted = name.replace("_", ".")
     if dotted in {"bootstrap.servers", *_CLIENT, *_REFUSED, *_WITHOUT_EFFECT}:
         return f"did you mean kafka.{dotted}?"
@@ -380,10 +380,12 @@ _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHe
     *decoding.NAMES,
 }  # fmt: skip
 
-# groupIdPrefix names the temporary groups of Spark's own source. It is accepted and has no effect.
+# The option groupIdPrefix, which names the temporary groups of Spark's own source, is accepted and has no
+# effect.
 _NAMES = {name.lower(): name for name in [*_PLAIN, *_SOURCE_ONLY, "groupIdPrefix"]}
 
-# Spark passes only the provider when it creates a table, and no option when the table is read (4.3.0).
+# Tables are rejected: Spark 4.3.0 passes only the option `provider` when it creates a table, and no option
+# when it reads the table.
 _NO_TABLES = (
     "Spark does not keep the options of a table; create a view: CREATE TEMPORARY VIEW ... USING kproto "
     "OPTIONS ..."

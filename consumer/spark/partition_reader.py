@@ -116,7 +116,7 @@ def _freeze_imported_objects() -> None:
 
 
 class _Fetches:
-    """The fetches of one slice. One fetch runs ahead while records are being decoded."""
+    """The fetches of one slice. While records are decoded, the next fetch is already in flight."""
 
     def __init__(self, range_: Range, options: Options) -> None:
         self.range = range_
@@ -130,7 +130,7 @@ class _Fetches:
     def start(self, position: int) -> Future[FetchedBytes]:
         """Start a fetch at `position` in the background.
 
-        The result has records, or an error that remains after all retries.
+        The fetch's result has records, or an error that remains after all retries.
         """
         return self.worker.fetcher.submit(self._fetch, position)
 
@@ -213,7 +213,7 @@ class LogDeleted(KprotoError):
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Fetched record batches. Records below `position` are skipped: they were read before or are deleted."""
+    """Fetched record batches. Records below `position` are skipped: they were already read, or deleted."""
 
     records: Data
     aborted: Aborted
@@ -232,7 +232,8 @@ def _current_range(slice_: Slice, options: Options) -> Range:
             range_ = _range_of_recreated_topic(range_, options)
         end = _log_edge(range_, "latest", options)
     except UnknownTopic:
-        return range_  # The fetch determines whether the topic was deleted or re-created.
+        # Ignore the error, because the fetch determines whether the topic was deleted or re-created.
+        return range_
     if end < range_.end:
         name = f"{range_.topic}-{range_.partition}"
         report_losses(
@@ -313,7 +314,9 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
 
 
 def _resume_position(fetches: _Fetches, position: int) -> int:
-    """Return the offset to continue at if `position` is not in the log, at most the end of the slice."""
+    """Return the offset at which to continue if `position` is not in the log. It is at most the end of the
+    slice.
+    """
     range_ = fetches.range
     first = _log_edge(range_, "earliest", fetches.options)
     if first <= position:

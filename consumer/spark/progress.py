@@ -53,7 +53,9 @@ class Behind:
 
     @property
     def seconds(self) -> float | None:
-        """Return the time to catch up at the speed of this batch, or None if it is unknown."""
+        """Return the seconds until the query has caught up at the speed of this batch, or None if the speed
+        is unknown.
+        """
         waiting = sum(self.offsets.values())
         if not waiting:
             return 0.0
@@ -100,7 +102,7 @@ def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
             continue
         previous: Positions = {} if begin is None else begin.positions
         start = {p: end.began.get(p, previous.get(p, 0)) for p in end.positions}
-        # A field whose value is not a finite number is missing in the JSON.
+        # Spark omits a field of the JSON whose value is not a finite number.
         speed = float(source.get("processedRowsPerSecond") or 0)
         result.append(Behind(int(source["numInputRows"]), start, end.positions, latest.positions, speed))
     return result
@@ -146,7 +148,7 @@ def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[
 def _offsets(text: object) -> Offsets | None:
     """Return the offsets in a progress, or None if they are not offsets of this source.
 
-    The offsets may be text or parsed JSON.
+    `offsets` may be the text of JSON, or the parsed JSON.
     """
     try:
         value: object = json.loads(text) if isinstance(text, str) else text

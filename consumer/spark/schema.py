@@ -62,7 +62,7 @@ def full_schema(options: Options) -> StructType:
 
 
 def ddl(options: Options) -> str:
-    """Return the columns of `full_schema` as DDL, but keys and values with their decoded types."""
+    """Return the columns of `full_schema` as DDL. Decoded keys and values have their decoded types."""
     decoded = {
         column_format.column: module_of(column_format).column_type(column_format)
         for column_format in options.formats
@@ -80,7 +80,8 @@ def checked(schema: StructType, options: Options) -> StructType:
     decoded = {column_format.column for column_format in options.formats}
     in_json = {column_format.column for column_format in options.formats if column_format.format == "json"}
     if not schema.fields:
-        # Arrow cannot represent rows without columns, so the result would have no rows.
+        # A schema without columns is rejected: Arrow cannot represent rows without columns, so the result
+        # would have no rows.
         names = ", ".join(full_schema(options).fieldNames())
         raise ConfigError("schema", "", f"name at least one column; allowed: {names}")
     names_seen: dict[str, str] = {}

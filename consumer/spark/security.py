@@ -119,7 +119,7 @@ class SecurityProperties:
         Raises ConfigError, MissingExtra.
         """
         if not options or (len(options) == 1 and options.get("security.protocol", "").upper() == "PLAINTEXT"):
-            return cls()  # The modules below are needed for the other protocols only.
+            return cls()  # PLAINTEXT does not need the import below.
         from ..security.options import security_options
 
         properties = cls(tuple(sorted(options.items())))

@@ -1,6 +1,6 @@
 """Parses the options that select the partitions of a query, and its first and last offsets.
 
-The options and their forms are those of Spark's own source. Partitions are selected by topic names, by a
+The options and their syntax are those of Spark's own source. Partitions are selected by topic names, by a
 pattern or one by one. A bound, where a query starts or ends, is the start or end of the log, an offset or a
 timestamp. It applies to all partitions or to single ones.
 """

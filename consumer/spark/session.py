@@ -149,7 +149,8 @@ def register(spark: SparkSession) -> None:
         warnings.warn(f"Spark's workers cannot import {__package__}: {remedy}", stacklevel=2)
     try:
         spark.dataSource.register(KprotoDataSource)
-    # Spark 4.0 has already found the source through `pyspark_kproto` and does not replace it.
+    # Spark 4.0 has found the source through `pyspark_kproto`, and does not replace a source by a registered
+    # one.
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
@@ -199,7 +200,7 @@ def session(
         submitted = _submitted_settings()
         is_python_chosen = "spark.pyspark.python" in {**submitted, **(settings or {})}
         if is_python_chosen or "PYSPARK_PYTHON" in os.environ:
-            del defaults[DAEMON]  # The user's Python may not have this package, so the script is not used.
+            del defaults[DAEMON]  # The user's Python may not have this package, which contains the daemon.
         if not submitted.get("spark.master", "local").startswith("local"):
             defaults = {}
         builder = SparkSession.builder.appName(app)
@@ -225,7 +226,9 @@ def _warn_of_differing_settings(spark: SparkSession, settings: Mapping[str, str]
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Return the settings passed to spark-submit, except the name, or nothing without spark-submit."""
+    """Return the settings passed to spark-submit, except the name of the application. Without spark-submit
+    there are none.
+    """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext
@@ -248,7 +251,7 @@ def _environment(files: Path) -> Generator[None]:
         paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT), *paths]))
     if "PYSPARK_PYTHON" not in os.environ and os.name == "posix":
-        # The processes that plan queries use the driver's Python.
+        # Both variables are set, because the processes that plan queries run the driver's Python.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(launcher(files))
     try:
         yield
@@ -259,7 +262,7 @@ def _environment(files: Path) -> Generator[None]:
 
 @contextmanager
 def _without_pandas_warning() -> Generator[None]:
-    """Suppress PySpark's warning about pandas 3, which is not used here."""
+    """Suppress PySpark's warning about pandas 3, because this package does not use pandas."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         yield
@@ -306,8 +309,8 @@ def _check_executors(spark: SparkSession) -> None:
         return
     slots = int(context.defaultParallelism)
     packages = [name for name in _NEEDED for _ in range(slots)]
-    # The job uses only functions of the standard library, because the executors would have to import any
-    # others.
+    # The job uses only functions of the standard library, because the executors would have to import a
+    # function of any other package.
     results = context.parallelize(packages, len(packages)).map(find_spec).map(bool).collect()
     missing = dict.fromkeys(name for name, is_found in zip(packages, results, strict=True) if not is_found)
     if missing:
@@ -347,7 +350,7 @@ def _is_importable(spark: SparkSession) -> bool:
         return True
     jvm = getattr(getattr(spark, "sparkContext", None), "_jvm", None)
     if jvm is None:
-        return True  # With Spark Connect, the server has its own environment.
+        return True  # With Spark Connect, the environment of the server is unknown.
     return any(Path(path).resolve() == ROOT for path in _jvm_python_path(spark).split(os.pathsep) if path)
 
 

@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 class Slice(InputPartition):
-    """The range that one task reads in a batch. `plan` is None in a stream."""
+    """The range of a partition that one task reads. In a stream `plan` is None."""
 
     def __init__(self, range_: Range, plan: Plan | None = None) -> None:
         super().__init__(range_)

@@ -81,7 +81,7 @@ class KprotoDataSource(DataSource):
         try:
             self.parsed = parse(options)
         except ConfigError as error:
-            # Without this, Spark would print kproto's stack frames, which are longer than the error itself.
+            # Hide kproto's stack frames, which Spark would print, and which are longer than the error itself.
             hide_traceback()
             raise error.with_traceback(None) from None
 
@@ -112,8 +112,8 @@ class KprotoDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KprotoStreamReader | FailedStreamReader:
         """Return the reader of ``spark.readStream``.
 
-        Invalid options make the query fail when it starts. So does Spark before 4.2 (MissingExtra), which
-        does not pass a start offset to Python sources.
+        With invalid options the query fails when it starts. With Spark before 4.2 it fails with MissingExtra,
+        because these versions pass no start offset to Python sources.
         """
         try:
             with _requires_pyspark("4.2", "a stream of kproto"):

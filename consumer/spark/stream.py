@@ -101,7 +101,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger, else minOffsetsPerTrigger, else no limit.
 
-        Spark passes only one of the two limits.
+        If both are set, only one of them can be returned: Spark passes a single limit to `latestOffset`.
         """
         if self.options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self.options.max_offsets_per_trigger)
@@ -148,7 +148,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self.schema, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the offset `end`, up to which batches are completed, to the group for lag tools."""
+        """Commit the offset `end`, up to which all batches are complete, to the group for lag tools."""
         with kafka_option_names_in_errors():
             self.planner.commit(Offsets.from_json(end))
 
@@ -178,7 +178,8 @@ class Planner:
         self._reported_losses: set[str] = set()
         self._is_selected = None if options.choice is None else partition_filter(options.choice)
         self._batch_at: float | None = None
-        # The logs that have a new leader and were not truncated: (epoch before, epoch now, position).
+        # The logs that have a new leader and were not truncated, each as (previous epoch, current epoch,
+        # position).
         self._untruncated: dict[TopicPartition, tuple[int, int, int]] = {}
         self._group = LagGroup(self.logs, options.commit_group_id, clock)
 
@@ -208,7 +209,7 @@ class Planner:
     def _view_and_starts(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
         """Return the view of the logs, and the first position of each new, re-created or truncated partition.
 
-        The requests are repeated if a topic was deleted between them.
+        The metadata and the offsets are requested again if a topic was deleted between the two requests.
         """
         for retries_left in reversed(range(METADATA_TRIES)):
             try:
@@ -266,7 +267,8 @@ class Planner:
         view = self._with_truncations(start, self._current_view(start))
         found_changes = find_changes(start, view, self._is_selected)
         if found_changes.losses:
-            # The logs may belong to a topic that was re-created since the list of topics was requested.
+            # Request the list of topics again, because the logs may belong to a topic that was re-created
+            # since the last request.
             view = self._with_truncations(start, self._current_view(start, afresh=True))
             found_changes = find_changes(start, view, self._is_selected)
         ahead = [p for p in found_changes.truncated if p not in view.truncations]
@@ -315,8 +317,8 @@ class Planner:
                     for p, truncated_at in view.truncations.items()
                 }
             )
-        # New and re-created partitions are read from their start, whatever startingOffsets says, because the
-        # query has not read any of their records.
+        # New and re-created partitions are read from their start, even if startingOffsets is "latest",
+        # because the query has not read any of their records.
         added = [p for p in [*found_changes.new, *found_changes.recreated] if p not in starts]
         if added:
             added_starts = self.logs.starts(added)

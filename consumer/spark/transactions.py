@@ -15,8 +15,8 @@ Rules:
 * The marker is a committed offset of the group whose name is the transactional id, for partition 0 of the
   topic. The offset is the number of the batch, committed in the same transaction as the rows. A task reads
   the marker inside its transaction, after the earlier attempt was fenced, so the marker is final.
-* The marker's metadata contains the number of rows. If a repeated batch has another number of rows, the same
-  rows were not repeated, and a warning is logged. This is not an error, because a query may select rows at
+* The marker's metadata contains the number of rows. If a repeated batch has another number of rows, Spark did
+  not repeat the same rows, and a warning is logged. This is not an error, because a query may select rows at
   random.
 * A query is identified by the id in its checkpoint. A restored copy of a checkpoint needs another prefix,
   because the batches that it would write again are marked as written.

@@ -1,7 +1,7 @@
 """Remove messages that look like failures, and long tracebacks, from the output of Spark's Python processes.
 
-A worker that reads for ``limit`` or ``take`` ends when Spark has enough rows and closes its connection. So
-does a worker that was idle for a minute. Both are normal. But the daemon that forked the worker prints
+A worker that reads for ``limit`` or ``take`` ends when Spark has enough rows and closes its connection. A
+worker that was idle for a minute also ends. Neither is an error. But the daemon that forked the worker prints
 "PySpark daemon failed to flush the output to the worker process" and the traceback of a BrokenPipeError, as
 if the query had failed. These messages are suppressed, and all others are printed. The filter is installed in
 two ways:

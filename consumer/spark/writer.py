@@ -9,8 +9,8 @@ Rules, as in Spark's own sink:
   partition by the murmur2 hash of the key.
 * Errors in columns, types and modes, and a missing topic, are raised before anything is written.
 * Delivery is at least once: a repeated task writes its rows again, and the rows of a failed task remain. A
-  task ends when every record was acknowledged. With ``transactionalIdPrefix`` delivery is exactly once, see
-  `transactions`.
+  task ends when every record has been acknowledged. With ``transactionalIdPrefix`` delivery is exactly once,
+  see `transactions`.
 * Batches need ``.mode("append")``: Spark rejects its default mode for all Python sinks.
 """
 
@@ -65,7 +65,7 @@ _PARTITION = "The column partition selects the partition. Where it is null, the 
 
 _DELIVERY = "A record is retried for kafka.delivery.timeout.ms. Acknowledged records stay in the topic."
 
-# The number of pending deliveries at which they are checked for failures.
+# The number of pending deliveries from which on finished ones are removed and checked for failures.
 _OPEN = 1_000
 
 
@@ -205,7 +205,7 @@ class RowWriter:
             _drop_finished(waiting)
 
     def _topics(self, batch: RecordBatch, rows: Table) -> Iterator[tuple[str, Table]]:
-        """Yield each topic with its rows, in their order."""
+        """Yield each topic with its rows, which keep their order."""
         if self.options.topic is not None:
             yield self.options.topic, rows
             return

@@ -128,7 +128,8 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
         if folder is not None or maven is None:
             raise BrokerMissing(f"jars in {place} (or Maven, to fetch {', '.join(artifacts)})")
         with one_at_a_time(place.parent), tempfile.TemporaryDirectory(dir=place.parent) as scratch:
-            if list(place.glob("*.jar")):  # Another process has filled the folder in the meantime.
+            # While this process waited for the lock, another process may have filled the folder.
+            if list(place.glob("*.jar")):
                 return f"{place}/*"
             Path(scratch, "pom.xml").write_text(_pom(artifacts))
             order = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}/jars"]
@@ -141,7 +142,9 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Generator[None]:
-    """Lock a folder against other processes that want to fill it. The folder is created if needed."""
+    """Lock a folder, so that no other process fills it during the block. The folder is created if it does not
+    exist.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as held:
         if sys.platform != "win32":
@@ -213,7 +216,7 @@ def jars(
 ) -> Generator[str]:
     """Start a broker in a separate JVM, with `properties` added to the default ones.
 
-    The start takes about 3 s, with ZooKeeper 5 s.
+    The broker starts within about 3 s, and with ZooKeeper within 5 s.
 
     `listeners` are additional listeners, name -> port. `format_options` are arguments of kafka-storage's
     format, such as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]"). `java_options` are arguments
@@ -333,7 +336,8 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
                 container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
             stack.callback(container.stop)  # Stop the container, also after a failed start or Ctrl-C.
             container.start()
-        except Exception as error:  # The Docker client raises exceptions of many classes.
+        # All exceptions are caught, because the Docker client raises many classes.
+        except Exception as error:
             raise BrokerMissing(f"a Kafka in Docker: {error}") from error
         if why := why_silent(f"127.0.0.1:{port}", None):
             raise BrokerMissing(f"a Kafka in Docker: it did not start ({why})")
@@ -343,8 +347,8 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
 def free_port() -> int:
     """Return a free port on 127.0.0.1. Each call returns another port.
 
-    Ports of the ephemeral range are not used, because an outgoing connection could take one before the broker
-    listens.
+    Ports of the system's ephemeral range are not returned, because an outgoing connection could take one
+    before the broker listens.
     """
     for port in SystemRandom().sample(_PORTS, 1000):
         if port not in _given:

@@ -89,7 +89,7 @@ QUERIES = frozenset(
 
 
 class CommandDriver(RebalanceListener):
-    """Drives a consumer: executes a command if one is waiting, otherwise polls for 50 ms."""
+    """Drives a consumer in a loop that executes the next command, or polls for 50 ms if none waits."""
 
     def __init__(
         self, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any], commands: Commands
@@ -121,7 +121,7 @@ class CommandDriver(RebalanceListener):
     def _is_repeated(self, error: Exception) -> bool:
         """Return whether this login or connection error was printed already.
 
-        Such an error is raised by each poll until its cause has ended.
+        A login or connection error is raised by each poll until its cause has ended.
         """
         refusal = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
         previous, self.last_connection_error = self.last_connection_error, refusal
@@ -150,7 +150,7 @@ class CommandDriver(RebalanceListener):
         return [parse_partition(word)[0] for word in words] if words else sorted(self.consumer.assignment())
 
     def _query(self, word: str, arguments: Sequence[str]) -> Callable[[], object] | None:
-        """Return the query of a command in `QUERIES`, or None for any other command."""
+        """Return the function that answers a command in `QUERIES`, or None for any other command."""
         if word not in QUERIES:
             return None
         consumer, partitions = self.consumer, self._partitions(arguments)

@@ -135,7 +135,7 @@ _SARAMA = {
     "Version",
 }
 
-# The values that are allowed for the options of each model.
+# Maps a model to the names of its own options, which are put into `extra`.
 WORDS: Mapping[str, set[str]] = {
     "java": set(),
     "java-2.6": set(),
@@ -153,7 +153,7 @@ WORDS: Mapping[str, set[str]] = {
 
 
 def handles_connection_loss(module: Model) -> bool:
-    """Return whether the model in this module handles the event `ConnectionLost`."""
+    """Return whether the given module of a model handles the event `ConnectionLost`."""
     return getattr(module, "HEARS_DISCONNECTS", False) is True
 
 

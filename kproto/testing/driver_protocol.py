@@ -17,7 +17,7 @@ POLL_MS = 50
 # How long in ms a driver pauses after a poll that failed.
 AFTER_ERROR_MS = 300
 
-# The options of the application, which are not options of its client.
+# The options of a driver that configure its application. All others configure the client.
 DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"}
 
 

@@ -94,7 +94,7 @@ class Proxy:
         self._delay = _checked(seconds)
 
     def stall(self, seconds: float) -> None:
-        """Stop all traffic for this time in seconds. Afterwards the delayed bytes arrive in order."""
+        """Stop all traffic for this time in seconds. After this time the delayed bytes arrive in order."""
         _checked(seconds)
 
         def stop() -> None:
@@ -174,7 +174,7 @@ class Proxy:
         return Acceptor(listening_socket(self.host, self.port), stream_protocols(self._accept))
 
     async def _ended(self) -> None:
-        """Wait until all connections that were cut have ended."""
+        """Wait until the tasks of all connections that were cut have ended."""
         await asyncio.gather(*(pair.passing for pair in self._pairs), return_exceptions=True)
         await asyncio.sleep(0)
 
@@ -186,7 +186,7 @@ class Proxy:
         pair = _Pair(writer, task)
         self._pairs.add(pair)
         try:
-            # The broker is down, or the connection was cut.
+            # An OSError means that the broker is down, and a cancellation that the connection was cut.
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await self._flows.wait()
                 source, pair.broker = await asyncio.open_connection(*self.target)

@@ -31,8 +31,8 @@ the members of a loaded world only read.
 An application is an object that you define. Each of these methods is optional:
 
 * `assigned(partitions)`, `revoked(partitions)`, `lost(partitions)`, as in `consumer.RebalanceListener`. They
-  may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`). These calls return
-  immediately, because a world has no thread that could wait.
+  may call the consumer (`seek`, `commit`, `pause`, as in `kproto.testing.world.Consumer`). The consumer's
+  methods return immediately, because a world has no thread that could wait.
 * `records(records)`: processes the records of each poll before the next poll.
 
 Your own invariants are `@invariant()` methods, or functions in `final_invariants` that raise
@@ -66,7 +66,8 @@ _ANY = st.integers(0, 99)
 # Why a member loses its partitions in `Group.lose`: an administrator removes it, its process is frozen for
 # longer than the session timeout, or its application does not poll for longer than max.poll.interval.ms.
 _CAUSES_OF_LOSS = st.sampled_from(("removal", "session timeout", "poll interval"))
-# The limit in ms of the wait until a member owns partitions, and of the wait until it has called `lost`.
+# The limits in ms of two waits in `Group.lose`: until a member owns partitions, and until it has called
+# `lost`.
 _LOSS_MS = 10_000
 
 
@@ -103,7 +104,7 @@ class Group(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 9))
     def begin(self, seed: int) -> None:
-        """Start with two members and some records."""
+        """Begin the run: start two members, and write some records."""
         self.world = World(self.topics, seed=seed, brokers=self.brokers, trace=False, latency=(1, 9))
         self.world.watch(*ALWAYS)
         for partition in self.world.partitions():
@@ -141,7 +142,7 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.trouble and self.world.brokers and self._members())
     @rule(member=_ANY, cause=_CAUSES_OF_LOSS)
     def lose(self, member: int, cause: str) -> None:
-        """Let a member lose partitions of which it has read records.
+        """Let a member lose its partitions after it has read records from them.
 
         Time passes until the member owns partitions, and then until its `lost` callback has returned. Each of
         these waits has a limit, because network faults may prevent the event.

@@ -34,7 +34,8 @@ class Issuer:
     """An issuer of signed tokens.
 
     `name` is the claim "iss". `clients` maps the ids of clients that may request tokens to their secrets.
-    `seconds` is the lifetime of tokens. `requested_forms` are the forms that the token endpoint received.
+    `seconds` is the lifetime of tokens. `requested_forms` has the form parameters of each request to the
+    token endpoint.
     """
 
     @checked(name=TEXT, audience=or_none(TEXT), clients=NAMES_TO_TEXTS, seconds=NUMBER)
@@ -83,7 +84,9 @@ class Issuer:
 
     @checked(now_ms=FUNCTION_WITHOUT_ARGUMENTS)
     def check(self, now_ms: Callable[[], int]) -> Check:
-        """Return the token check of a broker. It uses the keys of the issuer at the time of the check."""
+        """Return the token check of a broker. For each token it uses the keys that the issuer has at that
+        time.
+        """
         audience = [] if self.audience is None else [self.audience]
         return lambda token: signed(self.jwks, now_ms, issuer=self.name, audience=audience)(token)
 

@@ -23,11 +23,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 # isort: off
+# kproto must be imported before `consumer`, because otherwise the name `consumer` would refer to another
+# module.
 from .. import (
     Cluster,
     Consumer,
     Producer,
-)  # This import must come first, because otherwise the name `consumer` would refer to another module.
+)
 from consumer import ConsumerRecord, Group, RecordMetadata
 
 # isort: on
@@ -147,8 +149,8 @@ class Kafka:
     ) -> list[ConsumerRecord]:
         """Return all committed records in the topic, ordered by partition and offset.
 
-        With "read_uncommitted", records of open and aborted transactions are included. Raises RequestTimedOut
-        with the offsets reached if no record arrives for `timeout` seconds.
+        With `isolation_level="read_uncommitted"`, records of open and aborted transactions are included.
+        Raises RequestTimedOut with the offsets reached if no record arrives for `timeout` seconds.
         """
         end = _deadline(time.monotonic(), timeout)
         with Consumer(

@@ -53,7 +53,7 @@ class _Connection:
     key: int
     address: Address
     ready: bool = False
-    # Requests that wait for ApiVersions, with their deadlines.
+    # Requests that wait for the response to ApiVersions, with their deadlines.
     waiting: list[tuple[SendRequest, int]] = field(default_factory=list[tuple[SendRequest, int]])
     open: deque[_InFlightRequest] = field(default_factory=deque[_InFlightRequest])
     correlation: int = 0
@@ -154,7 +154,7 @@ class ModelConnections:
                 if connection.ready:
                     self._events.append(ConnectionLost(connection.address))
             case _:
-                pass  # A part of a long response has arrived.
+                pass  # The read bytes are only a part of a long response.
 
     def _on_response(self, connection: _Connection, body: bytes | bytearray) -> None:
         if not connection.open:

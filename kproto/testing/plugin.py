@@ -130,7 +130,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 def _end_at_the_call(trace: TracebackType | None) -> None:
     """End the traceback at the last frame that belongs neither to kproto nor to the standard library.
 
-    Nothing is cut if the last frame is one of pytest.
+    If the last frame is one of pytest, the traceback stays complete.
     """
     last: TracebackType | None = None
     root = ""
@@ -175,7 +175,8 @@ def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyrig
     with ExitStack() as stack:
         try:
             bootstrap = stack.enter_context(_real(request.config))
-        except BrokerMissing as error:  # Each test fails with one sentence, without a traceback.
+        # Let each test that uses the fixture fail with one sentence, without a traceback.
+        except BrokerMissing as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         yield bootstrap
 
@@ -222,7 +223,7 @@ def kafka_session(request: pytest.FixtureRequest) -> Generator[Kafka]:
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
-    """A broker for this test alone; see `kproto.testing.kafka.Kafka`."""
+    """A broker that only this test uses; see `kproto.testing.kafka.Kafka`."""
     yield from _kafka(request)
 
 

@@ -44,7 +44,7 @@ from .world.user_code import reject_awaitable
 # The most Python lines that an assignor may execute. 1,000 partitions for 100 members need a tenth of them.
 MOST_LINES: Final = 2_000_000
 
-# Limits of a decoder per byte of input: Python lines, and bytes of memory.
+# The limits of a decoder for each byte of its input: executed Python lines, and bytes of memory.
 LINES_A_BYTE, BYTES_A_BYTE = 500, 200
 
 # The lower bounds of a decoder's limits of lines and bytes, which allow for compilation and imports.
@@ -175,7 +175,9 @@ def _at_most(lines: int) -> Generator[None]:
         return trace
 
     def trace_compilation(frame: FrameType, event: str, arg: Any) -> Any:
-        """Count no line until the codec is compiled: tracing makes the compilation 30 times slower."""
+        """Do not count lines until the codec is compiled, because tracing makes the compilation 30 times
+        slower.
+        """
         nonlocal compilation
         frame.f_trace_lines = False
         if event == "return":

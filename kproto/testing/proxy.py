@@ -219,7 +219,8 @@ class WatchProxy:
     async def _here(self, broker: Address) -> Address:
         """Return the address of the proxy's listener for this broker.
 
-        The listener is created once for all clients, even if the first client disconnects before it exists.
+        One listener is created for all clients. It is also created if the client that needs it first
+        disconnects in the meantime.
         """
         if broker not in self._ports:
             task = self._wanted.get(broker)
@@ -268,4 +269,4 @@ def _why(error: OSError, host: str) -> str:
     if isinstance(error, ssl.SSLError):
         return sentence(error, host)
     closed = "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"
-    return error.strerror or str(error) or closed  # This error of asyncio has no message.
+    return error.strerror or str(error) or closed  # asyncio raises this error without a message.

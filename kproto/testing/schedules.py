@@ -131,7 +131,8 @@ def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
     def is_quiet() -> bool:
         nonlocal since, checked
         for observation in world.observations[checked:]:
-            # Commits do not count as events, because Java's consumer commits periodically.
+            # Commits do not count as events, because Java's consumer commits periodically, even if nothing
+            # has changed.
             if observation.kind != "stored":
                 since = observation.at
         checked = len(world.observations)
@@ -145,7 +146,7 @@ def _run_until_quiet(world: World, ms: int, quiet_ms: int) -> None:
 
 
 def _resume(consumer: Consumer) -> None:
-    """Resume paused partitions. Do nothing if the engine has lost them in the meantime."""
+    """Resume partitions that a move has paused, unless the engine has lost them in the meantime."""
     paused = [partition for partition in consumer.owns() if consumer.engine.partitions[partition].paused]
     if paused:
         with contextlib.suppress(IllegalState):

@@ -209,10 +209,11 @@ def secured(
 ) -> Generator[SecuredKafka]:
     """Run a broker with one secured listener.
 
-    `users` maps names to passwords, for PLAIN and SCRAM. Every user may authenticate by a `token`. With
-    `issuer` (see `kproto.testing.issuer`) the issuer must have signed it. With `acls`, even if they are
-    empty, an operation needs a rule that allows it. Without `acls` all operations are allowed. `settings` are
-    broker settings. `client_auth` determines whether clients need a certificate. Raises ConfigError.
+    `users` maps names to passwords, for PLAIN and SCRAM. Every user may also authenticate by an OAUTHBEARER
+    token (see `token`). With `issuer` (see `kproto.testing.issuer`) the issuer must have signed the token.
+    With `acls`, even if they are empty, an operation needs a rule that allows it. Without `acls` all
+    operations are allowed. `settings` are broker settings. `client_auth` determines whether clients need a
+    certificate. Raises ConfigError.
     """
     if security not in PROTOCOLS:
         raise ConfigError("security", security, f"allowed: {', '.join(PROTOCOLS)}")

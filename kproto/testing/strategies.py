@@ -252,7 +252,7 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
 
 # --- records ------------------------------------------------------------------------------------------------
 
-NOW = 1_700_000_000_000  # A time in ms since 1970. Most timestamps are drawn near this time.
+NOW = 1_700_000_000_000  # A time in ms since 1970, near which most timestamps are drawn.
 
 # Keys and values: null, short ones, and lengths at which the varint of the length grows.
 contents = (
@@ -315,7 +315,7 @@ class RecordBatch:
 
     @property
     def base_offset(self) -> int:
-        """The first offset of the batch, with or without a record."""
+        """The first offset of the batch, even if compaction has removed its record."""
         return int(self.header.get("base_offset", self.written[0].offset if self.written else 0))
 
     @property
@@ -350,8 +350,8 @@ def record_batches(
     """Draw record batches of one magic, with up to `max_records` records, compressed by one of `codecs`.
 
     `compacted` allows offset gaps, batches without records, and delete horizons. Only logs contain these;
-    producers do not send them. `control` allows transaction markers. Of all these, magic 0 and 1 may only
-    have gaps. They have no headers, producer ids or zstd either. The first draw raises ConfigError for an
+    producers do not send them. `control` allows transaction markers. Batches of magic 0 and 1 may only have
+    the offset gaps, and neither headers, producer ids nor zstd. The first draw raises ConfigError for an
     unknown magic, for codecs that the magic does not have, and for `max_records` below 1.
     """
     if magic not in (0, 1, 2):

@@ -90,8 +90,8 @@ def module_of(column_format: ColumnFormat) -> Format:
 def read_formats(options: Mapping[str, str], topics: tuple[str, ...]) -> tuple[ColumnFormat, ...]:
     """Return the formats of the columns that `options` decode.
 
-    `topics` are the names in ``subscribe``. If there is only one, the default subject in the registry is
-    derived from it. Raises ConfigError for a value that is not allowed.
+    `topics` are the names in ``subscribe``. If there is only one topic, the default subject in the registry
+    is derived from its name. Raises ConfigError for a value that is not allowed.
     """
     if not NAMES & options.keys():
         return ()

@@ -470,7 +470,7 @@ def _default(field: AvroField, target: Any, count: int = 0) -> Column:
     """Return a column that repeats a field's default value. Raises Mismatch if it does not fit the target
     type.
 
-    The default is encoded, and decoded like any value of the field.
+    The default value is first encoded, and then decoded like any value of the field.
     """
     try:
         encoded = encode(field.node, field.default)

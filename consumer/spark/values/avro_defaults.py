@@ -46,7 +46,7 @@ def encode(node: AvroNode, default: Any) -> bytes:
 
 
 def _record(node: AvroNode, default: dict[str, Any]) -> bytes:
-    """Encode a record. A field that is missing in its default has its own default."""
+    """Encode a record. If the record's default lacks a field, the field's own default is encoded."""
     parts: list[bytes] = []
     for field in node.fields:
         part = default.get(field.names[0], field.default)

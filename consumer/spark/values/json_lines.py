@@ -73,7 +73,9 @@ def _check_ddl(option: str, ddl: str) -> None:
     Spark's own error would not name the option. Nested types are checked by Spark.
     """
     if "'" in ddl or '"' in ddl:
-        return  # The schema contains a comment or a default, so its commas may not separate columns.
+        # The schema contains a comment or a default. A comma in it need not separate two columns, so this
+        # check is omitted.
+        return
     depth, columns = 0, [""]
     for character in ddl:
         depth += (character in "<(") - (character in ">)")
@@ -102,7 +104,7 @@ def decoder(column_format: ColumnFormat, kind: spark.DataType) -> Decode:
     _check(option, kind)
     target = arrow_type(option, kind)
     decode = _Objects(target, kind).decode
-    # The schemas in the registry are not used.
+    # JSON values are decoded without the registry's schemas, so the schema id before each value is skipped.
     return decode if column_format.registry is None else Registered(target, lambda _: decode).decode
 
 
@@ -174,7 +176,9 @@ class _Objects:
             yield from self._pieces(values, rows[half:], bad)
 
     def _read_all(self, values: Column) -> Column | None:
-        """Return all objects. If Arrow rejects them, set `why` to the reason and return None."""
+        """Return all objects as a column. If Arrow rejects them, set the attribute `why` to the reason and
+        return None.
+        """
         if not len(values):
             return pa.nulls(0, self.kind)
         joined = pc.binary_join_element_wise(_stripped(values), *from_bytes([b"", b"\n"]))

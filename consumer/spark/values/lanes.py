@@ -79,9 +79,10 @@ class Lanes:
         return beyond
 
     def varint(self, lanes: Ints, name: str) -> Ints:
-        """Read the next unsigned varint of each lane as 64 bits. A malformed varint is read as 0.
+        """Read the next unsigned varint of each lane as a 64-bit number. A malformed varint is an error of
+        the lane, and is read as 0.
 
-        `name` is the name of the field in errors.
+        `name` is the field's name, which errors of the lanes contain.
         """
         at = self.at[lanes]
         window = self._numbers[at]
@@ -136,7 +137,9 @@ class Lanes:
         return self.cut(*self.skip(lanes, sizes, name))
 
     def cut(self, start: Ints, stop: Ints) -> Any:
-        """Copy the bytes between each pair of ascending offsets into a BinaryArray."""
+        """Return a BinaryArray with the bytes between each pair of a start and an end. The starts are
+        ascending.
+        """
         places = np.empty(2 * len(start) + 1, np.int32)
         places[:-1:2], places[1::2] = start, stop
         places[-1] = places[-2] if len(start) else 0
@@ -171,7 +174,7 @@ class Lanes:
 
 
 def _texts(values: Any) -> Any:
-    """Decode the values one by one to find those that are not UTF-8."""
+    """Find the values that are not UTF-8 by decoding the values one by one."""
     from .strings import decode
 
     return decode(values)

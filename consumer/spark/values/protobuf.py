@@ -5,8 +5,8 @@ smallest tag at any lane's position, and reads its field in all lanes that are a
 fields in order, so the number of steps is about the number of fields. Fields that are not selected or unknown
 are skipped.
 
-Unsigned numbers never become negative: uint32 is BIGINT, uint64 is DECIMAL(20, 0). A missing field has
-protobuf's default value if its presence is not tracked; otherwise it is null.
+Unsigned numbers never become negative, because uint32 becomes BIGINT, and uint64 DECIMAL(20, 0). A missing
+field has protobuf's default value if its presence is not tracked; otherwise it is null.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def _check_message_indexes(lanes: Lanes, names: dict[tuple[int, ...], str], want
                 lanes.fail(rows, owners.reshape(-1) == number, reason)
 
 
-# The most message indexes, which is the depth of nested messages. Protobuf's compiler allows 32.
+# The most message indexes of a value. Their number is the depth at which a message is nested; Protobuf's
+# compiler allows 32.
 _MAX_DEPTH = 32
 
 
@@ -161,8 +162,8 @@ class _FieldReader:
         self.field, self.target = field, target
         self.wire = KINDS[field.type][1]
         self.rows: list[Ints] = []
-        # For each chunk the starts and ends of the values' bytes. If the values are numbers, both are the
-        # numbers.
+        # The starts and ends of the values' bytes, for each chunk. If the values are numbers, both arrays
+        # contain the numbers.
         self.parts: list[tuple[Any, Any]] = []
 
     def add(self, lanes: Lanes, rows: Ints, packed: bool) -> None:
@@ -246,7 +247,9 @@ class _FieldReader:
 
 
 def _entries(lanes: Lanes, field: Any, target: Any, rows: Ints, starts: Any, ends: Any) -> Column:
-    """Return the entries of a map as structs of key and value. A missing key or value is the default."""
+    """Return the entries of a map as structs of key and value. A missing key or value is the default of its
+    type.
+    """
     kind = pa.struct([pa.field("key", target.key_type), pa.field("value", target.item_type)])
     inner = lanes.within(starts, ends)
     entries = _read(inner, field.message_type, kind, whole=True)

@@ -107,7 +107,8 @@ def message_names(schema: Schema) -> dict[tuple[int, ...], str]:
     file = pb.FileDescriptorProto()
     try:
         file.ParseFromString(base64.b64decode(schema.text, validate=True))
-    except Exception:  # The registry has ignored format=serialized, and sends the text of the file.
+    # The registry has ignored `format=serialized`, and has sent the text of the .proto file.
+    except Exception:
         return _message_names_in_text(schema.text)
     names: dict[tuple[int, ...], str] = {}
 

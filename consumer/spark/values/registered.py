@@ -49,7 +49,7 @@ class Registered:
         return merge(columns, owners, len(values), self.target), bad
 
     def _decoder(self, schema_id: SchemaId) -> Decode | str:
-        """Return the decoder of a schema id, or the reason why its values cannot be decoded."""
+        """Return the decoder for the values of a schema id, or the reason why they cannot be decoded."""
         if schema_id not in self.decoders:
             try:
                 self.decoders[schema_id] = self.decoder(schema_id)

@@ -1,4 +1,4 @@
-"""A client of Confluent's schema registry: schemas by id (`wire_format`) or by subject.
+"""A client of Confluent's schema registry, which returns schemas by id (see `wire_format`) or by subject.
 
 The schema of an id never changes, so each process requests it once.
 """
@@ -98,8 +98,8 @@ class Registry:
     def get(self, path: str, schema: str) -> dict[str, Any]:
         """Return the answer to a request for `schema`: an object with the text of the schema.
 
-        The request goes to each address in turn. If all fail, this is repeated, because the registry may be
-        restarting. Raises NoSuchSchema, RegistryFailed.
+        The request goes to each address in turn. If all addresses fail, they are tried again, because the
+        registry may be restarting. Raises NoSuchSchema, RegistryFailed.
         """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self.user is not None:

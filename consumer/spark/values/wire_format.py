@@ -64,7 +64,8 @@ def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[Schema
 
 
 def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tuple[Any, dict[int, str]]:
-    """Put the schema ids in the headers `name` before the values. Return the values, and the invalid headers.
+    """Put the schema id from each record's header `name` before the value. Return the values, and the rows
+    with invalid headers.
 
     `headers` has a list of headers for each value. The last header of a name counts. `indexed` means that
     message indexes follow the id. A value with an invalid header becomes null.
@@ -87,7 +88,8 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
     allowed = f"the byte 0 and an id of 4 bytes, or the byte 1 and a GUID of 16 bytes{more}"
     reason = f"the header {name} has no schema id; expected: {allowed}"
     bad = dict.fromkeys(np.flatnonzero((last >= 0) & present & invalid[numbers]).tolist(), reason)
-    # The prefix of a value without the header is empty. A null prefix makes the value null.
+    # The prefix of a value without the header is empty. The prefix of a value with an invalid header is null,
+    # which makes the value null.
     choice = np.where(numbers >= 0, numbers, np.where(last >= 0, len(ids), len(ids) + 1))
     prefixes = from_bytes([*ids, None, b""]).take(from_numpy(choice))
     return pc.binary_join_element_wise(prefixes, values, from_bytes([b""])[0]), bad

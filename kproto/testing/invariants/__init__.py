@@ -116,7 +116,7 @@ AT_REST: Final[tuple[Invariant, ...]] = (
 
 
 def check(world: World, *invariants: Invariant) -> None:
-    """Check these invariants; the default is all invariants that hold in a settled world (see `settle`).
+    """Check these invariants, by default all invariants that hold in a settled world (see `settle`).
 
     Raises `InvariantBroken`. The message contains the last error of each client, which may be the cause.
     """

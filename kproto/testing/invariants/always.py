@@ -40,8 +40,8 @@ def no_partition_has_two_owners(world: World) -> None:
 def _is_unassigned_to_model(group: GroupDescription, client: Client, partition: TopicPartition) -> bool:
     """Return whether a model owns a partition that its generation did not assign to it.
 
-    librdkafka owns such partitions after it joined without a REVOKE: if its topics grow while its application
-    gets an assignment (rd_kafka_cgrp_revoke_all_rejoin).
+    librdkafka owns such partitions if its topics grow while its application receives an assignment: it then
+    joins again without a REVOKE (rd_kafka_cgrp_revoke_all_rejoin).
     """
     member = group.member(client.member_id)
     return (

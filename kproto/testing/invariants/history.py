@@ -177,7 +177,7 @@ def what_is_committed_was_delivered(world: World) -> None:
         elif observation.kind == "reset" and observation.source in late:
             for partition in set(observation.partitions) - grown:
                 delivered.setdefault((group, partition), set()).update(range(observation.detail[0]))
-        elif observation.kind == "sought":  # The application has chosen to skip records.
+        elif observation.kind == "sought":  # By a seek, the application has chosen to skip records.
             excused.update((group, partition) for partition in observation.partitions or world.partitions())
 
 
@@ -314,7 +314,9 @@ def every_future_ends(world: World) -> None:
 
 
 def close_ends_in_time(world: World) -> None:
-    """I16: close ends within its timeout, from every state. Callbacks add their own duration."""
+    """I16: close ends within its timeout, from every state. The duration of callbacks is added to the
+    timeout.
+    """
     for name, history in histories(world):
         consumer = world.clients[name]
         closing = next((observation for observation in history if observation.kind == "closing"), None)

@@ -26,7 +26,9 @@ class InvariantBroken(AssertionError):
 def violation(
     world: World, name: str, reason: str, observation: Observation | None = None
 ) -> InvariantBroken:
-    """Return the error of an invariant, with the client or group that broke it, the reason and the time."""
+    """Return an InvariantBroken that names the client or group that broke the invariant, the reason and the
+    time.
+    """
     when = (
         f"turn {observation.turn}, {observation.at} ms"
         if observation
@@ -69,7 +71,7 @@ def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
     """Return (group, partition) of each partition for which a model committed records without delivering
     them.
 
-    librdkafka commits the records of a batch that it has not returned yet.
+    librdkafka can commit records of a batch before it returns them.
     """
     skipped: set[tuple[str, TopicPartition]] = set()
     if not any(isinstance(client, ModelClient) for client in world.clients.values()):

@@ -1,4 +1,5 @@
-"""The base of all clients in a world: connections, deadlines, and a process that can be frozen and killed.
+"""The base class of all clients in a world: connections, deadlines, and a process that can be frozen and
+killed.
 
 `ClientWorld` declares the methods of a world that clients use.
 """
@@ -265,7 +266,7 @@ class Client:
         self.world.observe(self, "killed")
 
     def observe(self, kind: str, partitions: Iterable[TopicPartition] = (), detail: Any = None) -> None:
-        """Record an observation of this client; see `Observation`."""
+        """Add an `Observation` of this client to the world's observations."""
         self.world.observe(self, kind, partitions, detail)
 
 

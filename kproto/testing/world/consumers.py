@@ -80,7 +80,8 @@ class Consumer(EngineClient):
         self._next_poll_at: int | None = None
         self._is_take_scheduled = False
         self._last_error, self._pause_ms = "", 0
-        self._ends_poll_after_callback = False  # Whether the poll ends as soon as the callback returns.
+        # Whether the poll in progress ends as soon as the running callback returns.
+        self._ends_poll_after_callback = False
         self._closing_tokens: set[object] = (
             set()
         )  # Tokens of close and unsubscribe. Until these operations are done, only callbacks run.
@@ -138,8 +139,8 @@ class Consumer(EngineClient):
     def _try(self, event: ev.Event) -> bool:
         """Pass an event to the engine as `do` does. Return False if the engine rejects it with IllegalState.
 
-        The engine raises IllegalState if the application has unsubscribed or closed in the meantime.
-        Exceptions of the application's own code are raised.
+        The engine rejects the event if the application has unsubscribed or closed since the event was
+        scheduled. Exceptions of the application's own code are raised.
         """
         if self.alive:
             try:
@@ -336,10 +337,11 @@ class Consumer(EngineClient):
         self.observe("closed")
 
     def _end_poll(self, poll_number: int, pause_ms: int = 0, *, ended: bool = False) -> None:
-        """End the poll; the application polls again after `pause_ms`."""
+        """End the poll in progress. The application polls again after `pause_ms`."""
         if not self.polling or poll_number != self._poll_number:
             return
-        if self.in_callback is not None:  # The poll ends when the callback has returned.
+        # If a callback is running, the poll ends when the callback has returned.
+        if self.in_callback is not None:
             self._ends_poll_after_callback = True
             return
         self._ends_poll_after_callback = False
@@ -410,7 +412,7 @@ class Consumer(EngineClient):
     @checked(ms=ZERO_OR_MORE)
     @journaled
     def wait_in_poll(self, ms: int) -> None:
-        """Poll for `ms`, with this timeout, as an iteration over the consumer does.
+        """Poll repeatedly for `ms`, each time with this timeout, as an iteration over the consumer does.
 
         Then stop polling.
         """

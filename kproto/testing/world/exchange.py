@@ -125,8 +125,9 @@ class NetworkExchange(WorldState):
     def _observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
         """Record that the client receives an error that fences it.
 
-        Errors for a former member id or generation are ignored. ILLEGAL_GENERATION is also ignored while a
-        JoinGroup is in flight, because the response to JoinGroup contains the next generation.
+        An error for a former member id or generation does not fence the client. ILLEGAL_GENERATION is also
+        ignored while a JoinGroup is in flight, because the response to JoinGroup contains the next
+        generation.
         """
         client = wire.client
         is_outdated = code == ErrorCode.ILLEGAL_GENERATION and client.is_joining

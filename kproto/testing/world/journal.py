@@ -49,7 +49,7 @@ class Command(NamedTuple):
 
 
 class ClientName(NamedTuple):
-    """A client, as an argument of a call."""
+    """The name of a client that is an argument of a call."""
 
     name: str
 
@@ -123,7 +123,7 @@ class Knob(Generic[T]):
 
 
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
-    """Return a check of the values that a knob with this default accepts, and the text of its error."""
+    """Return the check of the values that a knob with this default accepts, and the text for its error."""
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"
     if isinstance(default, int):
@@ -137,7 +137,7 @@ def _rule(default: object) -> tuple[Callable[[object], bool], str]:
 
 
 def reject_replayed_world(world: Any, operation: str) -> None:
-    """Raise IllegalState if another world replays this one at the moment."""
+    """Raise IllegalState if another world is currently replaying this one."""
     if world.is_being_replayed:
         raise IllegalState(
             f"{operation} on the original world during its replay: code passed to call_later() or tamper, or "
@@ -147,7 +147,7 @@ def reject_replayed_world(world: Any, operation: str) -> None:
 
 
 def _journal_value(value: Any) -> Any:
-    """Return the form in which the journal keeps an argument: a client's name, or a copy of a collection."""
+    """Return an argument as the journal keeps it: the name of a client, or a copy of a collection."""
     argument: Any = value
     if hasattr(value, "run_when_awake") and hasattr(value, "name"):
         return ClientName(value.name)

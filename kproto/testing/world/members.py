@@ -83,7 +83,8 @@ class ModelClient(Client):
         self._connections_by_key: dict[int, _ModelConnection] = {}
         self._last_number = 0
         self._started = False
-        # Member id and generation of the last successful JoinGroup; each model stores them in its own way.
+        # The member id and generation of the last successful JoinGroup. They are kept here, because each
+        # model stores them in its own way.
         self._membership = ("", -1)
 
     @property
@@ -330,7 +331,7 @@ class ModelClient(Client):
     def poll_once(self, timeout_ms: int, limit: int = 1, *, patient: bool = False) -> None:
         """Poll once, for an application that does not poll continuously.
 
-        `polling` is true until the poll ends.
+        The attribute `polling` is true until the poll ends.
         """
         self._keeps_polling, self._polling = False, True
         self.do(contract.PollCalled(timeout_ms, limit, patient))

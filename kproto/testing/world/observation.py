@@ -27,7 +27,7 @@ class Observation(NamedTuple):
     * "paused", "resumed", "subscribed", "unsubscribed", "closing", "closed", "killed";
     * "raised": poll raised. Detail: the error;
     * "reset": the client applied its reset policy. Detail: the offset and the reason;
-    * "frozen": the process stands still. Detail: for how many ms; "thawed": it continues;
+    * "frozen": the process is stopped. Detail: for how many ms; "thawed": the process continues;
     * "fault", "healed": a network fault begins or ends. Detail: the `Fault`;
     * "moved": a coordinator moves, or a broker stops. Detail: a text;
     * "grown": the topic has new partitions;

@@ -236,7 +236,7 @@ class Operator(NetworkExchange):
         self.brokers[node] = self.create_broker(self.nodes[node])
         for node_id in dict.fromkeys(self._nodes_up_with(node)):
             self.cluster.nodes[node_id] = self.nodes[node_id]
-        # The broker that stopped last keeps its partitions and groups until a broker starts.
+        # If all brokers are down, the one that stopped last has kept its partitions and groups until now.
         for former in [broker for broker in self.cluster.nodes if broker not in self.brokers]:
             self._move_leaders_and_groups_from(former)
         for group in list(self.cluster.coordinator.group_ids()):
@@ -249,7 +249,7 @@ class Operator(NetworkExchange):
             raise ConfigError("node", node, f"a broker of this world: {', '.join(map(str, self.nodes))}")
 
     def _nodes_up_with(self, node: int) -> list[int]:
-        """Return the nodes that are up, and `node`, in the order of their ids."""
+        """Return the nodes that are up and, if it is down, `node` as well, in the order of their ids."""
         return [other_node for other_node in self.nodes if other_node in self.brokers or other_node == node]
 
     def _move_leaders_and_groups_from(self, node: int) -> None:

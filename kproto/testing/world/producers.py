@@ -110,7 +110,7 @@ class Producer(EngineClient):
 
     @journaled
     def flush(self) -> None:
-        """Send the records that wait for a full batch."""
+        """Send all buffered records without waiting until their batches are full."""
         self.engine.core.now = self.world.now
         self.engine.flush()
         self.tick()

@@ -77,7 +77,7 @@ class WorldState:
         self.member_names: dict[str, str] = {}
         # The partitions that lost records by retention, truncation, corruption, or deletion of the topic.
         self.disturbed: set[TopicPartition] = set()
-        # The offsets at which the log has no record; see `write_marker`.
+        # The offsets of transaction markers, at which the log has no record (see `write_marker`).
         self.marker_offsets: set[tuple[TopicPartition, int]] = set()
         # Whether there was a fault: a network fault, a killed client or a moved coordinator.
         self.had_fault = False
@@ -104,7 +104,7 @@ class WorldState:
     # ---- time
 
     def push(self, at: int, function: Callable[..., object], *args: Any) -> None:
-        """Schedule `function(*args)` for the time `at` (virtual ms)."""
+        """Schedule the call `function(*args)` at the time `at`, in virtual ms."""
         heapq.heappush(self._queue, (at, next(self._order), function, args))
 
     @property
@@ -170,7 +170,7 @@ class WorldState:
         raise IllegalState("all brokers are down: call start_broker() first")
 
     def partition(self, partition: TopicPartition) -> Partition | None:
-        """Return the brokers' state of a partition, or None if it does not exist."""
+        """Return the state of a partition on its brokers, or None if the partition does not exist."""
         topic = self.cluster.topics.named(partition.topic)
         return topic.partition(partition.partition) if topic else None
 

@@ -174,7 +174,7 @@ class World(Operator):
         if topic_names:
             try:
                 client.subscribe(*topic_names)
-            except Exception:  # The client was not created, so its name can be used again.
+            except Exception:  # The client was not created, so the caller may use its name again.
                 client.alive = False
                 del self.clients[name]
                 raise
@@ -254,7 +254,9 @@ class World(Operator):
             self.journal.insert(at, journals.Command(turn, "", "replay_turns", turns_and_now, raised=raised))
 
         def check_until() -> bool:
-            """Call `until`. Journal the turns so far before calls that `until` made."""
+            """Call `until`. If `until` makes calls that are journaled, the turns so far are journaled before
+            them.
+            """
             nonlocal index, turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))
@@ -509,7 +511,7 @@ def replay_commands(
 
 @contextlib.contextmanager
 def _expect_error(command: journals.Command) -> Generator[None]:
-    """Suppress the exception that the command raised in the original run, and no other."""
+    """Suppress an exception of the class that the command raised in the original run."""
     try:
         yield
     except Exception as error:
