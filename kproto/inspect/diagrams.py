@@ -95,8 +95,9 @@ def section(events: Sequence[GroupEvent], began: int | None = None, heading: str
     return "".join(
         [
             f"<section>{f'<h2>{escape(heading)}</h2>' if heading else ''}",
-            "<p class=dim>A bar is a partition that the member owns. The lane above all shows when ",
-            f"a partition stood still. Point at anything to read it.</p><p>{' '.join(swatches)}</p>",
+            '<p class=dim>A bar shows when a member owned a partition. The lane "standing still" shows when ',
+            "a partition had no owner. Hover over a bar or a mark for details.</p>",
+            f"<p>{' '.join(swatches)}</p>",
             f"<div class=wide>{wide.svg()}</div><div class=narrow>{narrow.svg()}</div>",
             f"<div class=table>{_table(events, wide.partitions)}</div></section>",
         ]
@@ -122,8 +123,9 @@ def conversation(diagram: Diagram) -> str:
     wide, narrow = diagram_svg(diagram, WIDE), diagram_svg(diagram, NARROW)
     return "".join(
         [
-            "<section><p class=dim>Time runs downwards. An arrow is a request or its answer; a shaded part ",
-            "is a rebalance. What repeats and goes well is counted. Point at anything to read all of it.</p>",
+            "<section><p class=dim>Time runs downwards. An arrow is a request or a response, and a shaded ",
+            "area is a rebalance. Repeated requests that succeed are counted. ",
+            "Hover over an arrow for details.</p>",
             f"<div class=wide>{wide}</div><div class=narrow>{narrow}</div></section>",
         ]
     )
@@ -288,8 +290,8 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
         rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(reason)}</tr>")
     return "".join(
         [
-            "<table><caption>How long each partition stood still, by the generation that ended it ",
-            f"(· = it never stopped); {ownership_verdict(events)}</caption>",
+            "<table><caption>How long each partition had no owner, and the generation that ended this time ",
+            f"(· = it always had an owner); {ownership_verdict(events)}</caption>",
             f"<tr><th>generation{''.join(f'<th>{escape(str(p))}' for p in partitions)}<th>why</tr>",
             *rows,
             "</table>",

@@ -363,7 +363,7 @@ def sticky(run: ScenarioRun) -> None:
         group[0].close()
         _settle(run, world, group[1:])
         moved[assignor] = sum(len(before[member.name] - member.owned) for member in group[1:])
-        run.result(assignor, f"{moved[assignor]} partitions of the members that stayed moved")
+        run.result(f"{assignor}: moved partitions of the other members", moved[assignor])
     if run.as_written:
         run.claim("sticky: the others keep theirs", moved["sticky"] == moved["cooperative-sticky"] == 0)
         run.claim("range: partitions of others move", moved["range"] > 0)

@@ -154,4 +154,4 @@ def test_a_misspelt_name_is_reported_with_similar_names(
 
 def test_text_between_backticks_is_code_on_a_page() -> None:
     page = "".join(html for _, html in guide.fragments("Fetch"))
-    assert "From v15 on it is in <code>replica_state</code>" in page
+    assert "From v15 on the id is in <code>replica_state</code>" in page
