@@ -6,10 +6,11 @@
     run = scenario.run(Parameters(client="sarama", rate=100))
     run.results["lost"], run.holds
 
-Each module covers a part of one document. A scenario holds what the document says, in our words, and the
-outcome of its run. `scenario` defines scenarios, `report` renders a run as text, JSON or HTML, and `matrices`
-runs many scenarios together. The clients are the models of `kproto.models` and kproto's own consumer; the
-cluster is the embedded broker. The results are therefore measured, not written down.
+Each scenario module covers a part of one document. A scenario states what the document says, in our words,
+and plays it in a group whose outcome is recorded. The module `scenario` defines scenarios, `report` renders a
+run as text, JSON or HTML, and `matrices` runs one situation for many clients and settings. The clients are
+the models of `kproto.models` and kproto's own consumer; the cluster is the embedded broker. The results are
+therefore measured, not written down.
 """
 
 from .scenario import Parameters, Scenario, ScenarioRun, find, scenarios

@@ -26,7 +26,7 @@ COLUMNS: Final = (
 
 
 class Row(NamedTuple):
-    """One line of --describe, by the names of its columns; "-" means no owner."""
+    """One line of --describe, with a field for each column. "-" means that the partition has no owner."""
 
     group: str
     topic: str

@@ -1,9 +1,9 @@
-"""The picture of a group's life at the top of README; `kproto show --life FILE` draws it again.
+"""Draw the picture of a group's life at the top of README, as `kproto show --life FILE` does.
 
-`page(world)` draws any other world.
+`page(world)` draws the group of any world.
 
-In the picture a member reads six partitions. Two members join, one is killed, and the topic grows. Time is
-virtual, so the picture is the same on every machine.
+In the picture a member reads six partitions. Two members join, one of them is killed, and the topic grows.
+Time is virtual, so the picture is the same on every machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 def play_group_life() -> Act:
-    """Play the group's life and return its world."""
+    """Play the group's life and return it as an `Act`."""
     world = World({"flights": 6}, seed=7, settings={"group.initial.rebalance.delay.ms": "0"})
     act = Act(world, world.now)
     world.join("a", topics=["flights"], **_OPTIONS)

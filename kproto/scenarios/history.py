@@ -1,4 +1,4 @@
-"""Extract what happened in the worlds of a scenario, sorted by time.
+"""Extract what happened in the worlds of a scenario's run.
 
 The module returns moments for a table, events for a timeline, and requests and notes for a sequence diagram.
 """
@@ -34,7 +34,7 @@ _KINDS: dict[str, Kind] = {
 
 
 def name(act: Act) -> str:
-    """Return the names of the clients that took part, for example librdkafka or kproto."""
+    """Return the kinds of clients that took part, such as "librdkafka and kproto"."""
     kinds: list[str] = []
     for client in act.stage.clients.values():
         if isinstance(client, ModelClient):
@@ -62,7 +62,7 @@ def moments_of(act: Act) -> list[Moment]:
 
 
 def _observations(act: Act) -> Iterator[Observation]:
-    """Yield the observations of the applications; a closing member's end becomes "closed"."""
+    """Yield the world's observations. If a member ends after it began to close, its end is "closed"."""
     closing: set[str] = set()
     for observation in act.stage.observations:
         if observation.kind == "closing":
@@ -75,7 +75,7 @@ def _observations(act: Act) -> Iterator[Observation]:
 
 
 def shortened(moments: Sequence[Moment]) -> list[Moment]:
-    """Shorten every run of commits: count those between the first and the last."""
+    """Shorten each sequence of commits to the first and the last one, and count the commits between."""
     shown: list[Moment] = []
     for (who, number), group in groupby(enumerate(moments), lambda pair: (pair[1].who, _run(*pair))):
         same = [moment for _, moment in group]
@@ -89,7 +89,7 @@ def shortened(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _run(number: int, moment: Moment) -> int:
-    """Return a key for `groupby`: -1 for every commit, and the moment's own number otherwise."""
+    """Return a key for `groupby`, which groups successive commits: -1 for a commit, otherwise `number`."""
     return -1 if _commits(moment) else number
 
 
@@ -139,11 +139,11 @@ def events(act: Act) -> list[GroupEvent]:
 def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
     """Yield the generations and removals that the coordinator reported, and the faults.
 
-    The times count from `started` (ms). A fault is `silent` if no byte of the client reaches a broker
-    during the fault.
+    The times count from `started` (ms). A fault is `silent` if no bytes of the client reach a broker during
+    the fault.
     """
     names, closing = world.member_names, set[str]()
-    stopped: dict[str, str] = {}  # Why a client sends nothing.
+    stopped: dict[str, str] = {}  # Maps a client to the fault because of which it sends nothing.
     grown: list[str] = []
     for observation in world.observations:
         at = observation.at - started
@@ -190,7 +190,7 @@ def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
 
 
 def _with_fault(reason: str, stopped: Mapping[str, str]) -> str:
-    """Add to a reason of the coordinator why the member sent nothing."""
+    """If the coordinator's reason says that a member sent nothing, add the fault that explains it."""
     for name, fault in stopped.items():
         if name and reason.startswith(f"{name} sent nothing"):
             return f"{reason} ({fault})"
@@ -203,11 +203,11 @@ def exchanges(act: Act) -> list[Exchange]:
 
 
 def picked(act: Act) -> Diagram | None:
-    """Return the contents of a sequence diagram; None without a trace or without requests."""
+    """Return the sequence diagram of a world; None without a trace or without requests."""
     builder = DiagramBuilder(lambda moment: moment.client, began=act.started)
     for exchange in exchanges(act):
         builder.add(exchange)
-    # commits are omitted here, because they are drawn as requests
+    # The notes leave out commits, because these are drawn as requests.
     for moment in counted(moment for moment in moments_of(act) if not _commits(moment)):
         at = moment.at + act.started
         who = moment.who if moment.who in act.stage.clients else ""
@@ -225,7 +225,7 @@ def picked(act: Act) -> Diagram | None:
 
 
 def counted(moments: Iterable[Moment], most: int = 2) -> list[Moment]:
-    """Shorten every run of more than `most` identical moments of a client: count those in the middle."""
+    """Shorten each sequence of more than `most` identical moments of a client: count the middle ones."""
     runs: list[list[Moment]] = []
     last: dict[str, list[Moment]] = {}
     for moment in moments:
@@ -251,10 +251,10 @@ def _of(moment: Moment, act: Act) -> str:
 def _describe(
     observation: Observation, reading: dict[tuple[str, TopicPartition], int], owned: set[TopicPartition]
 ) -> str | None:
-    """Describe an observation in words; None for a delivery that continues the previous one.
+    """Describe an observation in words; None for a delivery that continues the previous delivery.
 
     `reading` maps (member, partition) to the next offset of a contiguous read. `owned` has the partitions
-    that the member owned before. Both are updated.
+    that the member owned before the observation. Both arguments are updated.
     """
     partitions = ", ".join(map(str, sorted(observation.partitions))) or "nothing"
     match observation.kind:

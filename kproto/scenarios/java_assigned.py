@@ -1,4 +1,4 @@
-"""Document 002: the end of onJoinComplete (2.6.2): the changed state, and what poll throws."""
+"""Document 002: the end of Java's onJoinComplete (2.6.2): the changed state, and what poll throws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .scenario import ScenarioRun, join, offsets, produce, scenario
 def _to_whoever_lacks_it(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
 ) -> dict[str, list[TopicPartition]]:
-    """Assign as range does, but give t2 to the member whose subscription does not have it yet."""
+    """Assign as range does, but assign t2 to a member whose subscription does not have t2 yet."""
     plan = ASSIGNORS["range"].assign(partitions, members, racks)
     late = [name for name, subscription in members.items() if "t2" not in subscription.topics]
     if not late:
@@ -204,7 +204,7 @@ def assigned_nothing(run: ScenarioRun) -> None:
 )
 def first_of_several(run: ScenarioRun) -> None:
     class CommitFailedException(Exception):
-        """A stand-in for the exception that Kafka throws for a commit in the callback."""
+        """An exception with the name of the one that Kafka throws for a commit in the callback."""
 
     for cause in (RuntimeException("first"), CommitFailedException("first")):
         world = run.world({"t": 4})
@@ -225,7 +225,7 @@ def first_of_several(run: ScenarioRun) -> None:
 
 
 def _raising(causes: dict[str, Exception]) -> Callable[[str, object], None]:
-    """Return a listener that raises each of these causes once."""
+    """Return a rebalance listener that raises each exception at the first call of its callback."""
     pending = dict(causes)
 
     def call(kind: str, partitions: object) -> None:

@@ -1,4 +1,4 @@
-"""Document 002: onJoinComplete (2.6.2), branch by branch, up to the revoked and added partitions."""
+"""Document 002: Java's onJoinComplete (2.6.2), branch by branch, up to the revoked and added partitions."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def unknown_assignor(run: ScenarioRun) -> None:
     run.claim("no callback ran", not member.calls)
 
 
-# an assignment of t-0, as a leader encodes it
+# An assignment of t-0, as a leader encodes it.
 ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")
 
 

@@ -1,4 +1,4 @@
-"""Document 002: KafkaConsumer.poll, line by line, and the commits in it (2.6.2)."""
+"""Document 002: Java's KafkaConsumer.poll (2.6.2), line by line, and the commits that it sends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .scenario import ScenarioRun, join, offsets, produce, scenario
 
 
 def _poll(world: World, member: Any, timeout_ms: int, *, limit: int = 1_000, patient: bool = False) -> int:
-    """Poll once in a member that does not poll automatically; return the duration in ms."""
+    """Call poll once for a member that does not poll automatically; return the duration in ms."""
     begun = world.now
     member.poll_once(timeout_ms, limit, patient=patient)
     world.run(60_000, until=lambda: not member.polling)
@@ -353,7 +353,7 @@ def in_poll(run: ScenarioRun) -> None:
 
 
 def _refuse_commits(world: World, *codes: int) -> list[int]:
-    """Reject the first commits with these codes; return the list of the times at which commits arrive."""
+    """Reject the first commits with these codes; return the list to which arrival times are added."""
     pending = list(codes)
     times: list[int] = []
 

@@ -43,5 +43,5 @@ def joins_of(world: World, member: Any) -> int:
 
 
 def called(member: Any) -> list[str]:
-    """Return the listener's callbacks, each with the number of its partitions."""
+    """Return the calls of the member's listener, each with the number of its partitions."""
     return [f"{kind} {len(partitions)}" for kind, partitions in member.calls]

@@ -1,4 +1,4 @@
-"""Many runs side by side: records lost when a topic grows, and partitions stopped by a rebalance."""
+"""Compare many runs: records lost when a topic grows, and partitions stopped by a rebalance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..group.subscription import TopicPartition
 from ..testing.world import World
 from .scenario import Parameters, clients, join, lost_and_doubled, produce
 
-# Ways of detecting that a topic grew, by client. Clients without an entry always detect it.
+# Maps a client to its ways of detecting that a topic grew. Other clients always detect it.
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 MOST_RECORDS = 500_000
 # Defaults of the runs.
@@ -20,7 +20,10 @@ REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The result of one run: a topic grows, and records are written into the new partitions from then on."""
+    """The result of one run.
+
+    A topic grows, and from this time on records are written into the new partitions.
+    """
 
     client: str
     reset: str
@@ -29,7 +32,7 @@ class Loss:
     written: int
     lost: int
     doubled: int
-    # ms from the growth to the assignment of the new partitions; None if they were never assigned
+    # The ms from the growth to the assignment of the new partitions; None if they were never assigned.
     discovered_after_ms: int | None
     every_ms: int = 50  # ms between two batches of records
 
@@ -72,12 +75,12 @@ def loss(
     seed: int = 7,
     world: World | None = None,
 ) -> Loss:
-    """Run one client: a topic with two partitions and one member grows to four at `grow_at_ms`.
+    """Run one client as the only member of a group whose topic grows from two partitions to four.
 
-    `rate` is in records per second for each new partition, written for `after_ms` or for two refresh
-    intervals. `settle_ms` is how long the member reads on afterwards. `world` is an existing world with topic
-    t. Raises ConfigError for more than `MOST_RECORDS` records, and for growth before the member has its
-    partitions.
+    The topic grows `grow_at_ms` after the member's start. From then on `rate` records per second are written
+    into each new partition, for `after_ms` or for about two refresh intervals. Afterwards the member reads
+    for `settle_ms`. The run uses `world`, which must have the topic t, or a new world. Raises ConfigError for
+    more than `MOST_RECORDS` records, and if the topic would grow before the member has its partitions.
     """
     after_ms = after_ms or max(13_000, 2 * refresh_ms + 3_000)
     most = MOST_RECORDS * 1000 // (2 * after_ms)
@@ -124,7 +127,7 @@ def loss(
 
 
 def losses(parameters: Parameters) -> Iterable[Loss]:
-    """Run the matrix of S1-25: every client, reset policy and way of detection, or those in `parameters`.
+    """Run the matrix of S1-25: every way of detection, and all clients and reset policies or one of each.
 
     Raises ConfigError for an unknown client.
     """
@@ -145,7 +148,7 @@ def losses(parameters: Parameters) -> Iterable[Loss]:
 
 @dataclass(frozen=True, slots=True)
 class StandstillRow:
-    """The times in ms for which partitions were not read after one more member had joined."""
+    """For how many ms partitions were not read because one more member joined the group."""
 
     protocol: str
     members: int
@@ -158,7 +161,7 @@ class StandstillRow:
 def stop_the_world(
     members: int, protocol: str, *, callback_ms: int = CALLBACK_MS, seed: int = 7
 ) -> StandstillRow:
-    """Add one member to a stable group of kproto's members; each needs `callback_ms` to revoke."""
+    """Add a member to a stable group of kproto's members, whose revoked callbacks take `callback_ms`."""
     count = members * 2
     world = World({"t": count}, seed=seed, trace=False, latency=(1, 5))
     assignors = ("range",) if protocol == "eager" else ("cooperative-sticky",)

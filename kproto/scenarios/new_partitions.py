@@ -2,7 +2,7 @@
 
 The author's advertising logs got new partitions under load. The Go service that read the logs, on
 sarama-cluster, did not detect them until it was restarted, and lost the records written until then. The
-document tries sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can detect new
+document tests sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can detect new
 partitions.
 """
 
@@ -16,20 +16,20 @@ from .matrices import Loss, loss
 from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 
 NEW = (TopicPartition("t", 2), TopicPartition("t", 3))
-# Parameters of short runs, which show whether records are lost, but not how many in the original.
+# Parameters of short runs, which show whether records are lost, but not how many were lost in the document.
 QUICK: dict[str, Any] = {"rate": 20, "grow_at_ms": 3_000, "settle_ms": 2_000}
 GROWTH = ("refresh_ms", "rate", "grow_at_ms")
 WINDOW = ("client", "reset", *GROWTH)
 
 
 def growth_parameters(run: ScenarioRun) -> dict[str, Any]:
-    """Return the parameters of `GROWTH` that the run sets."""
+    """Return those parameters named in `GROWTH` that were set for the run."""
     chosen = {name: getattr(run.parameters, name) for name in GROWTH}
     return {name: value for name, value in chosen.items() if value is not None}
 
 
 def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None) -> Loss:
-    """Run the growth of this document with the scenario's parameters, and record its results.
+    """Let the topic grow as in this document, with the run's parameters, and record the results.
 
     The growth runs in `world`, or in a new world without it.
     """
@@ -57,7 +57,7 @@ def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None
 
 
 def claim_lost(run: ScenarioRun, result: Loss, text: str = "records are lost") -> None:
-    """Claim that records are lost, if any were written before the new partitions were assigned."""
+    """Claim that records are lost if records were written before the new partitions were assigned."""
     discovered_after_ms = result.discovered_after_ms
     if discovered_after_ms is None:
         run.claim("no client ever sees them, and every record in them is lost", result.lost == result.written)

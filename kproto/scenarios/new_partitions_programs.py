@@ -1,4 +1,4 @@
-"""Document 001: its programs around the other libraries, their configurations and features."""
+"""Document 001: its programs around the libraries other than sarama, their configurations and features."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ CONFLUENT: Final = {
 
 
 class ReadMessage:
-    """Model confluent-kafka-go's ReadMessage: poll until a message, an error or the timeout.
+    """Model confluent-kafka-go's ReadMessage, which polls until a message, an error or the timeout.
 
     Other events of a poll (the end of a partition, rebalances) are dropped.
     """
@@ -185,7 +185,7 @@ class ReadMessage:
         self._read = self._reports_read = 0
 
     def __call__(self, timeout_ms: int = 1_000) -> str:
-        """Return what ReadMessage returned: "message", the name of an error, or "_TIMED_OUT"."""
+        """Call ReadMessage; return "message", the name of the error, or "_TIMED_OUT"."""
         end = self.world.now + timeout_ms
         while True:
             for report in self.member.reports[self._reports_read :]:
@@ -368,7 +368,7 @@ def libraries(run: ScenarioRun) -> None:
 
 
 def _abilities(run: ScenarioRun, kind: str) -> dict[str, bool]:
-    """Use each feature once, and return whether the client supports it.
+    """Use each feature once, and return for each whether the client supports it.
 
     A feature counts as missing if the client reports an error, or if its requests do not show the feature.
     """

@@ -1,4 +1,4 @@
-"""Document 001: its program around sarama, with main(), the handler and the configuration."""
+"""Document 001: its program around sarama, with the function main(), the handler and the configuration."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def sarama_main(run: ScenarioRun) -> None:
 
 
 def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message | None]:
-    """Return a function that ends the session by a Heartbeat response, and rejects the next JoinGroup."""
+    """Return a function that answers the member's requests so that the session ends and JoinGroup fails."""
 
     def answer(client: Client, request: Message, version: int) -> Message | None:
         if client is member and isinstance(request, JoinGroupRequest):

@@ -1,10 +1,11 @@
 """Document 000: an offset of -1000 in confluent-kafka-go, and the race behind it.
 
-A handler of HTTP requests assigns partition 0 at an offset, seeks there, and polls. Messages come either from
-that offset, or from the committed offset with -1000 in the assignment: it depends on where the program
-subscribes. The document ends before it explains why. The reason is librdkafka's two threads. The group's
-assignment is an event that waits until the application polls. The response to the event replaces the
-partitions that were assigned by hand.
+A handler of HTTP requests assigns partition 0 at an offset, seeks to this offset, and polls. Depending on
+where the program subscribes, messages start at this offset, or they start at the committed offset and the
+assignment has the offset -1000. The document ends before it explains why. The reason is that librdkafka's own
+thread joins the group, while the application's thread handles events. The group's assignment is an event that
+waits until the application polls. The response to the event replaces the partitions that were assigned by
+hand.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .scenario import ScenarioRun, offsets, scenario
 
 TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
-COORDINATOR = 2  # node id of the coordinator, if it has its own node
+COORDINATOR = 2  # The node id of the coordinator in a cluster of two brokers.
 LONGEST_MS = 10 * 60_000
 RACE = ("join_after_ms", "rejoin_after_ms", "polls", "poll_timeout_ms")
 
@@ -41,7 +42,7 @@ class Request:
 
     @property
     def printed(self) -> str:
-        """Format the assignment as the document's program prints it, with the name of a logical offset."""
+        """Format the assignment as the document's program prints it; a logical offset has its name added."""
         return _printed(self.assigned)
 
     def __str__(self) -> str:
@@ -56,11 +57,11 @@ def _printed(assigned: int | None) -> str:
 
 
 class PollingHandler:
-    """The document's program: one application thread, which polls only inside requests.
+    """The document's program: one application thread, which polls only while it handles an HTTP request.
 
-    The group's first join takes `join_ms`. Later joins take `rejoin_after_ms`, or no time without it. On a
-    broker a member that is alone in its group rejoins immediately. On librdkafka's mock cluster it waits
-    almost a whole session timeout.
+    The group's first join takes `join_ms`. Later joins take `rejoin_after_ms`, or no time if the parameter is
+    not set. On a broker the only member of a group rejoins immediately. On librdkafka's mock cluster the
+    member waits almost a whole session timeout.
     """
 
     def __init__(self, run: ScenarioRun, *, join_ms: int, **options: Any) -> None:
@@ -111,9 +112,11 @@ class PollingHandler:
         return librdkafka.assigned_offsets(self.app.state).get(TP)
 
     def request(self, polls: int = 4, timeout_ms: int = 400) -> Request:
-        """Assign and seek to 2, then poll; the parameters set the number and the timeout of the polls.
+        """Handle an HTTP request: assign offset 2, seek to 2, then poll `polls` times.
 
-        Raises ConfigError for more than `LONGEST_MS` in all.
+        The run's parameters replace the number and the timeout of the polls.
+
+        Raises ConfigError if all polls together may take more than `LONGEST_MS`.
         """
         parameters = self.run.parameters
         polls, timeout_ms = parameters.polls or polls, parameters.poll_timeout_ms or timeout_ms
@@ -139,12 +142,12 @@ class PollingHandler:
 
 
 def _kind(printed: tuple[int | None, str]) -> tuple[int | None, str]:
-    """Return a key that is equal for consecutive polls that returned messages."""
+    """Return a key of a poll's output. It is equal for polls that returned different messages."""
     assigned, event = printed
     return assigned, event.partition(" ")[0]
 
 
-REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")  # errors that a seek may return
+REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")  # Errors that a seek may return.
 GOOD = Request(WANTED, WANTED, "ok")
 BAD = Request(STORED, COMMITTED, "ok")
 EVENT = (

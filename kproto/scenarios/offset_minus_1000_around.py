@@ -1,4 +1,4 @@
-"""Document 000 without its race: orders of the five events, configuration, linking, output."""
+"""Document 000 apart from its race: every order of the events, configuration, linking, output."""
 
 from __future__ import annotations
 
@@ -48,16 +48,14 @@ def _committed(world: World) -> None:
 
 
 def _orders(words: str) -> Iterator[str]:
-    """Yield every order of the events in which the join ends after its subscribe, and the seek follows its
-    assign.
-    """
+    """Yield each order of the events in which "joined" follows "subscribe" and "seek" follows "assign"."""
     for order in permutations(words.split()):
         if order.index("subscribe") < order.index("joined") and order.index("assign") < order.index("seek"):
             yield " ".join(order)
 
 
 def _play(run: ScenarioRun, order: str, kind: str) -> tuple[list[int], list[str]]:
-    """Play one order; return the offsets read after the last call, and the rejected calls.
+    """Play one order of events; return the offsets read after the last call, and the rejected calls.
 
     `kind` is librdkafka or kproto.
     """

@@ -1,7 +1,7 @@
 """The race of document 000 as a table: one program with different timings, and the outcome of each.
 
 A program subscribes and waits. In each of its requests (`PollingHandler`) it assigns, seeks and polls. The
-outcome of its last request depends only on how far the group's join has progressed by then.
+outcome of the program's last request depends only on how far the group's join has progressed by that time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .scenario import Parameters, ScenarioRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceProgram:
-    """The timings of the program, in ms. A member's next join takes `rejoin_ms`, or no time (None)."""
+    """The timings of the program, in ms. Joins after the first take `rejoin_ms`, or no time if None."""
 
     join_ms: int = 3_000
     rejoin_ms: int | None = None
@@ -54,7 +54,7 @@ def play_program(program: RaceProgram, seed: int = 7) -> tuple[PollingHandler, R
             handler.subscribe()
             handler.wait(program.sleep_ms)
         last_request = handler.request(program.polls)
-    assert last_request is not None  # each program has at least one request
+    assert last_request is not None  # Each program has at least one request.
     return handler, last_request
 
 

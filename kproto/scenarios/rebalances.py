@@ -1,6 +1,6 @@
-"""Scenarios about the rebalance itself: static members, zombies, timeouts, heartbeats and assignors.
+"""Scenarios about rebalances: static members, zombies, timeouts, heartbeats and assignors.
 
-They belong to no document of an author. `says` is what Kafka's documentation or a KIP says.
+These scenarios belong to none of the four documents. `says` states what Kafka's documentation or a KIP says.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from .scenario import ScenarioRun, join, lost_and_doubled, offsets, produce, sce
 SESSION_MS, HEARTBEAT_MS, FETCH_WAIT_MS = 6_000, 1_000, 100
 # The parameters of all scenarios of this module.
 GROUP: Final = ("client", "session_timeout_ms", "heartbeat_ms", "assignor", "members", "partitions")
-# The delay in ms of a network round trip and of the requests of a join, beyond the timeouts.
+# The time in ms that the network round trips and the requests of a join may take in addition to a timeout.
 _SLACK_MS = 500
-# The assignors of clients that do not have all four of Java. sarama-cluster ignores configured assignors.
+# Maps a client that lacks some of Java's four assignors to the assignors that it has. sarama-cluster ignores
+# configured assignors.
 _ASSIGNORS: Final = {
     "kafka-go": ("range", "roundrobin"),
     "librdkafka": ("range", "roundrobin", "cooperative-sticky"),
@@ -48,14 +49,14 @@ def _heartbeat_ms(run: ScenarioRun) -> int:
 
 
 def _assignors(run: ScenarioRun, *names: str) -> tuple[str, ...]:
-    """Return the assignors to compare: those of `names` that the client has, or the one of the parameters."""
+    """Return the assignors to compare: the parameter's assignor, or those of `names` that the client has."""
     if run.parameters.assignor:
         return (run.parameters.assignor,)
     return tuple(name for name in names if name in _ASSIGNORS.get(run.parameters.client or "java", names))
 
 
 def _fencing_codes(world: World, member: str) -> list[str]:
-    """Return the names of the error codes in responses that excluded the member from the group."""
+    """Return the names of the error codes with which the coordinator fenced the member."""
     return [ErrorCode(o.detail).name for o in world.observations if (o.source, o.kind) == (member, "fenced")]
 
 
@@ -68,7 +69,7 @@ def _raised(world: World, member: str) -> list[str]:
 def _member(run: ScenarioRun, world: World, name: str, *, instance: str = "", **config: Any) -> Any:
     """Start a member with the parameters of the run.
 
-    Raises ConfigError if the client does not have the assignor of the parameters.
+    Raises ConfigError if the client does not have the assignor that the parameters select.
     """
     parameters = run.parameters
     allowed = _ASSIGNORS.get(parameters.client or "java", tuple(ASSIGNORS))
@@ -107,7 +108,10 @@ def _group(run: ScenarioRun, world: World, members: int = 2, **config: Any) -> l
 
 
 def _settle(run: ScenarioRun, world: World, group: list[Any]) -> bool:
-    """Run until each partition has one owner and as many members as possible own one; at most two minutes."""
+    """Run until each partition has an owner and as many members as possible own partitions.
+
+    The run ends after two minutes. Returns whether the group has reached this state.
+    """
     partitions = world.partitions()
 
     def is_settled() -> bool:
@@ -126,7 +130,7 @@ def _has_read(member: Any, count: int) -> bool:
 
 
 def _generations(world: World, since: int = 0) -> list[str]:
-    """Return the coordinator's reasons of the generations that began at `since` (ms) or later."""
+    """Return the coordinator's reason for each generation that began at `since` (ms) or later."""
     return [
         f"generation {event.generation}: {event.reason}"
         for event in history.coordinator_events(world)

@@ -1,4 +1,4 @@
-"""Render the run of a scenario: as text, as JSON, as an HTML page with the group's timeline."""
+"""Render the run of a scenario as text, as JSON, or as an HTML page with the group's timeline."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from . import history
 from .scenario import Act, Moment, Scenario, ScenarioRun
 
 WIDTH = 80
-NARROW = 20  # minimum width of a line, however narrow the terminal is
-BAR = 60  # width of the timeline in columns
-MANY = 60  # maximum number of moments in a table; a longer one omits the middle
-AGAIN = 8  # a client's identical moments in a row are shown up to this number, then counted
-MANY_RUNS = 12  # maximum number of runs shown; if there are more, only `FEW_RUNS` are shown
+NARROW = 20  # The minimum width of a line in columns, however narrow the terminal is.
+BAR = 60  # The width of the timeline in columns.
+MANY = 60  # The maximum number of moments in a table; a longer table omits the moments in the middle.
+AGAIN = 8  # The number of successive identical moments of a client that are shown; more of them are counted.
+MANY_RUNS = 12  # The maximum number of runs shown. If there are more runs, only `FEW_RUNS` of them are shown.
 FEW_RUNS = 4
-NAMES = 44  # maximum width of the column of result names
+NAMES = 44  # The maximum width of the column with the names of results.
 
 
 def line(scenario: Scenario) -> str:
@@ -144,12 +144,12 @@ def svg(run: ScenarioRun) -> str:
     """Draw the requests to the scenario's last cluster as SVG. Raises ConfigError without requests."""
     conversation = history.picked(run.acts[-1]) if run.acts else None
     if conversation is None:
-        raise ConfigError("--svg", "this story", "a scenario in which a client sends a request")
+        raise ConfigError("--svg", "this scenario", "a scenario in which a client sends a request")
     return sequence.picture(conversation)
 
 
 def requests(run: ScenarioRun) -> list[str]:
-    """Return every drawn request as a line, in the format of `kproto watch`."""
+    """Return each request of the sequence diagrams as a line, in the format of `kproto watch`."""
     lines: list[str] = []
     for number, act in enumerate(run.acts):
         conversation = history.picked(act)
@@ -170,7 +170,7 @@ def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
         return [row]
     plain: Any = _plain(value)
     several = cast("list[object]", plain) if isinstance(plain, list) else []
-    # items with blanks are sentences or table rows, each on its own line
+    # Items with blanks are sentences or table rows, so each gets its own line.
     each = any(" " in str(item) for item in several)
     parts = [_within(item) for item in several] if each else [_value(value)]
     below = (line for part in parts for line in _wrapped("      ", part, wide))
@@ -263,7 +263,7 @@ def _value(value: object) -> str:
 
 
 def _within(value: object) -> str:
-    """Render a nested list: an error's name and text, a host and port, or several of these."""
+    """Render an item of a list; it may be a list itself, such as an error's name and text."""
     if not isinstance(value, list):
         return _value(value)
     inner = cast("list[object]", value)

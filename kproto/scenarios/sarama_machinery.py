@@ -30,7 +30,7 @@ from .scenario import ScenarioRun, offsets, scenario
 
 
 class Watched:
-    """sarama's model, which records the time of each request and response."""
+    """A wrapper of sarama's model that records the time of each request and response."""
 
     VERSIONS = sarama.VERSIONS
 
@@ -84,7 +84,7 @@ def _partitions_with_records(answer: FetchResponse) -> list[int]:
 
 
 def watched(world: World, *, topics: Iterable[str] = ("t",), **config: Any) -> tuple[Watched, ModelClient]:
-    """Start a sarama member; return it and its recording model."""
+    """Start a sarama member; return its recording model and the member."""
     machine = Watched()
     options = {**USUAL, **config}
     return machine, world.join("a", machine, topics=list(topics), group_id="g", **options)
@@ -267,8 +267,8 @@ def construct_request(run: ScenarioRun) -> None:
 
 
 def _commit_form(version: int, retention_ms: int) -> str:
-    """Return the version of an OffsetCommit, and what it says about the lifetime of the offsets."""
-    # sarama sends ReceiveTime as the timestamp of version 1.
+    """Describe the version of an OffsetCommit, and the field that limits the lifetime of its offsets."""
+    # sarama sends -1 (ReceiveTime) as the timestamp of version 1.
     forms = {1: "v1 timestamp -1", 2: f"v2 retention {retention_ms}", 4: f"v4 retention {retention_ms}"}
     return forms.get(version, f"v{version}")
 

@@ -1,7 +1,7 @@
 """Document 003: sarama's newSession, branch by branch, with its reaction to each response.
 
-The letters name the branches of the original's newSession, which is called joinSync today. The scenarios run
-sarama 1.61.1. A scenario says so where the document's older version behaves differently.
+The letters in the titles name the branches of the document's newSession, which sarama calls joinSync today.
+The scenarios run sarama 1.61.1. A scenario says so where the document's older version behaves differently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .scenario import ScenarioRun, scenario
 
 
 def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
-    """Build the response to this type of request, with this error code and no data."""
+    """Build a response to a request of this type, with this error code and no data."""
     if kind is FindCoordinatorRequest:
         return FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1)
     if kind is JoinGroupRequest:
@@ -39,7 +39,7 @@ def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
 
 
 def _assigned(world: World, since: int) -> int:
-    """Return the ms from `since` until partitions were assigned, or -1 if none were."""
+    """Return the ms from `since` until the first assignment, or -1 if no partitions were assigned."""
     return next(
         (observation.at - since for observation in world.observations if observation.kind == "assigned"), -1
     )

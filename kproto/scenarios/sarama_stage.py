@@ -1,4 +1,4 @@
-"""What the scenarios of sarama's releases share: a model whose request versions are recorded."""
+"""A wrapper of sarama's model that records request versions, for the scenarios of sarama's releases."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from ..wire.message import Message
 
 
 class RecordedVersions:
-    """sarama's model, for brokers that no longer support all of its requests.
+    """A wrapper of sarama's model for brokers that no longer support all of its request versions.
 
-    `spoken` holds the request versions that the model chose, and `commits` its OffsetCommit requests with
-    their versions. The lowest version that current brokers support replaces an older one on the wire.
+    `spoken` has the request versions that the model chose, and `commits` its OffsetCommit requests with their
+    versions. A request whose version current brokers no longer support is sent with the lowest version that
+    they support.
     """
 
     VERSIONS = sarama.VERSIONS
 
     def __init__(self) -> None:
-        self.__name__ = sarama.__name__  # The name of the client in the scenario.
+        # `history.name` derives the client's name in reports from this attribute.
+        self.__name__ = sarama.__name__
         self.spoken: dict[type[Message], int] = {}
         self.commits: list[tuple[int, OffsetCommitRequest]] = []
 

@@ -1,4 +1,4 @@
-"""A scenario: an entry of a document as data, and the function that plays it in a world.
+"""Define scenarios: an entry of a document as data, and the function that plays it in a world.
 
 A scenario is one decorated function in the module of its document:
 
@@ -11,7 +11,7 @@ A scenario is one decorated function in the module of its document:
 Rules:
 
 * A scenario claims outcomes that must hold. The tests run all scenarios and check `ScenarioRun.holds`. A
-  value that depends on the parameters is a result, not a claim.
+  value that depends on the parameters is recorded as a result, not as a claim.
 * Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
 * `says` is the document's statement in our words; `why` is our explanation.
 """
@@ -30,20 +30,22 @@ from ..models.contract import CONSUMER_OPTIONS
 from ..models.index import load_model, model_names
 from ..testing.world import World
 
-# The documents by the prefix of their scenario ids, and the modules that hold the scenarios.
+# Maps the prefix of a document's scenario ids to the modules with these scenarios.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "S0": ("offset_minus_1000", "offset_minus_1000_around"),
     "S1": ("new_partitions", "new_partitions_lost", "new_partitions_sarama", "new_partitions_programs"),
     "S2": ("java_reliability", "java_poll", "java_rebalances", "java_join_complete", "java_assigned"),
     "S3": ("sarama_walk", "sarama_machinery", "sarama_new_session"),
-    # Scenarios without a document, about the rebalance itself.
+    # Scenarios about rebalances, without a document.
     "S4": ("rebalances",),
 }
 
 
-# The smallest and largest allowed value of each parameter. Values outside would make a run take minutes.
+# The smallest and largest allowed value of each parameter. With most values beyond these limits a run would
+# take minutes.
 LIMITS: Final[Mapping[str, tuple[int, int]]] = {
-    "refresh_ms": (10, 3_600_000),  # below 10 ms the next refresh would start before the response arrives
+    # With less than 10 ms the next refresh would start before the response to the last one arrives.
+    "refresh_ms": (10, 3_600_000),
     "rate": (1, 10_000),
     "grow_at_ms": (1, 600_000),
     "join_after_ms": (0, 3_600_000),
@@ -67,7 +69,7 @@ class Parameters:
     client: str | None = None
     reset: str | None = None
     refresh_ms: int | None = None
-    rate: int | None = None  # records per second into each new partition
+    rate: int | None = None  # The number of records per second that are written into each new partition.
     grow_at_ms: int | None = None
     join_after_ms: int | None = None
     rejoin_after_ms: int | None = None
@@ -78,8 +80,8 @@ class Parameters:
     session_timeout_ms: int | None = None
     heartbeat_ms: int | None = None
     assignor: str | None = None
-    commit: str | None = None  # "before" or "after" the records are processed
-    static: bool | None = None  # whether the members have instance ids
+    commit: str | None = None  # Whether to commit "before" or "after" the records are processed.
+    static: bool | None = None  # Whether the members are static: they have instance ids.
     seed: int = 7
 
     def __post_init__(self) -> None:
@@ -92,9 +94,9 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One line of the report: what `who` did, and `at` which time in ms after the start of the run.
+    """One line of the report: what `who` did, and the time `at` in ms after the start of the world.
 
-    `order` is the number of observations that the world had made by then; it sorts moments of the same
+    `order` is the number of the world's observations up to this moment. It sorts moments of the same
     millisecond.
     """
 
@@ -125,8 +127,8 @@ class Act:
 class ScenarioRun:
     """One run of a scenario: the scenario's function fills it, and `report` renders it.
 
-    With `drawn` the worlds keep their traces, so that their requests can be drawn. `moments` belong to a
-    scenario without a world; each world has its own.
+    With `drawn` the worlds keep their traces, so that their requests can be drawn. `moments` has the moments
+    before the first world; each `Act` has the moments of its world.
     """
 
     parameters: Parameters
@@ -143,7 +145,7 @@ class ScenarioRun:
 
     @property
     def as_written(self) -> bool:
-        """Return whether the run has the document's own parameters."""
+        """Return whether all parameters of the run have the document's values."""
         return not _changed(self.parameters)
 
     @property
@@ -159,7 +161,7 @@ class ScenarioRun:
     def world(
         self, topics: Mapping[str, int], settings: Mapping[str, str | int] | None = None, **options: Any
     ) -> World:
-        """Create the scenario's next world; moments count from its start."""
+        """Create the scenario's next world; the times of its moments count from its start."""
         if self.drawn:
             options["trace"] = True
         world = World(topics, settings, seed=self.parameters.seed, **options)
@@ -193,7 +195,7 @@ class ScenarioRun:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """An entry of a document. `takes` names the parameters that change its outcome."""
+    """An entry of a document. `takes` names the parameters that the entry can be run with."""
 
     id: str
     title: str
@@ -207,7 +209,7 @@ class Scenario:
     def run(self, parameters: Parameters | None = None, *, drawn: bool = False) -> ScenarioRun:
         """Play the scenario and return its run.
 
-        With `drawn` the run keeps the traces that a picture needs. Raises ConfigError for a parameter that
+        With `drawn` the run keeps the traces that a diagram needs. Raises ConfigError for a parameter that
         the scenario does not take.
         """
         parameters = parameters or Parameters()
@@ -284,7 +286,7 @@ def find(id: str) -> Scenario:
 
 
 def clients() -> tuple[str, ...]:
-    """Return the names of the client models in this release; kproto's own consumer is last."""
+    """Return the names of all client models, followed by kproto's own consumer."""
     return (*model_names(), "kproto")
 
 
@@ -292,7 +294,7 @@ def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), 
     """Start a member of group g in the world, and return it.
 
     `config` uses the option names of the models (`CONSUMER_OPTIONS`). For kproto's own consumer they are
-    translated to its options. Raises ConfigError for a client that this release does not have.
+    translated to its options. Raises ConfigError for an unknown client.
     """
     if kind == "kproto":
         options = {CONSUMER_OPTIONS[key]: value for key, value in config.items() if key in CONSUMER_OPTIONS}
