@@ -1,4 +1,4 @@
-"""Parses `bootstrap_servers`, a text or a list of texts, into pairs of host and port."""
+"""Parses `bootstrap_servers` (a text, or a list of texts) into pairs of host and port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPTIONS = '; options are given each by its name, with "_" for ".", as client_id
 def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> list[tuple[str, int]]:
     """Return [(host, port), ...]. Raise ConfigError for text that is not an address.
 
-    An address may begin with PROTOCOL://. PROTOCOL must then be the security protocol of the client
+    If an address begins with PROTOCOL://, PROTOCOL must be the client's security protocol
     (`consumer.security.Security`).
     """
     protocol = "PLAINTEXT" if security is None else security.protocol
@@ -49,9 +49,12 @@ def _is_ipv6(host: str) -> bool:
 
 
 def _without_logins(servers: Any, depth: int = 3) -> Any:
-    """Return `servers` for an error message. As in a URL, passwords may stand before "@" or after "?".
+    """Return `servers` for an error message, with passwords masked.
 
-    Values inside of `depth` containers are not shown: a container may contain itself.
+    As in a URL, a password may stand before "@" or after "?".
+
+    Values that are nested in more than `depth` containers are not shown, because a container may contain
+    itself.
     """
     if isinstance(servers, str):
         address, mark, _ = servers.partition("?")

@@ -1,12 +1,12 @@
-"""Converts Arrow tables to batches of a producer. Each batch contains a piece of a table.
+"""Converts Arrow tables to batches of a producer. Each batch contains some rows of a table.
 
 Rules:
 
-* The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition. Another
-  column raises ConfigError, because its content would be lost.
-* A row goes to the partition that `send` would choose. This is the row's own partition, or the partition of
-  its key, or the current sticky partition. Rows of one partition keep their order.
-* No Python code runs for a single row: numpy computes the hashes, and `kproto.records.column_encoder` encodes
+* The columns are those of Spark's sink: value, and optionally key, headers, timestamp and partition. Any
+  other column raises ConfigError, because its content would be lost.
+* A row goes to the partition that `send` would select: the one in the column `partition`, or else that of its
+  key, or else the current sticky partition. Rows of one partition keep their order.
+* No Python code runs for each row: numpy computes the hashes, and `kproto.records.column_encoder` encodes
   whole columns.
 
 This module needs the extra ``columns`` (numpy, pyarrow).
@@ -47,7 +47,7 @@ _SEED, _M = 0x9747B28C, 0x5BD1E995
 
 
 class TableColumns(msgspec.Struct, frozen=True):
-    """The columns of a table, after their check."""
+    """The columns of a table that has been checked."""
 
     rows: int
     keys: Any
@@ -57,7 +57,7 @@ class TableColumns(msgspec.Struct, frozen=True):
     partitions: Int64s | None
 
     def take(self, rows: Int64s) -> TableColumns:
-        """Return a table of the given rows, in the given order."""
+        """Return the columns with only the given rows, in the given order."""
         low, high = int(rows[0]), int(rows[-1]) + 1
         if high - low == len(rows):  # Adjacent rows are not copied.
             return TableColumns(
@@ -79,9 +79,9 @@ class TableColumns(msgspec.Struct, frozen=True):
         )
 
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
-        """Yield (partition, rows) for a topic of `count` partitions.
+        """Group the rows by partition, for a topic of `count` partitions: yield (partition, row numbers).
 
-        The partition is None for the rows that may go to any partition.
+        The partition is None for rows that may go to any partition: those without a partition and a key.
         """
         everywhere = np.arange(self.rows)
         where = np.full(self.rows, -1 if count > 1 else 0, np.int64)
@@ -101,7 +101,7 @@ class TableColumns(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """The content of one batch, and its rows in the table."""
+    """One encoded batch, and the numbers of its rows in the table."""
 
     partition: int | None
     batch: UnnumberedBatch

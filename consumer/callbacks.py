@@ -1,7 +1,7 @@
 """Runs a producer's delivery callbacks in their own thread, one after the other.
 
-A callback may wait, send, flush and close, because the network thread never waits for callbacks. Exceptions
-of a callback are logged, and the next callback is called.
+A callback may wait, send, flush and close, because the network thread never waits for callbacks. An exception
+of a callback is logged, and does not stop the callbacks after it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Callbacks:
             self._thread = thread
 
     def close(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the queued callbacks. In a callback, return at once."""
+        """Wait at most `timeout` seconds for the queued callbacks. If a callback calls this, do not wait."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -55,7 +55,7 @@ class Callbacks:
     def _run(self) -> None:
         while (callback := self._queue.get()) is not None:
             run_callback(callback, BaseException)
-            # The callback may hold the last reference to a producer, which would not be freed while this
+            # The callback may hold the last reference to a producer, which must not stay alive while this
             # thread waits.
             del callback
 
@@ -63,8 +63,8 @@ class Callbacks:
 def run_callback(callback: Callable[[], object], caught: type[BaseException] = Exception) -> None:
     """Call a delivery callback, and log its exception.
 
-    `caught` is the class of exceptions to log: BaseException in the thread for callbacks. In other threads it
-    is Exception, so that Ctrl-C reaches the application.
+    `caught` is the class of exceptions to log: BaseException in the callbacks' own thread, and Exception in
+    other threads, so that Ctrl-C reaches the application.
     """
     try:
         answer = callback()

@@ -1,7 +1,8 @@
 """The clock of all clients. It never goes back, and continues while the machine sleeps.
 
-If a laptop sleeps for an hour, the group gives its partitions to other members. A clock that stops during the
-sleep (CLOCK_MONOTONIC on Linux) would hide that, so CLOCK_BOOTTIME is used where it exists.
+While a laptop sleeps for an hour, the group gives its member's partitions to other members. A clock that
+stops during the sleep (CLOCK_MONOTONIC on Linux) would hide this from the member, so CLOCK_BOOTTIME is used
+where it exists.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def wall() -> int:
 def moment() -> tuple[float, float, int]:
     """Return (start, end, ms): the clock shows the millisecond `ms` from `start` to `end` (s since 1970).
 
-    Callers use one result for hundreds of records. They compare the current time with `start` and `end`,
-    because the clock may have been set back.
+    Callers use one result for hundreds of records. They check that the current time is between `start` and
+    `end`, because the clock may have been set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

@@ -1,8 +1,8 @@
-"""Imports the decoder of columns without a pause of the caller.
+"""Imports the decoder of columns in the background, so that no caller waits for the import.
 
-The decoder needs numpy and pyarrow, whose import takes 150 to 250 ms of CPU. A poll must not wait for it, and
-in an event loop no other task would run meanwhile. Therefore the first fetch with many records starts the
-import in a thread of its own, and records are decoded one by one until the import is complete.
+The decoder needs numpy and pyarrow, whose import takes 150 to 250 ms of CPU. A poll must not wait for this,
+and in an event loop no other task could run during the import. Therefore the first fetch with many records
+starts the import in a thread of its own, and records are decoded one by one until the import is complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Final
 from kproto.errors import MissingExtra
 
 _NAME: Final = "kproto.records.columns"
-# The import takes 0.3 s, and longer on a loaded machine.
+# Longest time (s) for which a fork waits for the import. The import takes 0.3 s, and longer on a loaded
+# machine.
 _FORK_TIMEOUT_S: Final = 10
 
 
@@ -48,5 +49,5 @@ def _start_import() -> None:
     with contextlib.suppress(RuntimeError):
         thread.start()
         if hasattr(os, "register_at_fork"):
-            # The lock of a module that is being imported would stay locked in the child.
+            # A fork waits for the import: otherwise the lock of the module would stay locked in the child.
             os.register_at_fork(before=lambda: thread.join(_FORK_TIMEOUT_S))

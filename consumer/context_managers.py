@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def log_close_error(client: object, error: BaseException, close_error: KprotoError) -> None:
-    """Log the error of closing a client, unless it only repeats `error`, the error of the block."""
+    """Log the error that closing a client raised, unless it only repeats `error`, the error of the block."""
     if not isinstance(error, KprotoError) or str(error) not in str(close_error):
         log.error("%s was closed with an error: %s", client, close_error)
 
 
 class Block:
-    """Closes the client at the end of the block.
+    """A base class of blocking clients: the end of the `with` block closes the client.
 
-    After an error of the block, errors of closing are only logged.
+    If the block has raised an error, errors of closing are only logged.
     """
 
     def __enter__(self) -> Self:
@@ -67,7 +67,7 @@ class AsyncBlock:
 
 
 class Transaction(ContextDecorator):
-    """A producer's transaction: the end of the block commits it, and an exception aborts it."""
+    """A producer's transaction: the end of the `with` block commits it, and an exception aborts it."""
 
     def __init__(self, operations: ProducerOperations) -> None:
         self._operations = operations

@@ -26,7 +26,7 @@ class RecordMetadata(msgspec.Struct, frozen=True):
 
 
 class Owner(Protocol):
-    """The methods of a producer that its deliveries call."""
+    """The methods of a producer's runtime that its deliveries call."""
 
     def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None: ...
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]: ...
@@ -37,12 +37,14 @@ class Owner(Protocol):
 class Delivery(msgspec.Struct, eq=False):
     """A record that is being delivered.
 
-    A delivery resembles a Future, but costs less memory and time: producers create 100,000 per second.
-    `result()` blocks (with a Producer), `await delivery` waits (with an AsyncProducer). Both return a
-    `RecordMetadata` or raise the error. Every delivery succeeds or fails: at the latest after
-    delivery_timeout_ms, and also when the producer is closed, killed or inherited by a fork.
+    A delivery resembles a Future, but costs less memory and time: producers create 100,000 per second. With a
+    Producer, `result()` blocks until the delivery has ended; with an AsyncProducer, `await delivery` waits
+    for it. Both return a `RecordMetadata` or raise the error. Every delivery succeeds or fails, at the latest
+    after delivery_timeout_ms. It also fails when the producer is closed or killed before, and in the child
+    process of a fork.
 
-    The garbage collector tracks deliveries, because what they reach may refer to them.
+    Deliveries take part in cyclic garbage collection, because an object that a delivery refers to may refer
+    back to it.
     """
 
     _batch: ProducerBatch
@@ -116,16 +118,16 @@ class Delivery(msgspec.Struct, eq=False):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. For another library's method the error has this library's name."""
+            """Raise AttributeError. The message translates the method names of other libraries."""
             raise unknown_method(self, "delivery", name)
 
 
 class PieceDelivery(Delivery, eq=False):
     """The delivery of table rows that were sent together. `rows` is an int64 array of row numbers.
 
-    The delivery ends when the deliveries of all its rows have ended. `result()` returns the place of the
-    first row, or raises the first error. The rows are contiguous in the log, unless their batch was too large
-    for the broker and had to be split.
+    The delivery ends when all its rows have been delivered or have failed. `result()` returns the offset of
+    the first row, or raises the first error. The rows are contiguous in the log, unless their batch was too
+    large for the broker and had to be split.
     """
 
     rows: Any

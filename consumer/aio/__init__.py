@@ -1,1 +1,1 @@
-"""The clients for asyncio: how they wait is in `waiters`, how they send and receive bytes in `streams`."""
+"""The clients for asyncio. `waiters` makes their calls wait; `streams` sends and receives bytes."""

@@ -1,7 +1,7 @@
 """The cluster client for asyncio, and the operations of both cluster clients.
 
 Each method checks its arguments and runs a plan of `consumer.engine.admin`, which decides what requests to
-send, and what to do when they fail. `consumer.blocking.cluster` runs these coroutines without asyncio.
+send, and what to do when they fail. `consumer.blocking.cluster` runs the same coroutines without asyncio.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ R = TypeVar("R")
 
 @with_options()
 class AsyncCluster(BoundToProcess, AsyncBlock):
-    """The asyncio version of `Cluster`: it has the same methods, as coroutines.
+    """The asyncio version of `Cluster`, with the same methods as coroutines.
 
-    The client can be used in one event loop only, by all tasks of the loop.
+    All tasks of one event loop may use the client, but not tasks of another loop.
     """
 
     @hide_secrets
@@ -78,11 +78,12 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     ) -> Any:
         """Send a request in the highest version that both sides know, and return its response.
 
-        The class of the response belongs to the request's class: a ListGroupsRequest returns a
-        ListGroupsResponse. Type checkers see Any: annotate the variable to which you assign the response.
+        The class of the response depends on the request's class: a ListGroupsRequest returns a
+        ListGroupsResponse. Type checkers see Any, so annotate the variable to which you assign the response.
 
-        `node` is None for any broker, a node id, "controller", or ("leader", topic, partition). Coordinators
-        are ("group", group_id), ("transaction", transactional_id) and ("share", "GROUP:TOPIC_ID:PARTITION").
+        `node` is None for any broker, a node id, "controller", or ("leader", topic, partition). A coordinator
+        is ("group", group_id), ("transaction", transactional_id) or ("share", "GROUP:TOPIC_ID:PARTITION").
+
         Error codes in the response are not raised: the caller checks them. Raises ConnectionFailed,
         RequestTimedOut, UnsupportedVersion, and BrokerError if the coordinator or leader cannot be found.
         """
@@ -105,7 +106,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
 
     @property
     def view(self) -> ClusterView:
-        """The cluster's metadata as last received. No request is sent."""
+        """The cluster's metadata, as of the last response. No request is sent."""
         return self._runner.view
 
     # ---- metadata
@@ -194,9 +195,9 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         isolation: str = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return the offset of each partition's position: "earliest", "latest" or a time in ms since 1970.
+        """Return the offset that each partition has at "earliest", "latest", or a time in ms since 1970.
 
-        The offset of an `OffsetAt` is None if all records are older than the requested time.
+        An `OffsetAt` has the offset None if all records are older than the requested time.
         """
         places = check.places("wants", wants)
         isolation = check.isolation("isolation", isolation)
@@ -225,8 +226,8 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         memory until the last view is freed. The first batch may begin before the requested offset, and the
         last batch may be truncated.
 
-        Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1) fetch at another
-        offset; after a retriable error code call this method again.
+        Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1), fetch at another
+        offset. After a retriable error code, call this method again.
         """
         offsets = check.fetch_offsets("wants", wants)
         plan = record_plans.fetch(
@@ -295,7 +296,8 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     async def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
         """Return the state and the protocol type of every group of the cluster, by group name.
 
-        One request is sent to each broker, because a broker lists only the groups that it coordinates.
+        The method sends one request to each broker, because a broker lists only the groups that it
+        coordinates.
         """
         plan = group_plans.groups(self.view, self._runner.clock)
         return await self._runner.run("groups", plan, self._runner.timeout_ms(timeout))
@@ -313,8 +315,8 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     async def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
         """Delete groups and their committed offsets.
 
-        Raises BrokerError for a group that has members or does not exist. Groups that stand before it in
-        `names` are deleted even so.
+        Raises BrokerError for a group that has members or does not exist. Groups that precede this group in
+        `names` have then been deleted.
         """
         groups = check.groups("names", names)
         plan = group_plans.delete_groups(self.view, groups, self._runner.clock)
@@ -330,7 +332,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     # ---- the end
 
     async def close(self) -> None:
-        """Close all connections. Calls that are waiting raise IllegalState. A second call does nothing."""
+        """Close all connections. Other calls that wait raise IllegalState. A second close does nothing."""
         await self._runner.close()
 
     def kill(self) -> None:
@@ -348,5 +350,5 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError; its message translates the method names of other libraries."""
+            """Raise AttributeError. The message translates the method names of other libraries."""
             raise unknown_method(self, "cluster", name)

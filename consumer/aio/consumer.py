@@ -1,14 +1,13 @@
-"""The asyncio version of the consumer, `AsyncConsumer`. The module also exports the `AsyncCluster` of
-`cluster`.
+"""The asyncio consumer, `AsyncConsumer`. The module also exports the `AsyncCluster` of `cluster`.
 
     async with AsyncConsumer("localhost:9092", group_id="g") as consumer:
         consumer.subscribe(["flights"])
         async for record in consumer:
             ...
 
-Heartbeats and fetches are sent by the event loop: code that blocks the loop also blocks them. Callbacks may
-be coroutines. They run inside poll, unsubscribe and close. A callback continues to its end even if the task
-that called the method is cancelled.
+The event loop sends heartbeats and fetches, so code that blocks the loop also blocks them. Callbacks may be
+coroutines. They run inside poll, unsubscribe and close. A callback continues to its end even if the task that
+called the method is cancelled.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ R = TypeVar("R")
 class AsyncConsumer(BoundToProcess):
     """The asyncio version of `Consumer`. Options and methods are the same; methods that wait are coroutines.
 
-    A consumer may be created outside an event loop. All other calls must be made in one running event loop.
+    A consumer may be created outside an event loop. All later calls must be made in one running event loop.
     """
 
     @hide_secrets
@@ -62,18 +61,17 @@ class AsyncConsumer(BoundToProcess):
         return self._operations.assignment()
 
     def assignment_lost(self) -> bool:
-        """Return whether another member may already own the assigned partitions, before the listener is
-        called.
+        """Return whether another member may own the assigned partitions, before the listener is called.
 
         The result is True if the coordinator has not responded for `session_timeout_ms`, or if poll was not
-        called for `max_poll_interval_ms`, even while the process was stopped. The next poll calls the
-        listener. This method is for applications that process records outside the polling thread (librdkafka:
-        rd_kafka_assignment_lost).
+        called for `max_poll_interval_ms`, even if the process was stopped during that time. The next poll
+        calls the listener. This method is for applications that process records outside the polling thread
+        (librdkafka: rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
 
     def subscription(self) -> set[str]:
-        """Return the subscribed topics, or the topics that match the pattern now."""
+        """Return the subscribed topics; with a pattern, the topics that match it now."""
         return self._operations.subscription()
 
     def paused(self) -> set[TopicPartition]:
@@ -81,24 +79,24 @@ class AsyncConsumer(BoundToProcess):
         return self._operations.paused()
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Return the number of records between the position and the log's end as of the last fetch, or None
-        before it.
+        """Return the number of records from the position to the log's end; None before the first fetch.
 
-        The lag does not change while no broker responds. The events "unreachable" and "reachable" of `events`
-        report the beginning and the end of such a time.
+        The log's end is that of the last fetch, so the lag does not change while no broker responds. The
+        changes "unreachable" and "reachable", which `events` reports, mark the beginning and the end of such
+        a time.
         """
         return self._operations.lag(partition)
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the partition's last record, as of the last fetch, or None before it."""
+        """Return the offset after the partition's last record, or None before the first fetch."""
         return self._operations.high_watermark(partition)
 
     def group_metadata(self) -> GroupMetadata:
         """Return the member id and the generation with which partitions were last assigned.
 
-        A transaction commits offsets with this identity, and the group rejects them if it has removed the
-        member since. Before the first assignment, and with `assign`, the generation is -1 and the member id
-        is empty.
+        A transaction commits offsets with this identity. If the group has removed the member since, it
+        rejects the offsets. Before the first assignment, and with `assign`, the generation is -1 and the
+        member id is empty.
         """
         return self._operations.group_metadata()
 
@@ -125,17 +123,15 @@ class AsyncConsumer(BoundToProcess):
         self._operations.subscribe(topics, listener, pattern)
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions, without a group's assignment. A mapping gives the offset at which each
-        starts.
-        """
+        """Read these partitions, without joining a group. A mapping contains their start offsets."""
         self._operations.assign(partitions)
 
     async def unsubscribe(self, timeout: float | None = None) -> None:
         """Release all partitions and leave the group; the revoked callback runs inside this call.
 
         If auto commit is enabled, the offsets of processed records are committed first. The records that the
-        last poll returned, and the last record of an iteration, do not count as processed. If they are
-        processed, call `commit` before this method.
+        last poll returned, and the last record of an iteration, do not count as processed. If the application
+        has processed them, it must call `commit` before this method.
         """
         await self._operations.unsubscribe(timeout)
 
@@ -147,9 +143,9 @@ class AsyncConsumer(BoundToProcess):
         """Return the next records, at most max_poll_records, or an empty list after `timeout` seconds.
 
         Each poll marks the records of earlier polls as processed. It raises BrokerError and its subclasses,
-        and the exceptions of a rebalance listener. Each poll raises RecordError for a malformed batch until a
-        `seek` moves the position past the batch. Every other poll then returns the records of other
-        partitions.
+        and the exceptions of a rebalance listener. After a malformed batch, polls raise RecordError until a
+        `seek` moves the position past the batch. If other partitions have records, every second poll returns
+        those instead.
         """
         if unknown:
             raise unknown_argument("poll", unknown, ("timeout", "max_records"))
@@ -168,14 +164,15 @@ class AsyncConsumer(BoundToProcess):
     async def __anext__(self) -> ConsumerRecord:
         """Wait for the next record without a time limit, and return it.
 
-        The call marks the previous record as processed. Auto commit commits its offset within a second.
+        The call marks the record that the previous call returned as processed. Auto commit commits its offset
+        within a second.
         """
         return await anext(self._records)
 
     # ---- positions
 
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """Return the offset of the next record to read, after waiting until it is known.
+        """Return the offset of the next record to read. Wait until it is known.
 
         While the method waits, it raises the errors that a poll would raise, because such an error may be the
         reason why the position is unknown.
@@ -186,7 +183,7 @@ class AsyncConsumer(BoundToProcess):
         """Continue reading a partition at `offset`. A seek replaces the offset look-ups and fetches that are
         in progress.
 
-        A seek before the partition is assigned sets the offset at which it starts. If the group has assigned
+        If the partition is not assigned yet, the seek applies when it is assigned. If the group has assigned
         the partition to another member, IllegalState is raised.
         """
         self._operations.seek(partition, offset)
@@ -203,9 +200,9 @@ class AsyncConsumer(BoundToProcess):
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`. Records that are already fetched are kept.
 
-        A partition that was revoked or lost is not paused when it is assigned again. With the default
-        assignors a rebalance is eager and revokes all partitions. In a cooperative rebalance, retained
-        partitions stay paused.
+        A partition that is revoked or lost is no longer paused when it is assigned again. With the default
+        assignors a rebalance is eager and revokes all partitions. In a cooperative rebalance, partitions that
+        the member keeps stay paused.
         """
         self._operations.pause(partitions)
 
@@ -221,8 +218,7 @@ class AsyncConsumer(BoundToProcess):
         timeout: float | None = None,
         **unknown: Never,
     ) -> None:
-        """Commit these offsets (of the *next* record to read), by default the offsets after the returned
-        records.
+        """Commit offsets (of the *next* record to read), by default those after the returned records.
 
         This method may be called at any time. During a rebalance it waits for the rebalance to end, and
         raises CommitFailed only if a partition was assigned to another member. Raises Fenced, NotAuthorized,
@@ -238,7 +234,8 @@ class AsyncConsumer(BoundToProcess):
         """Start a commit without waiting for its result; see `commit`. Commits are sent in the order of the
         calls.
 
-        Callbacks of the future (`add_done_callback`) run in the consumer's own thread, and must not block it.
+        Callbacks of the returned future (`add_done_callback`) run in the consumer's own thread, and must not
+        block it.
         """
         future: asyncio.Future[None] = self._operations.commit_async(offsets, timeout)
         return future
@@ -248,7 +245,7 @@ class AsyncConsumer(BoundToProcess):
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Return the group's committed offsets of these partitions, by default of the assigned partitions.
 
-        The value is None for a partition without a committed offset.
+        A partition without a committed offset has the value None.
         """
         return await self._operations.committed(partitions, timeout)
 
@@ -266,8 +263,8 @@ class AsyncConsumer(BoundToProcess):
         """Return the offsets of "earliest", "latest", a time in ms since 1970, "max_timestamp",
         "earliest_local" or "latest_tiered".
 
-        The offset of "latest" depends on the consumer's isolation level. An offset is None if the log has no
-        such position.
+        The offset of "latest" depends on the consumer's isolation level. An offset is None if the requested
+        position does not exist in the log.
         """
         return await self._operations.list_offsets(wants, timeout)
 
@@ -284,7 +281,7 @@ class AsyncConsumer(BoundToProcess):
 
         Any thread and any signal handler may call this method, as in Java. The records that earlier polls
         returned count as processed, so that `close` commits them. A loop over the consumer gets the error
-        after the records that it has already received.
+        after the records that its last poll returned.
         """
         self._operations.runtime.wakeup()
 
@@ -295,10 +292,11 @@ class AsyncConsumer(BoundToProcess):
         seconds.
 
         With `leave=False` no LeaveGroup is sent: the group keeps the member until its session timeout has
-        passed. The consumer closes in any case. Then it raises the first error of a commit or of a callback.
-        A second call waits for the first one, and raises RequestTimedOut after its own timeout. Another
-        thread or task may call `close` during a poll: the poll raises IllegalState, and the records that the
-        previous poll returned are not committed.
+        passed. The consumer closes in any case, and then raises the first error of a commit or of a callback.
+        A second call waits for the first one, and raises RequestTimedOut after its own timeout.
+
+        Another thread or task may call `close` during a poll. The poll then raises IllegalState, and the
+        records that the previous poll returned are not committed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("leave", "timeout"))
@@ -328,7 +326,7 @@ class AsyncConsumer(BoundToProcess):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError; its message translates the method names of other libraries."""
+            """Raise AttributeError. The message translates the method names of other libraries."""
             raise unknown_method(self, "consumer", name)
 
 

@@ -46,7 +46,7 @@ from ..validation import (
 )
 from .producer_runtime import AsyncProducerRuntime
 
-# The arguments of `send`, which the error for an unknown argument lists.
+# The names of the arguments of `send`, for the error about an unknown argument.
 _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 
@@ -64,7 +64,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         self._loop = self._runtime.loop
         self._records = self._runtime.records
         self._moment = moment()
-        self._pause_due = False  # Whether the next `send` lets other tasks run first.
+        self._pause_due = False  # Whether the next `send` lets other tasks run before it queues its record.
         preload()
 
     # ---- sending
@@ -85,8 +85,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         runtime, records = self._runtime, self._records
         if get_running_loop() is not self._loop:
             runtime.check_loop()
-        # A task that only sends must let the event loop read responses. If the task is cancelled during this
-        # pause, the record is not queued.
+        # Between sends, a task that only sends must let the event loop read responses. If the task is
+        # cancelled during this pause, the record is not queued.
         if self._pause_due:
             self._pause_due = False
             await asyncio.sleep(0)
@@ -142,40 +142,40 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
 
         The first call fences an older producer with the same transactional id, and aborts its open
         transaction. After RequestTimedOut (`timeout` seconds, by default max_block_ms) the method may be
-        called again. Raises Fenced, NotAuthorized or BrokerError if the producer cannot continue, and
-        IllegalState while a transaction is open.
+        called again. Raises Fenced, NotAuthorized or BrokerError if the producer has failed, and IllegalState
+        while a transaction is open.
         """
         await self._operations.transact("begin", timeout)
 
     async def commit(self, timeout: float | None = None) -> None:
         """Send all buffered records, wait until they are acknowledged, and commit.
 
-        Raises the error of the first record or offset that was not written; call `abort` after it. After
-        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call `commit` again. Also raises
-        Fenced and the other errors of `begin`.
+        Raises the error of the first record or offset that was not written; then call `abort`. After
+        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown; then call `commit` again. Also
+        raises Fenced and the other errors of `begin`.
         """
         await self._operations.transact("commit", timeout)
 
     async def abort(self, timeout: float | None = None) -> None:
         """Abort the transaction: its records are not returned to `read_committed` consumers.
 
-        Records that were not sent yet are dropped, and their deliveries fail with IllegalState. Raises the
+        Records that have not been sent are dropped, and their deliveries fail with IllegalState. Raises the
         errors of `begin`.
         """
         await self._operations.transact("abort", timeout)
 
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Add a group's offsets to the transaction: they are committed only if the transaction is.
+        """Add a group's offsets to the transaction, which commits them only together with its records.
 
-        The method does not wait, and is not a coroutine in `AsyncProducer` either. `commit` waits for the
-        offsets and raises their errors. With `consumer.group_metadata()` as `group`, the group rejects the
-        offsets of a member that was replaced in the meantime. With a group's name there is no such check.
+        The method does not wait: `commit` waits for the offsets and raises their errors. Therefore it is not
+        a coroutine in `AsyncProducer` either. If `group` is `consumer.group_metadata()`, the group rejects
+        the offsets of a member that has been replaced. If it is the group's name, the group does not check
+        this.
         """
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> AsyncTransaction:
-        """Return a context manager for one transaction: the end of the block commits it, an exception aborts
-        it.
+        """Return a context manager for one transaction. Its end commits; an exception aborts.
 
         The `async with` block raises the errors of `begin` and `commit`. Its own exceptions, CancelledError
         included, abort the transaction and are raised again. A commit whose task is cancelled continues in
@@ -192,9 +192,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         A second call waits for the first one, and raises RequestTimedOut after its own timeout. An open
         transaction is aborted, but a commit in progress is completed, within the same `timeout`.
 
-        Errors are raised after the producer has closed and all callbacks have been called. They are the error
-        of a `commit` for which no other call waits, RequestTimedOut for records that were not sent, and
-        NotDelivered for records that failed.
+        After the producer has closed and all callbacks have been called, the method raises the first of these
+        errors: the error of a `commit` for which no other call waits, RequestTimedOut for records that were
+        not sent, NotDelivered for records that failed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("timeout",))
@@ -215,5 +215,5 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
     if not TYPE_CHECKING and sys.version_info >= (3, 12):
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError; its message translates the method names of other libraries."""
+            """Raise AttributeError. The message translates the method names of other libraries."""
             raise unknown_method(self, "producer", name)

@@ -43,8 +43,9 @@ class AsyncProducerRuntime(ProducerRuntime):
             ) from None
         self.waiters = TaskWaiters()
         super().__init__(bootstrap_servers, config, self.waiters, None)
-        # The timer and the streams refer to this list, which contains the runtime while records are pending.
-        # So a producer that is dropped without close() delivers its records, and is freed after that.
+        # The timer and the streams refer to this list, which contains the runtime only while records are
+        # pending. So a producer that is dropped without close() first delivers its records, and is then
+        # freed.
         self._kept: list[AsyncProducerRuntime] = []
         self._ref: weakref.ref[AsyncProducerRuntime] = weakref.ref(self)
         self.streams = Streams(partial(_on_event, self._ref, self._kept))
@@ -76,7 +77,9 @@ class AsyncProducerRuntime(ProducerRuntime):
     def check_call(self, *, waits: bool) -> None:
         if (
             not self.forked
-        ):  # In the child process of a fork each method checks this itself, and close() does nothing.
+            # Every other method checks by itself whether it runs in the child process of a fork; close() does
+            # nothing there.
+        ):
             self.check_loop()
 
     def wake(self) -> None:
@@ -105,9 +108,7 @@ class AsyncProducerRuntime(ProducerRuntime):
     # ---- the event loop
 
     def on_event(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
-        """Apply an event of the network or of the timer to the engine. None stands for a change that the
-        application made.
-        """
+        """Apply an event of the network or of the timer to the engine; None for a call of the application."""
         try:
             self._perform(step(self.engine, event, now() if at is None else at))
             self._schedule()
@@ -145,8 +146,8 @@ class AsyncProducerRuntime(ProducerRuntime):
     def on_timer(self) -> None:
         """Schedule the `Tick` for the next iteration of the event loop.
 
-        If the loop was blocked, responses may have arrived in the meantime, which the next iteration reads
-        first.
+        The `Tick` waits for one iteration, because responses may have arrived while the loop was blocked, and
+        the loop reads them first.
         """
         self._timer = self.loop.call_later(0, _on_tick, self._ref, self._kept, now())
 

@@ -1,7 +1,7 @@
 """Runs the engine of an asyncio client in the event loop.
 
-Code that blocks the loop also blocks heartbeats and fetches. Callbacks may be coroutines: each runs in its
-own task to its end, even if the call that started it is cancelled.
+Code that blocks the loop also blocks heartbeats and fetches. Callbacks may be coroutines. Each runs to its
+end in its own task, even if the call that started the callback is cancelled.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ class AsyncRuntime(Runtime):
         if self.closed or self.forked or self.failure is not None:
             return
         try:
-            # An IllegalState means that the client has failed; the waiting tasks have been woken.
+            # An IllegalState means that the client has failed. Then the waiting tasks have already been
+            # woken.
             with contextlib.suppress(IllegalState):
                 self._feed((event,))
-        # The client cannot be used after this, because the engine was interrupted during a change. The event
-        # loop handles the exception.
+        # After any other exception the client cannot be used, because the engine was interrupted during a
+        # change. The event loop handles the exception.
         except BaseException as error:
             self._fail(error)
             raise
@@ -132,7 +133,8 @@ class AsyncRuntime(Runtime):
             return False
         if self.callback_task is task:
             self.callback_task = None
-        if task.cancelled():  # Raise another exception, because CancelledError would end the waiting task.
+        # Raise IllegalState instead, because CancelledError would cancel the waiting task.
+        if task.cancelled():
             raise IllegalState(f"{task.get_name()} was cancelled before its end")
         task.result()
         return True
@@ -148,7 +150,8 @@ class AsyncRuntime(Runtime):
 
         def finished(task: asyncio.Task[None]) -> None:
             if inspect.iscoroutine(answer):
-                # Without this, a coroutine whose task was cancelled before it began would cause a warning.
+                # If the task was cancelled before it began, the coroutine was never started, and Python would
+                # warn about it.
                 answer.close()
             on_end()
 
@@ -212,7 +215,7 @@ class AsyncRuntime(Runtime):
         return self._serving is None or self._serving[0] is asyncio.current_task()
 
     def served(self) -> None:
-        """Mark the method that ran callbacks as ended."""
+        """Record that the method which may run callbacks has ended."""
         self._serving = None
 
     # ---- the end
@@ -244,7 +247,7 @@ class AsyncRuntime(Runtime):
 
 
 class _Serving:
-    """A context manager around a method that runs the application's callbacks."""
+    """A context manager around a method that may run the application's callbacks."""
 
     def __init__(self, runtime: AsyncRuntime) -> None:
         self._runtime = runtime

@@ -1,8 +1,10 @@
-"""asyncio I/O for the engines: transports and protocols. The module knows nothing of Kafka except the size
-that precedes each response.
+"""asyncio I/O for the engines: transports and protocols.
+
+Of Kafka's protocol the module only knows the size that precedes each response.
 
 The runtime passes a function that receives every `NetworkEvent`, and calls `perform` for every action. All
-calls are made in one event loop. The rules are those of `blocking.sockets`.
+calls are made in one event loop. Failures, host names, responses and tokens are handled as in
+`blocking.sockets`, whose docstring has the rules.
 """
 
 from __future__ import annotations
@@ -39,21 +41,21 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-# The size of the buffer for encrypted bytes, and so the limit of one read. All connections share the buffer,
-# because its bytes are decrypted before the next read.
+# Size (bytes) of the buffer for encrypted bytes, and so the limit of one read. All connections share the
+# buffer, because its bytes are decrypted before the next read.
 TLS_BUFFER_BYTES = 256 * 1024
-# The number of reads from one connection before the other connections are read.
+# Maximum number of reads from one connection before other connections are read.
 MAX_READS = 16
-# The flag for reads that do not wait. It is missing on Windows, where the transport may have a read in
+# The flag for reads that do not wait; 0 on systems without it. On Windows the transport may have a read in
 # progress.
 NOW = getattr(socket, "MSG_DONTWAIT", 0)
-# The exceptions that opening a connection may raise, for example without a file descriptor or with an invalid
-# port.
+# The exceptions that opening a connection may raise, for example if no file descriptor is free or the port is
+# invalid.
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 
 
 class _Route:
-    """The addresses of a host: those that were not tried yet, and the current one."""
+    """The addresses of a host: the current one, and those that have not been tried yet."""
 
     __slots__ = ("address", "addresses", "host", "max_response", "tls")
 
@@ -74,7 +76,8 @@ class _Protocol(asyncio.BufferedProtocol):
         self.silent = False
         self.responded = False  # Whether a response has arrived.
         self.route: _Route | None = None
-        self.arriving_since = float("inf")  # The time of the last report that a part of a response arrived.
+        # The time of the last report that a part of a long response had arrived.
+        self.arriving_since = float("inf")
         self.receive_buffer = ReceiveBuffer(max_response)
         self.pipe: Pipe | None = None
         # The buffer for encrypted bytes, None until a connection uses TLS.
@@ -83,7 +86,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.sock: socket.socket | None = None  # The socket of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast, because uvloop's transports do not inherit from asyncio.Transport.
+        # The cast is needed because uvloop's transports do not inherit from asyncio.Transport.
         self.transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -109,7 +112,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.transport.write(data)
 
     def close(self) -> None:
-        """Close the connection, with the close_notify of TLS, and report no more events."""
+        """Close the connection, after TLS's close_notify if it uses TLS, and report no more events."""
         self.silent = True
         if self.transport is not None:
             if self.pipe is not None and not self.transport.is_closing():
@@ -130,8 +133,9 @@ class _Protocol(asyncio.BufferedProtocol):
             self._read_rest()
 
     def _read_rest(self) -> None:
-        """Read the rest of a large response directly, because an iteration of the event loop costs more than
-        a read.
+        """Read the rest of a large response directly from the socket.
+
+        Without this, the event loop would read it in many iterations, each of which costs more than a read.
         """
         for _ in range(MAX_READS if NOW and self.sock is not None else 0):
             if not self.receive_buffer.expects_more or self.silent or self.transport is None:
@@ -196,7 +200,7 @@ class _Protocol(asyncio.BufferedProtocol):
             self.tell(Broken(self.key, why, denied))
         if self.transport is not None:
             if denied:
-                self.transport.close()  # `close` sends the TLS alert, which `abort` would drop.
+                self.transport.close()  # `close` still sends the TLS alert, which `abort` would drop.
             else:
                 self.transport.abort()
 
@@ -261,8 +265,8 @@ class Streams:
     async def _try_addresses(self, key: int, route: _Route, why: str, broke: str = "") -> None:
         """Connect to the remaining addresses in turn, until one accepts the connection.
 
-        `broke` is the error of an address that had accepted the connection. It is reported instead of the
-        errors of later addresses.
+        `broke` is the error of an address that had accepted the connection before it broke. It is reported
+        instead of the errors of later addresses.
         """
         while route.addresses:
             address = route.address = route.addresses.pop(0)
@@ -292,7 +296,7 @@ class Streams:
     def _on_resolved(self) -> None:
         """Pass resolved names to the event loop. The resolver calls this method in its own thread.
 
-        The loop's executor is not used for the resolver, because its threads end with the main thread.
+        The resolver does not use the loop's executor, whose threads end only with the main thread.
         """
         assert self._loop is not None
         # A RuntimeError means that the loop is closed, so no task waits.
@@ -389,8 +393,9 @@ class Streams:
 
 
 def _retrieve_error(task: asyncio.Task[Token]) -> None:
-    """Retrieve the error of a token request, so that asyncio does not log it as unhandled. The connections
-    have received the error, or do not need a token any more.
+    """Retrieve the error of a token request, so that asyncio does not log it as unhandled.
+
+    The connections have received the error, or do not need a token any more.
     """
     if not task.cancelled():
         task.exception()

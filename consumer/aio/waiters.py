@@ -18,7 +18,8 @@ class TaskWaiters:
     def __init__(self) -> None:
         self.changes = 0
         self._futures: list[asyncio.Future[None]] = []
-        # The initial value is not 0, because the clock of a machine that has just started is near 0.
+        # The monotonic time before which `pause` returns immediately. It does not begin with 0, because the
+        # clock of a machine that has just started is near 0.
         self._pause_at = -math.inf
 
     async def wait(self, last_change: int, deadline: int) -> bool:
@@ -51,9 +52,9 @@ class TaskWaiters:
         at = time.monotonic()
         if at < self._pause_at:
             return
-        # A task that polls without a wait and gets no records sleeps for MAX_HOG_S. With `sleep(0)` the loop
-        # would look at its sockets only briefly, and threads that wait for the GIL, such as the resolver's,
-        # would not get it.
+        # If a task polls repeatedly without records, it sleeps for MAX_HOG_S. After `sleep(0)` the loop would
+        # only look at its sockets and continue, so that threads which wait for the GIL, such as the
+        # resolver's, would not get it.
         spins = not delivering and at < self._pause_at + MAX_HOG_S
         await asyncio.sleep(MAX_HOG_S if spins else 0)
         self._pause_at = time.monotonic() + MAX_HOG_S

@@ -1,3 +1,1 @@
-"""The blocking clients for threads: how they wait is in `waiters`, how they send and receive bytes in
-`sockets`.
-"""
+"""The blocking clients for threads. `waiters` makes calls wait; `sockets` sends and receives bytes."""

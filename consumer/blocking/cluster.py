@@ -6,7 +6,8 @@ tests.
         ends = cluster.list_offsets({TopicPartition("flights", 0): "latest"})
         response = cluster.request(DescribeClusterRequest(...), node="controller")
 
-Every method waits for at most `timeout` seconds (30 by default). This module does not import the consumer.
+Every method waits for at most `timeout` seconds, by default 30. The module does not import the consumer, so
+an admin tool loads only what it needs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ R = TypeVar("R")
 
 
 class _Operations(AsyncCluster):
-    """The coroutines of `AsyncCluster`, which wait by blocking the thread. `run_to_end` runs them."""
+    """The coroutines of `AsyncCluster`, in which each wait blocks the thread. `run_to_end` runs them."""
 
     def _make_runtime(self, driver: Driver) -> Runtime:
         return BlockingRuntime(driver)
@@ -51,7 +52,8 @@ class _Operations(AsyncCluster):
 class Cluster(BoundToProcess, Block):
     """A blocking client that sends requests to any broker of a cluster. Several threads may use one client.
 
-    The constructor raises `ConfigError` for an invalid address. The first request opens a connection.
+    The constructor raises `ConfigError` for an invalid address or option. The first request opens a
+    connection.
     """
 
     @hide_secrets
@@ -79,11 +81,12 @@ class Cluster(BoundToProcess, Block):
     def request(self, request: Message | Prepared, node: Route = None, timeout: float | None = None) -> Any:
         """Send a request in the highest version that both sides know, and return its response.
 
-        The class of the response belongs to the request's class: a ListGroupsRequest returns a
-        ListGroupsResponse. Type checkers see Any: annotate the variable to which you assign the response.
+        The class of the response depends on the request's class: a ListGroupsRequest returns a
+        ListGroupsResponse. Type checkers see Any, so annotate the variable to which you assign the response.
 
-        `node` is None for any broker, a node id, "controller", or ("leader", topic, partition). Coordinators
-        are ("group", group_id), ("transaction", transactional_id) and ("share", "GROUP:TOPIC_ID:PARTITION").
+        `node` is None for any broker, a node id, "controller", or ("leader", topic, partition). A coordinator
+        is ("group", group_id), ("transaction", transactional_id) or ("share", "GROUP:TOPIC_ID:PARTITION").
+
         Error codes in the response are not raised: the caller checks them. Raises ConnectionFailed,
         RequestTimedOut, UnsupportedVersion, and BrokerError if the coordinator or leader cannot be found.
         """
@@ -97,7 +100,7 @@ class Cluster(BoundToProcess, Block):
 
     @property
     def view(self) -> ClusterView:
-        """The cluster's metadata as last received. No request is sent."""
+        """The cluster's metadata, as of the last response. No request is sent."""
         return self._operations.view
 
     # ---- metadata
@@ -165,9 +168,9 @@ class Cluster(BoundToProcess, Block):
         isolation: str = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return the offset of each partition's position: "earliest", "latest" or a time in ms since 1970.
+        """Return the offset that each partition has at "earliest", "latest", or a time in ms since 1970.
 
-        The offset of an `OffsetAt` is None if all records are older than the requested time.
+        An `OffsetAt` has the offset None if all records are older than the requested time.
         """
         return run_to_end(self._operations.list_offsets(wants, isolation=isolation, timeout=timeout))
 
@@ -190,8 +193,8 @@ class Cluster(BoundToProcess, Block):
         memory until the last view is freed. The first batch may begin before the requested offset, and the
         last batch may be truncated.
 
-        Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1) fetch at another
-        offset; after a retriable error code call this method again.
+        Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1), fetch at another
+        offset. After a retriable error code, call this method again.
         """
         return run_to_end(
             self._operations.fetch(
@@ -246,7 +249,8 @@ class Cluster(BoundToProcess, Block):
     def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
         """Return the state and the protocol type of every group of the cluster, by group name.
 
-        One request is sent to each broker, because a broker lists only the groups that it coordinates.
+        The method sends one request to each broker, because a broker lists only the groups that it
+        coordinates.
         """
         return run_to_end(self._operations.groups(timeout))
 
@@ -261,8 +265,8 @@ class Cluster(BoundToProcess, Block):
     def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
         """Delete groups and their committed offsets.
 
-        Raises BrokerError for a group that has members or does not exist. Groups that stand before it in
-        `names` are deleted even so.
+        Raises BrokerError for a group that has members or does not exist. Groups that precede this group in
+        `names` have then been deleted.
         """
         run_to_end(self._operations.delete_groups(names, timeout=timeout))
 
@@ -275,7 +279,7 @@ class Cluster(BoundToProcess, Block):
     # ---- the end
 
     def close(self) -> None:
-        """Close all connections. Calls that are waiting raise IllegalState. A second call does nothing."""
+        """Close all connections. Other calls that wait raise IllegalState. A second close does nothing."""
         run_to_end(self._operations.close())
 
     def kill(self) -> None:
@@ -293,5 +297,5 @@ class Cluster(BoundToProcess, Block):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError; its message translates the method names of other libraries."""
+            """Raise AttributeError. The message translates the method names of other libraries."""
             raise unknown_method(self, "cluster", name)

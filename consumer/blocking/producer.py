@@ -4,8 +4,8 @@
         delivery = producer.send("flights", key=b"UA", value=b"...")
         print(delivery.result().offset)
 
-`send` adds a record to a batch and returns immediately. If the buffer is full or the topic's metadata is
-missing, `send` waits for at most max_block_ms. Leaving the `with` block sends all records and waits for their
+`send` adds a record to a batch and returns immediately. Only if the buffer is full or the topic's metadata is
+missing, it waits for at most max_block_ms. Leaving the `with` block sends all records and waits for their
 deliveries.
 
 Signal handlers may call `send`, even if they interrupt another `send`. Methods that would block raise
@@ -49,7 +49,7 @@ from ..validation import (
 )
 from .producer_runtime import BlockingProducerRuntime
 
-# The arguments of `send`, which the error for an unknown argument lists.
+# The names of the arguments of `send`, for the error about an unknown argument.
 _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 
@@ -68,8 +68,8 @@ class Producer(BoundToProcess, Block):
         self._operations = ProducerOperations(self._runtime)
         self.options = self._runtime.options
         self._records = records = self._runtime.records
-        # The routes to known topics, which `send` uses to add a record without `take`. The dict is empty if
-        # this is not allowed.
+        # The routes to known topics, with which `send` adds a record without calling `take`. The dict is
+        # empty if every record must be added by `take`.
         self._routes: dict[str, TopicRoute] = {} if records.gated else records.routes
         self._moment = moment()
 
@@ -88,15 +88,17 @@ class Producer(BoundToProcess, Block):
         """Queue a record and return its delivery. `timestamp` is in ms since 1970, by default the current
         time.
 
-        Without `partition` the hash of the key chooses the partition, as in Java. All records without a key
-        that share a batch go to the same partition. Raises ConfigError for arguments that no record can have,
-        UnknownTopic, NotAuthorized, RequestTimedOut (the buffer stayed full, or no metadata arrived, for
-        max_block_ms), BrokerError for a record that is too large, and IllegalState after `close`.
+        Without `partition`, the hash of the key selects the partition, as in Java. A record without a key
+        goes to the current sticky partition (KIP-794).
+
+        Raises ConfigError for arguments that no record can have, UnknownTopic, NotAuthorized, RequestTimedOut
+        (the buffer stayed full, or no metadata arrived, for max_block_ms), BrokerError for a record that is
+        too large, and IllegalState after `close`.
         """
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
-        # Values of the common types are accepted without a call. The functions of `validation` check all
-        # others.
+        # Arguments of the most common types are accepted here without a function call. The functions of
+        # `validation` check all others.
         if timestamp is None:
             since, until, timestamp = self._moment
             if not since <= time() < until:
@@ -161,40 +163,40 @@ class Producer(BoundToProcess, Block):
 
         The first call fences an older producer with the same transactional id, and aborts its open
         transaction. After RequestTimedOut (`timeout` seconds, by default max_block_ms) the method may be
-        called again. Raises Fenced, NotAuthorized or BrokerError if the producer cannot continue, and
-        IllegalState while a transaction is open.
+        called again. Raises Fenced, NotAuthorized or BrokerError if the producer has failed, and IllegalState
+        while a transaction is open.
         """
         run_to_end(self._operations.transact("begin", timeout))
 
     def commit(self, timeout: float | None = None) -> None:
         """Send all buffered records, wait until they are acknowledged, and commit.
 
-        Raises the error of the first record or offset that was not written; call `abort` after it. After
-        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown: call `commit` again. Also raises
-        Fenced and the other errors of `begin`.
+        Raises the error of the first record or offset that was not written; then call `abort`. After
+        RequestTimedOut, Ctrl-C or a cancelled task the outcome is unknown; then call `commit` again. Also
+        raises Fenced and the other errors of `begin`.
         """
         run_to_end(self._operations.transact("commit", timeout))
 
     def abort(self, timeout: float | None = None) -> None:
         """Abort the transaction: its records are not returned to `read_committed` consumers.
 
-        Records that were not sent yet are dropped, and their deliveries fail with IllegalState. Raises the
+        Records that have not been sent are dropped, and their deliveries fail with IllegalState. Raises the
         errors of `begin`.
         """
         run_to_end(self._operations.transact("abort", timeout))
 
     def send_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Add a group's offsets to the transaction: they are committed only if the transaction is.
+        """Add a group's offsets to the transaction, which commits them only together with its records.
 
-        The method does not wait, and is not a coroutine in `AsyncProducer` either. `commit` waits for the
-        offsets and raises their errors. With `consumer.group_metadata()` as `group`, the group rejects the
-        offsets of a member that was replaced in the meantime. With a group's name there is no such check.
+        The method does not wait: `commit` waits for the offsets and raises their errors. Therefore it is not
+        a coroutine in `AsyncProducer` either. If `group` is `consumer.group_metadata()`, the group rejects
+        the offsets of a member that has been replaced. If it is the group's name, the group does not check
+        this.
         """
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> Transaction:
-        """Return a context manager for one transaction: the end of the block commits it, an exception aborts
-        it.
+        """Return a context manager for one transaction. Its end commits; an exception aborts.
 
         The `with` block raises the errors of `begin` and `commit`. Its own exceptions are raised again.
         """
@@ -209,9 +211,9 @@ class Producer(BoundToProcess, Block):
         A second call waits for the first one, and raises RequestTimedOut after its own timeout. An open
         transaction is aborted, but a commit in progress is completed, within the same `timeout`.
 
-        Errors are raised after the producer has closed and all callbacks have been called. They are the error
-        of a `commit` for which no other call waits, RequestTimedOut for records that were not sent, and
-        NotDelivered for records that failed.
+        After the producer has closed and all callbacks have been called, the method raises the first of these
+        errors: the error of a `commit` for which no other call waits, RequestTimedOut for records that were
+        not sent, NotDelivered for records that failed.
         """
         if unknown:
             raise unknown_argument("close", unknown, ("timeout",))
@@ -232,5 +234,5 @@ class Producer(BoundToProcess, Block):
     if not TYPE_CHECKING and sys.version_info >= (3, 12):
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError; its message translates the method names of other libraries."""
+            """Raise AttributeError. The message translates the method names of other libraries."""
             raise unknown_method(self, "producer", name)

@@ -5,7 +5,7 @@ a batch. Bytes are encoded, compressed and sent outside the lock. Callbacks of d
 thread.
 
 While the thread sleeps, it refers to the runtime only if records are pending. So a producer that is dropped
-without `close` delivers its records, and is freed after that.
+without `close` first delivers its records, and is then freed.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ class BlockingProducerRuntime(ProducerRuntime):
         super().__init__(bootstrap_servers, config, self.waiters, self.waiters.lock)
         self.sockets = Sockets()
         self._linger = self.options.linger_ms
-        # The time in ms at which the thread wakes by itself: 0 if it is awake, None if only `wake` wakes it.
+        # The time (ms) at which the thread wakes by itself: 0 while it is awake, None if only `wake` can wake
+        # it.
         self.wakes_at: int | None = 0
         self.stopped = False
-        # The thread keeps a reference to this list, which contains the runtime while records are pending.
-        # Accessed under the lock.
+        # The thread keeps a reference to this list, which contains the runtime only while records are
+        # pending. Accessed under the lock.
         self._kept: list[BlockingProducerRuntime] = []
         self.records.notify_sender = self._on_records
         name = f"kproto-producer-{self.options.client_id}"
@@ -90,7 +91,7 @@ class BlockingProducerRuntime(ProducerRuntime):
             )
 
     def _on_records(self) -> None:
-        """Wake the thread if its next wakeup is too late for the records that were sent. The lock is held."""
+        """Wake the thread if it would otherwise wake too late for the sent records. The lock is held."""
         if not self._kept:
             self._kept.append(self)
         wakes_at = self.wakes_at
@@ -144,7 +145,7 @@ class BlockingProducerRuntime(ProducerRuntime):
                     break
                 runtime.wakes_at = 0
                 if due is not None and due <= at:
-                    # The process may have been stopped: responses that have arrived since are applied before
+                    # If the process was stopped, responses may have arrived since. They are applied before
                     # the deadlines.
                     events += sockets.wait(0)
                 for event in events:
@@ -161,9 +162,7 @@ class BlockingProducerRuntime(ProducerRuntime):
             sockets.close()
 
     def _next_wake(self) -> int | None:
-        """Return the time in ms at which the thread has to wake by itself, or None if it only waits for
-        events.
-        """
+        """Return the time (ms) at which the thread must wake by itself; None if it only waits for events."""
         with self.waiters.lock:
             if not self.records.open:
                 self._kept.clear()

@@ -1,10 +1,9 @@
 """Runs the engine of a blocking client in its own thread. The application's threads call the engine and
 block.
 
-The engine's thread sends and receives bytes, sends heartbeats and fetches ahead while the application
-computes. Callbacks of the application do not run in this thread. The exceptions are callbacks of futures,
-which must not block. Over TLS, a thread of the application that waits for records reads the sockets
-(`socket_owner`).
+The engine's thread sends and receives bytes, sends heartbeats, and fetches records in advance while the
+application computes. Of the application's callbacks, it only runs those of futures, which must not block.
+Over TLS, a thread of the application that waits for records reads the sockets (`socket_owner`).
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ class BlockingRuntime(Runtime):
         self.owner = SocketOwner()
         self._stepping = False
         self._claim = _Claim()
-        # Locks of the threads that wait for futures.
+        # Future -> the lock with which a thread waits for it.
         self._future_locks: dict[Future[Any], threading.Lock] = {}
         self._completing: set[int] = set()  # Ids of the threads that are running callbacks of futures.
         self._actions: deque[NetworkAction] = deque()
-        # The time in ms at which the engine's thread wakes by itself: 0 if it is awake, None if only an event
-        # wakes it.
+        # The time (ms) at which the engine's thread wakes by itself: 0 while it is awake, None if only an
+        # event can wake it.
         self.wakes_at: int | None = 0
         self.stopped = False
         name = f"kproto-{driver.kind}-{driver.client_id}"
@@ -65,8 +64,9 @@ class BlockingRuntime(Runtime):
 
     @staticmethod
     def _drive(ref: weakref.ref[BlockingRuntime], sockets: Sockets, owner: SocketOwner) -> None:
-        """Run the engine. The thread does not refer to the runtime while it sleeps, so a dropped client is
-        freed.
+        """Run the engine. While the thread sleeps, it does not refer to the runtime.
+
+        So a client that is dropped without `close` is freed.
         """
         try:
             owner.acquire()
@@ -104,8 +104,8 @@ class BlockingRuntime(Runtime):
                     self._feed((ev.Tick(),))
             finally:
                 self._stepping = False
-            # If no thread waits, the requests are written by `flush`, without the lock: encrypting a request
-            # releases the GIL.
+            # If no thread waits for a change, `flush` writes the requests later, without the lock: encrypting
+            # a request releases the GIL.
             if self.waiters:
                 self._write()
 
@@ -153,13 +153,13 @@ class BlockingRuntime(Runtime):
             self._publish()
 
     def _rouse(self) -> None:
-        """Write the pending requests, or wake the engine's thread for them and for an earlier deadline.
+        """Write the pending requests, or wake the engine's thread for them or for an earlier deadline.
 
-        Requests are written by the calling thread if possible. The engine's thread is then not woken for
-        them.
+        If possible the calling thread writes the requests, so that the engine's thread sleeps on.
         """
         if self._open and self.sockets.uses_tls and self.exclusive:
-            # A caller that waits for a future does not read the sockets, so the engine's thread has to.
+            # A caller that waits for a future does not read the sockets, so the engine's thread must own
+            # them.
             self.owner.recall()
         wakes_at = self.wakes_at
         if wakes_at == 0:
@@ -227,8 +227,8 @@ class BlockingRuntime(Runtime):
 
     async def result(self, future: Future[Any]) -> Any:
         look()
-        # Wait for a lock, as `ThreadWaiters` does. A wait for the future itself uses a Condition, which
-        # Ctrl-C can leave in an inconsistent state.
+        # The thread waits for a lock, as in `ThreadWaiters`, and not for the future itself, whose Condition
+        # can be left in an inconsistent state by Ctrl-C.
         lock = threading.Lock()
         lock.acquire()
         try:
@@ -271,13 +271,15 @@ class BlockingRuntime(Runtime):
                 future.set_exception(error)
             else:
                 future.set_result(value)
-        # The future was cancelled, or it was completed before Ctrl-C interrupted this method.
+        # The future was cancelled, or it had been completed when Ctrl-C interrupted this method.
         except InvalidStateError:
             pass
         except BaseException:
-            if threading.current_thread() is not self.thread:  # Ctrl-C is raised in the application's thread.
+            # In the application's thread, Ctrl-C is raised to the application.
+            if threading.current_thread() is not self.thread:
                 raise
-            log.exception("a callback of a future failed")  # The callback has raised a BaseException.
+            # In the engine's thread, a callback has raised a BaseException.
+            log.exception("a callback of a future failed")
         finally:
             if not nested:
                 self._completing.discard(thread)
@@ -293,8 +295,8 @@ class BlockingRuntime(Runtime):
         if self.forked:
             self.check_process()
         if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
-            # A callback of a future makes this call. The application's own thread may be in any call, or in
-            # the poll that completed the future.
+            # A callback of a future makes this call. Meanwhile the application's thread may be in any call,
+            # or in the poll that completed the future.
             if waits:
                 raise IllegalState(
                     f"{method}() was called in the callback of a future and would block the thread that "
@@ -331,7 +333,7 @@ class BlockingRuntime(Runtime):
         self._wake()
 
     def _wake(self) -> None:
-        """Wake the engine's thread, whether it waits for the sockets or for their owner."""
+        """Wake the engine's thread, whether it waits for readable sockets or for their owner."""
         self.owner.recall()
         self.sockets.wake()
 
@@ -341,7 +343,7 @@ class BlockingRuntime(Runtime):
         lifecycle.unregister(self)
         self._wake()
         if threading.current_thread() is not self.thread:
-            # The thread may be resolving a host name, and ends when this is done.
+            # The thread may be resolving a host name, and then ends when this is done.
             self.thread.join(max(0.1, (deadline - now()) / 1000))
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed during the call"))
         with self.waiters.lock:
@@ -356,8 +358,9 @@ class BlockingRuntime(Runtime):
 
 
 class _Claim:
-    """The exclusive right to use a client. It belongs to the thread that is inside a method of the client,
-    callbacks included.
+    """The exclusive right to use a client, which the thread inside one of the client's methods has.
+
+    The thread also has it while it runs callbacks of the application in that method.
     """
 
     def __init__(self) -> None:
@@ -366,7 +369,7 @@ class _Claim:
 
     @property
     def method(self) -> str:
-        """The name of the method that the owning thread is in."""
+        """The name of the method in which the thread with this right is."""
         return self._methods[0] if self._methods else "a call"
 
     def acquire(self, method: str) -> bool:

@@ -2,9 +2,9 @@
 state could not be repaired.
 
 Python calls signal handlers in the main thread between any two instructions, and some handlers raise. So
-while the engine changes, the application's handlers are replaced by one that notes the signal. At the end of
-the change, some microseconds later, the handlers are set again, and those of noted signals are called.
-(asyncio's Runner replaces the handler of SIGINT in a similar way.)
+while the engine changes, the application's handlers are replaced by one that records the signal. At the end
+of the change, some microseconds later, the application's handlers are set again, and those of recorded
+signals are called. (asyncio's Runner replaces the handler of SIGINT in a similar way.)
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any
 
-# The C module, which returns ints instead of enums and is therefore faster: each call of a client uses it.
+# The C module. It returns ints instead of enums and is therefore faster, which matters because each call of a
+# client uses it.
 _signal: Any = import_module("_signal")
 
 # The signals that end the process, or that cannot be handled.
 _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
-# The numbers of all signals. To query a handler takes 0.04 microseconds. Half of the signals are those
-# between SIGRTMIN and SIGRTMAX, which few programs use. Each call queries only those of them that had a
-# handler when `look` was last called: when a client is created, and when a call waits.
+# The numbers of all signals. Querying a signal's handler takes 0.04 microseconds, and half of the signals are
+# those between SIGRTMIN and SIGRTMAX, which few programs use. Of these, each call queries only those that had
+# a handler when `look` was last called: when a client is created, and when a call waits.
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 
 _named = {int(known) for known in signal.Signals if known.name not in _FATAL}
@@ -32,8 +33,9 @@ _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 
 
 def look() -> None:
-    """Note which signals without a name, such as SIGRTMIN+1, have a handler. Later blocks of `Held` delay
-    them, too.
+    """Find the signals without a name, such as SIGRTMIN+1, that have a handler.
+
+    `Held` then delays the handlers of these signals as well.
     """
     global _numbers
     new = [number for number in _NAMELESS if number not in _numbers and callable(_signal.getsignal(number))]
@@ -70,7 +72,7 @@ class Held:
                     _signal.signal(number, self._delay)
         except BaseException as error:
             _call_all(_signal.signal, self._handlers)
-            # A ValueError means that this is a subinterpreter, which receives no signals.
+            # A ValueError means that this is a subinterpreter, in which no signal handlers run.
             if not isinstance(error, ValueError):
                 raise
 
@@ -85,7 +87,9 @@ class Held:
         try:
             for number_and_handler in self._handlers:
                 _signal.signal(*number_and_handler)
-        except BaseException:  # A handler that was set again has raised, and other handlers are not set yet.
+        # A signal came whose handler had just been set again, and the handler raised. The remaining handlers
+        # are not set yet.
+        except BaseException:
             _call_all(_signal.signal, self._handlers)
             raise
         finally:

@@ -4,16 +4,16 @@ waits for data.
 Without TLS the client's thread always reads, ahead of the application. With TLS, data must also be decrypted,
 which takes CPU time. If the client's thread did this, it would compete with the application's thread for the
 GIL at each TLS record. On two CPUs both threads would also take CPU time from the broker, which encrypts the
-next record. So over TLS the application's thread reads the data for which it waits: bulk reads are 1.1 to 1.3
-times as fast (`benchmarks.security`). The client's thread reads while the application computes, or waits for
-something that is not read from the sockets.
+next record. So over TLS the application's thread reads the data for which it waits, which makes bulk reads
+1.1 to 1.3 times as fast (`benchmarks.security`). The client's thread reads while the application computes, or
+waits for something that is not read from the sockets.
 
     client's thread    acquire()                 read, apply, read ..., until `requested`: hand_over()
     application        borrow() -> read, apply -> give_back()
 
-An application's thread that has returned the sockets may borrow them again within AWAY_S. Otherwise the
-client's thread reads. Only `acquire` blocks. Ctrl-C interrupts none of these methods, because the callers
-delay signals (`Held`).
+After an application's thread has returned the sockets, any application's thread may borrow them again within
+AWAY_S. After that time the client's thread reads. Only `acquire` blocks. Ctrl-C interrupts none of these
+methods, because the callers delay signals (`Held`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ class SocketOwner:
         self.requested = False
         self.borrower = 0  # The id of the application's thread that owns the sockets, or 0.
         self._taken = False
-        self._recalled = False  # Whether the client's thread is the next owner.
-        self._asleep = False  # Whether the client's thread waits for the owner, without a timeout.
+        self._recalled = False  # Whether the client's thread must be the next owner.
+        # Whether the client's thread waits, without a timeout, until the owner releases the sockets.
+        self._asleep = False
         self._away_until = 0.0
-        # The lock is reentrant: a client that is dropped calls `recall`, in whatever thread drops it.
+        # The lock is reentrant, because a client that is dropped calls `recall`, and any thread may drop it
+        # at any time.
         self._lock = threading.RLock()
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -44,12 +46,15 @@ class SocketOwner:
     # ---- the client's own thread
 
     def acquire(self) -> None:
-        """Take the sockets when no thread owns them, and they were recalled or were not used for AWAY_S."""
+        """Take the sockets for the client's thread, after waiting until it may have them.
+
+        It may have them when no thread owns them, and they were recalled or not used for AWAY_S.
+        """
         while (seconds := self._try_acquire()) != 0:
             self._bell.acquire(timeout=seconds)
 
     def _try_acquire(self) -> float:
-        """Return 0 on success, otherwise the seconds to wait, or -1 to wait until `_ring`."""
+        """Take the sockets and return 0, or return the seconds to wait; -1 means to wait until `_ring`."""
         with self._lock:
             if self._taken:
                 self._asleep = True
@@ -71,9 +76,8 @@ class SocketOwner:
     def borrow(self, *, to_read: bool = True) -> bool:
         """Take the sockets if they are free.
 
-        Return False if another thread owns them, or after `recall`. If the client's thread owns the sockets
-        and the caller wants to read, they are requested for the caller, which then has to wake the client's
-        thread.
+        Return False if another thread owns them, or after `recall`. If the client's thread owns them and the
+        caller wants to read, they are requested for the caller, which then has to wake the client's thread.
         """
         with self._lock:
             if self._recalled:
@@ -86,7 +90,7 @@ class SocketOwner:
             return True
 
     def give_back(self, *, has_read: bool = True) -> None:
-        """Release the sockets. A thread that has read may borrow them again within AWAY_S."""
+        """Release the sockets. If the thread has read, application threads may borrow them within AWAY_S."""
         with self._lock:
             self._taken, self.borrower = False, 0
             if has_read:
@@ -95,11 +99,10 @@ class SocketOwner:
                 self._ring()
 
     def recall(self) -> None:
-        """Let the client's thread take the sockets as soon as they are free, and withdraw all requests for
-        them.
+        """Let the client's thread take the sockets as soon as they are free.
 
-        The requests are withdrawn, because the client's thread would hand the sockets over before it has
-        read. If the caller then recalled them again, neither thread would ever read.
+        Requests of application threads are withdrawn, because the client's thread would hand the sockets over
+        before it has read. If the caller then recalled them again, neither thread would ever read.
         """
         with self._lock:
             self.requested = False

@@ -1,5 +1,6 @@
-"""Blocking I/O for the engines: sockets and a selector. The module knows nothing of Kafka except the size
-that precedes each response.
+"""Blocking I/O for the engines: sockets and a selector.
+
+Of Kafka's protocol the module only knows the size that precedes each response.
 
     sockets = Sockets()
     for action in network.actions: sockets.perform(action)
@@ -10,11 +11,12 @@ Rules:
 * Every failure of a connection is reported as one event `Broken(key, why)`, and is never raised. Such
   failures are: no free file descriptor, no buffers, no local port, a socket that broke between two calls, an
   invalid name.
-* Host names are resolved in another thread, and a host's addresses are tried in turn (`resolver`). A second
-  `Opened` is reported if a connection breaks after its address had accepted it, and another address is tried.
+* Host names are resolved in another thread, and a host's addresses are tried in turn (`resolver`). If a
+  connection breaks before the first response, the next address is tried, and a second `Opened` is reported
+  when it has accepted the connection.
 * Bytes are received into their final buffer (`ReceiveBuffer`), so the engine gets whole responses. While a
   long response arrives, the engine gets a `Data` event without bytes once a second.
-* A connection with TLS is first reported as `Reached`, and as `Opened` when the broker's certificate was
+* A connection with TLS is first reported as `Reached`, and as `Opened` when the broker's certificate has been
   verified. Tokens are requested in a separate thread, one at a time, for all connections that need one.
 
 `wake` may be called from any thread. `write_at_once` may be called while another thread is in `wait`. All
@@ -63,11 +65,11 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import Token, TokenSource
 
-# The size of the buffer for encrypted bytes, and so the limit of one read.
+# Size (bytes) of the buffer for encrypted bytes, and so the limit of one read.
 TLS_BUFFER_BYTES = 256 * 1024
-# The number of reads from one connection before the other connections are read.
+# Maximum number of reads from one connection before other connections are read.
 MAX_READS = 16
-# The limit of one `select` in seconds: a selector counts milliseconds in 32 bits, and an engine may have
+# Longest timeout (s) of one `select`: a selector counts milliseconds in 32 bits, and an engine may have
 # nothing to do for longer.
 MAX_SELECT_S = 86_400.0
 
@@ -88,7 +90,7 @@ class _Socket(msgspec.Struct, eq=False):
     full: bool = False
     addresses: deque[Address] = msgspec.field(default_factory=deque[Address])
     address: Address | None = None
-    arriving_since: float = _NEVER  # The time of the last report that a part of a response arrived.
+    arriving_since: float = _NEVER  # The time of the last report that a part of a long response had arrived.
     next_address_at: float = _NEVER  # The time at which the next address is tried.
     error: str = ""
     # The error of an address that had accepted the connection. It is reported instead of the errors of later
@@ -102,7 +104,8 @@ class Sockets:
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
         self._events: list[NetworkEvent] = []  # Events that `take` has not returned yet.
-        self._tokens: deque[Token | NoToken] = deque()  # Results of the threads that request tokens.
+        # Tokens or failures from the threads that request tokens, not yet reported.
+        self._tokens: deque[Token | NoToken] = deque()
         self._token_keys: list[int] = []  # Connections that wait for a token.
         self._requesting_token = False
         # Whether any connection uses TLS, which determines the thread that reads (`socket_owner`).
@@ -110,8 +113,8 @@ class Sockets:
         # The buffer for encrypted bytes, None until a connection uses TLS.
         self._room: memoryview | None = None
         self._failures = AddressFailures()
-        # The lock is held while a socket is closed, or written to by another thread, because the descriptor
-        # of a closed socket may be reused immediately.
+        # Held while a socket is closed, and while another thread writes to it: the descriptor of a closed
+        # socket may be reused immediately.
         self._closing = threading.Lock()
         self._resolver = Resolver(self.wake)
         self._selector = selectors.DefaultSelector()
@@ -136,7 +139,7 @@ class Sockets:
             self._waker.send(b"\0")
 
     def perform(self, action: NetworkAction) -> None:
-        """Perform an action of the network client."""
+        """Perform an action of the network client: open, write, close, or request a token."""
         match action:
             case Open(key=key, host=host, port=port, tls=tls, max_response=max_response):
                 self._sockets[key] = _Socket((host, port), tls, ReceiveBuffer(max_response))
@@ -152,8 +155,7 @@ class Sockets:
                 self._request_token(key, source)
 
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
-        """Send the bytes of the first action of `todo` in the calling thread, while another thread is in
-        `wait`.
+        """Send the bytes of the first action in `todo`, while another thread may be in `wait`.
 
         Return False if the action, or its remaining bytes, must be passed to `perform`: its connection is not
         ready, or it is not a `Write`.
@@ -169,12 +171,12 @@ class Sockets:
                 return False
             sent: list[int] = []
             try:
-                # One expression of C functions, between which Ctrl-C cannot interrupt: an action whose bytes
+                # A single expression of C functions, which Ctrl-C cannot interrupt. So an action whose bytes
                 # were sent is never left in `todo`.
                 sent.extend(
                     map(known.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW))
                 )
-            except OSError:  # `perform` will get the same error, and reports it.
+            except OSError:  # `perform` will get the same error, and report it.
                 todo.appendleft(action)
                 return False
         if sent[0] < len(action.data):
@@ -185,7 +187,8 @@ class Sockets:
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
         """Wait at most `timeout` seconds, or without a limit if None, and return the events.
 
-        The method also returns after `wake`. Bytes of incomplete responses are not returned.
+        The method also returns after `wake`. Parts of responses are kept until the whole response has
+        arrived.
         """
         self.poll(timeout)
         return self.take()
@@ -434,7 +437,7 @@ class Sockets:
             self._report_arriving(key, known, events)
 
     def _report_arriving(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
-        """Report that a part of a response arrived, at most once a second."""
+        """Report that a part of a long response has arrived, at most once a second."""
         at = time.monotonic()
         if at >= known.arriving_since + COMING_S:
             events.append(Data(key, b""))

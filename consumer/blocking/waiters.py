@@ -18,12 +18,13 @@ class ThreadWaiters:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all waiting threads, and replace the lock. In the child of a fork, threads of the parent may
-        hold the old locks.
+        """Forget all waiting threads, and replace the lock, in the child of a fork.
+
+        Threads of the parent may hold the old locks, and do not exist in the child.
         """
         self.lock = threading.RLock()
-        # The locks of the waiting threads, which other threads release. (A Condition whose `wait` is
-        # interrupted by Ctrl-C may return without the lock that it should hold.)
+        # The locks for which the waiting threads wait, and which `notify` releases. (A Condition is not used:
+        # if Ctrl-C interrupts its `wait`, it may return without the lock that it should hold.)
         self._locks: set[threading.Lock] = set()
 
     def __bool__(self) -> bool:
