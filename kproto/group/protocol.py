@@ -613,5 +613,5 @@ class GroupCoordinator(Protocol):
         ...
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return a response that only reports this error. The request's class is in `requests`."""
+        """Return a response that only reports this error. `request` must be one of `requests`."""
         ...

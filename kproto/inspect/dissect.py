@@ -139,8 +139,8 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
         unsized = read(0)
         return unsized if unsized.error is None and unsized.end == len(data) else with_size
     without_size = read(0)
-    # The header is invalid, so the frame may begin with a size that does not match, because the frame is
-    # truncated or too long.
+    # The header is invalid. Perhaps the bytes begin with a frame size that does not match, because the frame
+    # is truncated or too long.
     if response is None and len(without_size.parts) == 1:
         with_size = read(4)
         return with_size if len(with_size.parts) == 2 else without_size

@@ -185,7 +185,7 @@ def message_class(name: str) -> type[Message]:
 
 
 def kind_of(name: str) -> Kind:
-    """Return whether the message is a request, response, header, record or other data.
+    """Return the kind of the message with this name, such as "request" or "record".
 
     Raises KeyError for an unknown name.
     """

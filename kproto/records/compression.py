@@ -201,7 +201,7 @@ def size_hint(codec: int, data: memoryview) -> int:
             return header[1]
     if codec == 1 and size > 18:
         claimed = _uint32(data, size - 4)[0]
-        if claimed <= 1032 * size:  # deflate cannot compress to less than a 1032nd of the size.
+        if claimed <= 1032 * size:  # The largest ratio of output to input of deflate is 1032.
             return int(claimed)
     return max(_FIRST_STEP, 4 * size)
 
@@ -224,7 +224,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int, most: int, begins:
 
 
 def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
-    """Return the limit for snappy: `limit`, or the exact size if it is larger and the start is records."""
+    """Return the limit for snappy: `limit`, or a larger exact size if the output starts like records."""
     if size <= limit:
         return limit
     first = next(block for block in snappy.blocks_of(data) if snappy.size_of(block))

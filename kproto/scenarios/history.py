@@ -143,7 +143,7 @@ def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
     the fault.
     """
     names, closing = world.member_names, set[str]()
-    stopped: dict[str, str] = {}  # Maps a client to the fault because of which it sends nothing.
+    stopped: dict[str, str] = {}  # Maps a client to the fault that keeps its requests from the brokers.
     grown: list[str] = []
     for observation in world.observations:
         at = observation.at - started

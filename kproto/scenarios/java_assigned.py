@@ -1,4 +1,4 @@
-"""Document 002: the end of Java's onJoinComplete (2.6.2): the changed state, and what poll throws."""
+"""Document 002: the end of Java's onJoinComplete (2.6.2), with the changed state and what poll throws."""
 
 from __future__ import annotations
 

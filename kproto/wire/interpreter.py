@@ -104,7 +104,7 @@ def uvarint(value: int) -> bytes:
 
 
 class Reader:
-    """Reads values from the data, and knows the position and the path of the current field."""
+    """Reads values from the data, and tracks the position and the path of the current field."""
 
     def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
         self.message = message
@@ -247,7 +247,7 @@ class Reader:
 
 
 class _Writer:
-    """Writes values, and holds the pieces written so far and the path of the current field."""
+    """Writes values, and tracks the pieces written so far and the path of the current field."""
 
     def __init__(self, message: str, version: int, flexible: bool) -> None:
         self.message = message

@@ -16,7 +16,7 @@ from ...errors import MissingExtra
 class CodecError(ValueError):
     """Compressed bytes are malformed, or grow beyond their limit.
 
-    The functions of kproto.records convert it to a RecordError.
+    The functions of kproto.records convert this error to a RecordError.
     """
 
 

@@ -1,6 +1,6 @@
 """JoinGroup: new members, static members that restart, and members that rejoin.
 
-The handlers of this module stand in the rows about JoinGroup of `table`.
+The handlers of this module are cells of the rows of `table` about JoinGroup.
 
 * R25: a new dynamic member first receives a member id, and is added when it joins again with this id
   (KIP-394). Until this second JoinGroup the member id is pending: its only effect is that a rebalance does

@@ -108,7 +108,7 @@ class ClassicCoordinator(CoordinatorState):
         return sent
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return a response that only reports this error. The request's class is in `requests` (R4)."""
+        """Return a response that only reports this error. `request` must be one of `requests` (R4)."""
         match request:
             case OffsetFetchRequest():
                 return _offset_fetch_error(request, code, version)

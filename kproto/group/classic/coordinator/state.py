@@ -206,8 +206,8 @@ class ClassicGroup:
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
     # Whether Kafka would have a record of the group in __consumer_offsets, which DescribeGroups and
     # ListGroups read. If a commit creates the group but none of its offsets is stored, no record is written,
-    # and they do not show the group. (Kafka shows the group from the next record of any group in the same
-    # partition on; kproto from the next record of the group itself on.)
+    # and the two requests do not show the group. (Kafka shows the group from the next record of any group in
+    # the same partition on; kproto from the next record of the group itself on.)
     written: bool = False
     # Maps a producer id to the offsets that the producer committed in its open transaction.
     pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(
@@ -289,8 +289,8 @@ class ClassicGroup:
     def accepts_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Return whether a member with these protocols is compatible with the group (R24).
 
-        At least one of `names` must be supported by all members. If the member rejoins, its own support is
-        that of its earlier JoinGroup.
+        At least one of `names` must be supported by all members. If the member rejoins, it counts as
+        supporting the protocols of its earlier JoinGroup.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             return bool(protocol_type) and any(True for _ in names)

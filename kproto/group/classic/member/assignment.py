@@ -175,7 +175,8 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
         # The set is kept if a cooperative static member was removed from the group and accepted again: the
-        # leader assigned the partitions that the member reported in its last JoinGroup.
+        # leader counted on the partitions that the member reported in its last JoinGroup, some of which the
+        # member has revoked since.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False

@@ -33,8 +33,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # the SyncGroup response contains another assignment than the leader has made for itself. A follower that
     # owns nothing checks once whether the group knows another assignment for it, or none at all.
     check_inherited_plan: bool = False
-    # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because the coordinator has
-    # soon loaded the group. Java raises the error.
+    # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because the coordinator
+    # will soon have loaded the group. Java raises the error.
     retry_loading: bool = False
     # After an error that was raised, the next JoinGroup reports no generation, because the member has lost
     # its partitions. Java reports the last generation.
@@ -44,8 +44,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 JAVA = Policy()
 # The policy that `policy="java"` of the consumer selects.
 AS_JAVA = Policy(fenced_join_again=True)
-# The consumer's default policy. It prevents that two members deliver the same record, and that a partition
-# stays without an owner.
+# The consumer's default policy. It prevents two members from delivering the same record, and gives every
+# partition an owner.
 KPROTO = Policy(
     lose_on_session_timeout=True,
     finish_revocations=True,

@@ -1,7 +1,7 @@
 """The attributes of a classic member, its states, and the edges between the states.
 
 Java has four states (M1): UNJOINED, PREPARING_REBALANCE (here JOINING), COMPLETING_REBALANCE (here ASSIGNING
-and SYNCING) and STABLE. The other states exist only here. They distinguish what the member waits for.
+and SYNCING) and STABLE. The other states exist only here. Each of them names what the member waits for.
 """
 
 from __future__ import annotations
