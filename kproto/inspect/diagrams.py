@@ -96,7 +96,7 @@ def section(events: Sequence[GroupEvent], began: int | None = None, heading: str
         [
             f"<section>{f'<h2>{escape(heading)}</h2>' if heading else ''}",
             '<p class=dim>A bar shows when a member owned a partition. The lane "standing still" shows when ',
-            "a partition had no owner. Hover over a bar or a mark for details.</p>",
+            "no member read a partition. Hover over a bar or a mark for details.</p>",
             f"<p>{' '.join(swatches)}</p>",
             f"<div class=wide>{wide.svg()}</div><div class=narrow>{narrow.svg()}</div>",
             f"<div class=table>{_table(events, wide.partitions)}</div></section>",
@@ -290,8 +290,8 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
         rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(reason)}</tr>")
     return "".join(
         [
-            "<table><caption>How long each partition had no owner, and the generation that ended this time ",
-            f"(· = it always had an owner); {ownership_verdict(events)}</caption>",
+            "<table><caption>How long no member read each partition, and the generation that ended it ",
+            f"(· = no interruption); {ownership_verdict(events)}</caption>",
             f"<tr><th>generation{''.join(f'<th>{escape(str(p))}' for p in partitions)}<th>why</tr>",
             *rows,
             "</table>",

@@ -85,7 +85,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """A time from `start` to `end` (ms) in which no member owned `partition`.
+    """A time from `start` to `end` (ms) in which no member read `partition` (rule 3).
 
     `is_new_partition` means that the partition was new and had no earlier owner.
     """
