@@ -436,7 +436,7 @@ class ClientMember(Protocol):
 
     @property
     def is_rejoining_repeatedly(self) -> bool:
-        """Whether the member has rejoined several times in a row without a final assignment."""
+        """Whether the member has rejoined several times in a row, because each assignment required it."""
         ...
 
     def assignment_deadline(self) -> int | None:

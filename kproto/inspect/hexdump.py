@@ -280,7 +280,7 @@ def _of_groups(groups: list[str], text: str, is_named: bool) -> bytes:
         and groups == text.split("\n")
         and len({len(group) for group in groups[:-1]}) == 1
     ):
-        return bytes.fromhex(digits)  # One text, broken into lines.
+        return bytes.fromhex(digits)  # The lines are parts of one hex text.
     odd = next(group for group in groups if len(group) % 2)
     raise _rejected(
         text, f"{len(odd)} hex digits ({odd[:20]!r}) are an odd number; a digit is missing or extra"

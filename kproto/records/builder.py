@@ -247,8 +247,8 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp
         varints, deltas, length_of = self._varints, self._deltas, length_of_bytes
         pieces: Sequence[bytes]
-        # This repeats the code of `record_parts` to save a call, because it is the innermost loop of a
-        # producer.
+        # The code of `record_parts` is repeated here to save a call, because a producer calls `append` for
+        # every record.
         try:
             delta = timestamp - self._base_timestamp
             if delta < 0:  # Reject a negative number here, because a list accepts it as an index.

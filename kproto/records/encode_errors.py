@@ -1,7 +1,7 @@
 """Explain why a record cannot be encoded.
 
 The encoders do not check values beforehand. For a value of a wrong type or out of range they raise one of
-`UNWRITABLE`. Then `explain_unwritable` finds the value and names its place, such as
+`UNWRITABLE`. Then `explain_unwritable` finds the value and names its path, such as
 ``records[3].headers[0].value``.
 """
 

@@ -436,8 +436,8 @@ class _GreedyAssignment:
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))
         if moved_back and self.load[source] > self.load[to] + 1:
-            # Each of these moves improves the balance. Prefer a partition that `source` did not own, and that
-            # is not in the rack of `source`.
+            # Moving any of these partitions back improves the balance. Prefer a partition that `to` owned and
+            # `source` did not, then a partition that is nearer to `to` than to `source`.
             partition = min(
                 moved_back,
                 key=lambda candidate: (

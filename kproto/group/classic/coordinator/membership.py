@@ -110,7 +110,7 @@ def _send_assignment(
     member: ClassicGroupMember,
     call: RequestReceived[SyncGroupRequest],
 ) -> None:
-    # Kafka 4.3 does not restart the session timeout of a member that sends SyncGroup in Stable.
+    # Unlike in Kafka 4.3, the session timeout also restarts if SyncGroup arrives in Stable.
     context.restart_session(group, member)
     response = SyncGroupResponse(
         error_code=ErrorCode.NONE,

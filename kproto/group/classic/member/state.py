@@ -229,7 +229,7 @@ class Member:
 
     @property
     def is_rejoining_repeatedly(self) -> bool:
-        """Whether more than JOINS_WITHOUT_BACKOFF joins have followed the last final assignment."""
+        """Whether the member has sent more than JOINS_WITHOUT_BACKOFF JoinGroups in a row."""
         return self.joins > JOINS_WITHOUT_BACKOFF
 
     @property

@@ -178,8 +178,8 @@ def row(everywhere: Cell, cells: Mapping[MemberState, Cell], *, closed: Cell = I
     return [{S.CLOSED: closed, **cells}.get(state, everywhere) for state in MemberState]
 
 
-# Maps each state in which the member reacts to errors of its generation to the states to which such an error
-# may lead.
+# For each state in which the member reacts to an error of its generation: the states to which the error may
+# lead.
 RESET_TO: Final[dict[MemberState, tuple[MemberState, ...]]] = {
     S.UNJOINED: (S.RELEASING, S.FENCED, S.FAILED),
     S.RELEASING: (S.FENCED, S.FAILED),
