@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-# The number of obsolete entries that the heap may always have. Above it, they are removed when they are more
-# than half of the heap.
+# The heap's obsolete entries (of moved and dropped deadlines) are removed when they are more than half of it,
+# but only if there are more of them than this number.
 _SLACK: Final = 64
 
 
@@ -35,7 +35,7 @@ class Deadlines(Generic[K]):
         return None if deadline is None else deadline[0]
 
     def set(self, key: K, at: int) -> None:
-        """Set the only due time of `key` to `at`."""
+        """Set the due time of `key` to `at`, in place of the previous one."""
         self._count += 1
         self._times[key] = at, self._count
         heappush(self._heap, (at, self._count, key))
@@ -62,7 +62,7 @@ class Deadlines(Generic[K]):
             yield key
 
     def _skip(self) -> None:
-        """Remove the entries of moved and dropped deadlines from the front of the heap."""
+        """Remove obsolete entries, those of moved and dropped deadlines, from the front of the heap."""
         heap, times = self._heap, self._times
         while heap and times.get(heap[0][2]) != heap[0][:2]:
             heappop(heap)

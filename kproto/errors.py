@@ -25,7 +25,7 @@
         └── Retriable          the same request may succeed later
 
 Codecs and state machines return a broker's error code as data and do not raise it. Only the clients in
-``consumer`` raise a `BrokerError` for an error code. It always names the request.
+``consumer`` raise a `BrokerError` for an error code. Such an error always names the request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .printable import escape_unprintable
 if TYPE_CHECKING:
     from .error_codes import ErrorCode as ErrorCode
 else:  # Without this condition a type checker would accept any attribute.
-    # The import is lazy, because `error_codes` may import
+    # The import is lazy, because `error_codes` may import `errors`.
     __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
 
@@ -56,7 +56,7 @@ def brief(value: object) -> str:
 
 
 def brief_list(labels: Sequence[str], most: int = 10, separator: str = ", ") -> str:
-    """Join at most `most` labels, followed by the number of the others. For lists from other programs."""
+    """Join at most `most` labels of a list that may be long, and append the number of omitted ones."""
     shown = separator.join(labels[:most])
     return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
 
@@ -70,7 +70,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
-# Matches quotations that are longer than any text that is already shortened, with its name in front.
+# Matches long quotations and words. The minimum length lets a text that `brief` has shortened pass, even with
+# a name in front of it.
 _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
 
 
@@ -124,8 +125,8 @@ class RecordError(DecodeError):
     """A record batch is complete but malformed: CRC, size, count, magic, codec or content.
 
     A consumer sets `topic`, `partition` and the offsets of the batch: `first_offset`, and `next_offset`, the
-    offset behind the batch. Seek there to continue. If the header of the batch cannot be read, `first_offset`
-    is the position of the consumer, and `next_offset` is None.
+    offset after the batch. To continue after the malformed batch, seek to `next_offset`. If the header of the
+    batch cannot be read, `first_offset` is the position of the consumer, and `next_offset` is None.
     """
 
     topic: str = ""
@@ -272,8 +273,8 @@ class AuthenticationFailed(KprotoError, PermissionError):
 class RequestTimedOut(KprotoError, TimeoutError):
     """No response arrived in time. `request` names the call, `timeout_ms` the waiting time.
 
-    If several brokers were asked, `reasons` maps each address to its error, as in `ConnectionFailed`, and
-    `detail` names all of them.
+    If requests to several brokers failed, `reasons` maps each broker's address to its error, as in
+    `ConnectionFailed`, and `detail` names all of them.
     """
 
     def __init__(
@@ -366,8 +367,8 @@ class LogTruncated(OffsetOutOfRange):
     """The log was truncated below the position: the records that were read are lost (KIP-320).
 
     `partition` is TOPIC-PARTITION and `position` the offset of the next record to read. `diverging_offset` is
-    the first offset with another record than before, or None if the broker does not report it. Seek to this
-    offset, or to an earlier one from which the processing can be corrected.
+    the first offset whose record was replaced, or None if the broker does not report it. To continue, seek to
+    this offset, or to an earlier one from which the processing can be corrected.
     """
 
     def __init__(self, partition: str, position: int, diverging_offset: int | None) -> None:
@@ -387,7 +388,8 @@ class CommitFailed(BrokerError):
 class RebalanceInProgress(CommitFailed):
     """The group is rebalancing, so the offsets were not committed. Poll, then commit again.
 
-    It is Java's RebalanceInProgressException. With the default policy commits wait for the next generation.
+    Java raises its RebalanceInProgressException in the same case. By default, kproto's commits do not fail
+    during a rebalance: they wait until the member has joined the next generation.
     """
 
 

@@ -2,10 +2,11 @@
 
 Rules:
 
-* An answer is read up to a limit of bytes and of time, and its compression is not undone.
+* The number of bytes of a response, and the time for reading it, are limited. A compressed response is not
+  decompressed.
 * Redirects are followed only if the caller allows them. A server with another scheme, host or port does not
   receive the header Authorization.
-* No error has a password, a query, or bytes of the answer.
+* No error message contains a password, the query of a URL, or bytes of the response.
 * Proxies are those of the environment (``https_proxy``, ``no_proxy``), as for Python's urllib.
 
 The requests are sent by urllib3, which is imported at the first request.
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 10.0
 # The seconds until the whole body must have arrived.
 BODY_TIMEOUT_S: Final = 30.0
-# The default limit of an answer in bytes. Tokens and keys have a few KB.
+# The default limit of a response in bytes. Tokens and keys have a few KB.
 MAX_BYTES: Final = 1 << 20
 _CHUNK: Final = 1 << 16
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
@@ -37,7 +38,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class HttpFailed(KprotoError, OSError):
-    """An HTTP request got no complete answer. `url` has no password and no query."""
+    """An HTTP request failed, or its response was incomplete. `url` has no password and no query."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(url, reason)
@@ -49,7 +50,7 @@ class HttpFailed(KprotoError, OSError):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer. `url` is the address that sent it, without password and query."""
+    """The response to a request. `url` is the address that sent it, without password and query."""
 
     url: str
     status: int
@@ -78,7 +79,7 @@ def request(
     redirects: int = 0,
     max_bytes: int = MAX_BYTES,
 ) -> Response:
-    """Send a request and return the answer, whatever its status.
+    """Send a request and return the response, whatever its status.
 
     `feature` names the feature that needs urllib3, for the error if it is missing. `context` is the TLS
     context; the default trusts the system's certificates. `redirects` is the number of redirects to follow.
@@ -165,7 +166,7 @@ def _pool(url: str, context: ssl.SSLContext | None) -> Any:
 
 
 def _read(answer: Any, url: str, max_bytes: int) -> bytes:
-    """Read the body of an answer. Raises HttpFailed if it is too large or too slow."""
+    """Read the body of a response. Raises HttpFailed if it is too large, or does not arrive in time."""
     content, deadline = bytearray(), time.monotonic() + BODY_TIMEOUT_S
     while chunk := answer.read1(_CHUNK, decode_content=False):
         content += chunk
@@ -177,7 +178,7 @@ def _read(answer: Any, url: str, max_bytes: int) -> bytes:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason of a failed request, without the bytes that the server has sent."""
+    """Return the reason for which a request failed, without the bytes that the server has sent."""
     import ssl
 
     import urllib3

@@ -34,7 +34,7 @@ OTHER_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
 def lazy_attributes(
     package: str, sources: Mapping[str, str], load: Callable[[str], ModuleType] | None = None
 ) -> Callable[[str], Any]:
-    """Return a `__getattr__` for `package` that imports a name from its module and stores it.
+    """Return a `__getattr__` for `package` that imports a name from its module and stores it in the package.
 
     `sources` maps a name to its module, absolute or relative to the package. `load` replaces `import_module`.
     """
@@ -51,7 +51,7 @@ def lazy_attributes(
 
 
 def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleType]:
-    """Return a `__getattr__` for `package` that imports one of its modules by the last part of the path."""
+    """Return a `__getattr__` for `package` that imports one of its modules, named by its path's last part."""
     modules = {path.rpartition(".")[2]: f".{path}" for path in paths}
 
     def load_module(name: str) -> ModuleType:
@@ -68,8 +68,8 @@ def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleTy
 def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> AttributeError | ImportError:
     """Return the error for a name that `package` does not have.
 
-    `from ... import` replaces the message of an AttributeError. For the name of another client's class an
-    ImportError is therefore raised.
+    For the name of another client's class, the message says what kproto's class is called. `from ... import`
+    would replace the message of an AttributeError, so there the error is an ImportError.
     """
     ours = OTHER_CLASSES.get(name)
     if ours not in sources:

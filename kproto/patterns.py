@@ -1,7 +1,7 @@
 """Compile regular expressions that come from users, requests or other clients.
 
-Python warns that patterns such as `[[:alpha:]]` or `[a||b]` may change their meaning in future. The warning
-is meant for the authors of patterns, but the operator of a broker would see it.
+Python warns that patterns such as `[[:alpha:]]` or `[a||b]` may change their meaning in a future release. The
+warning is meant for the author of a pattern, but here the operator of a broker would see it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text from other programs, made safe to show.
+"""Escape text from other programs, so that it is safe to show.
 
 Names, addresses and error messages come from brokers and clients. In a log, a terminal or a page, their
 control characters could start new lines, change colours, or reverse the direction of the text around them.
@@ -17,7 +17,7 @@ def escape_unprintable(line: str) -> str:
 
 
 def escape_lines(text: str) -> str:
-    """Escape the same characters except line feeds."""
+    """Escape the characters that `escape_unprintable` escapes, except line feeds."""
     return "\n".join(map(escape_unprintable, text.split("\n")))
 
 

@@ -2,13 +2,13 @@
 
 Each check raises a ConfigError that says which value was given and which values are allowed.
 
-Every package may use the functions of the first section. `checked` is for functions of the broker and of the
-testing kit. It takes a `Rule` for each argument to check before the function is called.
+Every package may use the functions that check single values. `checked` is for functions of the broker and of
+the testing kit. It takes a `Rule` for each argument to check before the function is called.
 
     @checked(topic=TEXT, partition=WHOLE_NUMBER)
     def elect_leader(self, topic: str, partition: int) -> None: ...
 
-The functions check their other arguments themselves.
+The decorated functions themselves check the arguments that have no rule.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class UnencodableText(ConfigError):
 
 
 def encodable_text(name: str, text: str) -> str:
-    """Return `text` as a plain str, also if it is an enum. Raises UnencodableText if no request can carry it.
+    """Return `text` as a plain str, even if it is an enum. Raises UnencodableText if it cannot be sent.
 
     A text that cannot be encoded would make the whole request unreadable.
     """

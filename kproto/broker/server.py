@@ -516,7 +516,7 @@ def running(
 
     The server stops at the end of the `with` block. The arguments are those of `Server`, but the default of
     group.initial.rebalance.delay.ms is 0, so that a new group does not wait three seconds for more members.
-    ConfigError is also raised if an address is in use.
+    Besides the errors of `Server`, ConfigError is raised if an address is in use.
     """
     server = Server(
         topics,
@@ -557,13 +557,13 @@ def running(
             raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
-        # `end` also runs if KeyboardInterrupt arrives before the server has started.
+        # With a callback, the server is stopped even if KeyboardInterrupt arrives before it has started.
         started.add_done_callback(end)
         thread.join()
 
 
 def _jwks(url: str) -> str:
-    """Return the keys of an issuer (JWKS) from a file: address, or by HTTP. Raises OSError, MissingExtra."""
+    """Return the keys of an issuer (JWKS) from a file: or HTTP URL. Raises OSError, MissingExtra."""
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 

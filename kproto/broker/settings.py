@@ -4,8 +4,8 @@ To add a config, add a row to `Settings`, and read it in the code that it affect
 coordinators are declared in `GroupSettings` and `TransactionSettings`, and the configs of topics in
 `topic_configs`.
 
-A config that is in none of these tables is rejected with ConfigError, which lists the known names. If it were
-silently ignored, a test that sets it would be meaningless.
+A config that is in none of these tables is rejected with ConfigError, which lists the known names. If the
+broker ignored a misspelled config, a test that sets it would prove nothing.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class Settings:
     producer_id_expiration_ms: int = _setting(86_400_000, Integer(32, 1), dynamic=True)
     # The enabled SASL mechanisms. Kafka's default is GSSAPI, which this broker does not support.
     sasl_enabled_mechanisms: str = _setting("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", Text())
-    # The checks of signed tokens, see `security.jwks`. The URL begins with file:, http: or https:, and is
-    # read only once.
+    # The configs for checking signed tokens, see `security.jwks`. The URL of the keys begins with file:,
+    # http: or https:. The keys are read from it only once.
     sasl_oauthbearer_clock_skew_seconds: int = _setting(SKEW_S, Integer(32, 0))
     sasl_oauthbearer_expected_audience: str = _setting("", Text())
     sasl_oauthbearer_expected_issuer: str = _setting("", Text())
@@ -171,7 +171,7 @@ class Settings:
 
     @property
     def retention(self) -> list[tuple[str, str]]:
-        """The retention times that are set, by Kafka's names; the first one applies."""
+        """The retention configs that are set, each as Kafka's name and its value; the first one applies."""
         values = {
             "log.retention.ms": self.log_retention_ms,
             "log.retention.minutes": self.log_retention_minutes,
@@ -188,7 +188,9 @@ class Settings:
         return max(int(value) * _MS_PER_UNIT[name], -1)
 
     def signed_tokens(self, jwks: str, now_ms: Callable[[], int]) -> Check:
-        """Return the check of tokens signed with the keys in `jwks`. Raises ConfigError or MissingExtra."""
+        """Return a function that checks tokens signed with the keys in `jwks`. Raises ConfigError,
+        MissingExtra.
+        """
         audiences = self.sasl_oauthbearer_expected_audience.split(",")
         return signed(
             jwks,
@@ -201,7 +203,7 @@ class Settings:
         )
 
     def properties(self) -> dict[str, str]:
-        """Return every setting that has a value, by Kafka's name, as DescribeConfigs shows them."""
+        """Map Kafka's name of each setting that has a value to its text in DescribeConfigs."""
         values = {
             kafka_name(row.name): _kafka_text(getattr(table, row.name))
             for table in (self, self.group, self.transactions)
@@ -212,7 +214,7 @@ class Settings:
 
 
 def kafka_name(field_name: str) -> str:
-    """Return Kafka's config name of a field of the table."""
+    """Return Kafka's name of the config that a field of the table holds: dots replace underscores."""
     return field_name.replace("_", ".")
 
 

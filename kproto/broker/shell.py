@@ -53,7 +53,7 @@ class Clock:
 
 
 class Shell:
-    """The part of a broker that exists while it runs, and performs the machine's actions."""
+    """The I/O of a running broker: it passes events to the machine, and performs the machine's actions."""
 
     def __init__(
         self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: Clock, observers: list[Observer]
@@ -176,7 +176,7 @@ class Shell:
             self._idle_timer = self.loop.call_later(interval, self.close_idle_connections)
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
-        """Register a connection, after its TLS handshake if it uses TLS."""
+        """Register a connection; if it uses TLS, this is called after the handshake."""
         connection.conn, connection.used_at = next(_CONNS), self.loop.time()
         self._connections[connection.conn] = connection
         if self._idle_timer is None:

@@ -61,7 +61,7 @@ class ConnectionOwner(Protocol):
         """Apply an event of a connection; if the step fails, only this connection is closed."""
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
-        """Register a connection, after its TLS handshake if it uses TLS."""
+        """Register a connection; if it uses TLS, this is called after the handshake."""
 
     def on_disconnected(self, connection: SocketConnection) -> None:
         """Remove a connection."""
@@ -95,8 +95,8 @@ class SocketConnection(asyncio.Protocol):
         # Whether a response was written while the buffer was full. `ResponseSent` follows when the socket is
         # writable again.
         self._sent_is_due = False
-        # Requests that were not passed to the broker yet. Each is passed when the broker has no queued
-        # request of this connection.
+        # Requests that were not passed to the broker yet. The next one is passed when the broker has no
+        # queued request of this connection.
         self._bodies: deque[bytes] = deque()
         self._body_bytes = 0
         self._is_feeding = False
@@ -112,7 +112,7 @@ class SocketConnection(asyncio.Protocol):
         self.used_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Register the connection, or start its TLS handshake."""
+        """Register the connection, or with TLS wait for its handshake."""
         self.transport = cast(asyncio.Transport, transport)
         peer: tuple[Any, ...] = transport.get_extra_info("peername") or ("", 0)
         self._host = str(peer[0])
@@ -146,7 +146,7 @@ class SocketConnection(asyncio.Protocol):
             self.close()
 
     def _on_tls_error(self, reason: str) -> None:
-        """Close the connection; after a failed handshake the client first receives the alert."""
+        """Close the connection; after a failed handshake, the client has time to read the alert before."""
         assert self.tls is not None
         if self.transport.is_closing() or self.conn == _HANDSHAKE_FAILED:
             return
@@ -209,14 +209,16 @@ class SocketConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
-        """Keep the connection for received requests: a producer with acks=0 may close after sending."""
+        """Keep the connection until its received requests are served: a producer with acks=0 may already have
+        closed it.
+        """
         self._is_half_closed = bool(self._bodies) and self.tls is None
         return self._is_half_closed
 
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for the broker, because one of its requests is not answered yet."""
-        if self._is_full:  # The client does not read a response that was sent.
+        if self._is_full:  # The broker waits for the client, which does not read a response.
             return False
         return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
 

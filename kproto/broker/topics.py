@@ -2,7 +2,7 @@
 
 Rules:
 
-* A topic that is re-created under its old name has a new id. Requests with the old id are answered
+* A topic that is re-created under its old name has a new id. Requests with the old id are answered with
   UNKNOWN_TOPIC_ID.
 * Partitions can be added to a topic, but not removed.
 * The caller chooses the ids of new topics, because this module uses no random source.
@@ -229,7 +229,7 @@ def count_refusal(count: int) -> tuple[ErrorCode, str] | None:
 
 
 def _metric_name(name: str) -> str:
-    """Return a topic name as Kafka's metrics show it; this form must be unique among topics."""
+    """Return a topic name as Kafka's metrics show it; no two topics may have the same metric name."""
     return name.replace(".", "_")
 
 

@@ -21,7 +21,8 @@ from ..records.record import Record
 # ControlRecordType
 ABORT: Final = 0
 COMMIT: Final = 1
-# The epoch is constant, because the brokers of a cluster share one coordinator, which is never replaced.
+# The coordinator epoch of all markers. It is constant, because the brokers of a cluster share one transaction
+# coordinator, which is never replaced.
 COORDINATOR_EPOCH: Final = 0
 
 

@@ -74,7 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose error messages shorten long words. Subparsers have this class too."""
+    """An argument parser whose error messages shorten long words. The parsers of the commands have this
+    class, too.
+    """
 
     def error(self, message: str) -> NoReturn:
         super().error(without_long_words(message))
@@ -88,7 +90,7 @@ def _reopen_closed_streams() -> None:
 
 
 def _discard_unwritten_output() -> None:
-    """Discard buffered output that cannot be written, because writing it again at exit would fail."""
+    """Discard buffered output that cannot be written: Python would fail to write it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -99,7 +101,7 @@ def _discard_unwritten_output() -> None:
 
 
 def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
-    """Return the parser, and the parsers of the commands by name."""
+    """Return the parser of `kproto`, and a map from each command to its parser."""
     parser = _Parser(
         prog="kproto",
         description="Kafka's consumer protocol in Python: an embedded broker, group members, stories, and "

@@ -23,7 +23,7 @@ class Subparsers(Protocol):
 
 
 def command_config(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--command-config`, which Kafka's own tools have too."""
+    """Add the option `--command-config`, which Kafka's command-line tools also have."""
     parser.add_argument(
         "--command-config",
         type=Path,
@@ -35,7 +35,7 @@ def command_config(parser: argparse.ArgumentParser) -> None:
 def client_security(path: Path) -> SecurityConfig:
     """Return the client settings in the file that `--command-config` names.
 
-    Raises ConfigError that names the option, if the file cannot be used.
+    Raises a ConfigError that names the option, if the file cannot be read or its settings are not allowed.
     """
     from consumer.security import client_properties
 
@@ -128,7 +128,7 @@ def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
 
 
 def api(text: str) -> str:
-    """Return the name of the API whose key, name or message name (in any case) is given."""
+    """Return the name of the API whose key, name or message name is given; upper and lower case are equal."""
     from ..messages.index import API_NAMES, no_message
 
     wanted = text.lower().removesuffix("response").removesuffix("request")

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from ..inspect.exchanges import Conversation, Exchange
 
 _RAW = "raw"
-_LAST = 253_402_300_799  # The last second of the year 9999, at which later times in a capture are cut off.
+# The last second of the year 9999, in seconds since 1970. A later time in a capture is shown as this one,
+# because a datetime has no later year.
+_LAST = 253_402_300_799
 
 
 def add(commands: Subparsers) -> None:
@@ -134,7 +136,7 @@ def _decode(options: argparse.Namespace) -> int:
         )
     elif any(
         dissection.error is not None and len(dissection.parts) < 2 for dissection in dissections
-    ):  # No field after the request header was decoded, so that the bytes may not be a request.
+    ):  # Nothing after the request header was decoded, so perhaps the bytes are not a request.
         print(
             "kproto decode: the bytes were read as a request. For a response use --response "
             "API:VERSION, for a body without a header --message NAME:VERSION, for a record set "
@@ -270,15 +272,18 @@ def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
 
 
 def _bytes(text: str, form: str | None) -> ParsedText:
-    """Return the bytes of an argument, which is text, a file name, or - for stdin, and their form.
+    """Return the bytes that an argument stands for, and the form in which they were written.
 
-    The content of a file or of stdin may be text or raw bytes.
+    The argument is the text of the bytes, the name of a file, or - for stdin. A file and stdin may contain
+    text or raw bytes.
     """
     if text == "-":
         if sys.stdin.isatty():
             print("paste the bytes as text, then press Ctrl-D on a new line", file=sys.stderr)
         return _content("stdin", sys.stdin.buffer.read(), form)
-    if os.path.exists(text):  # os.path.exists accepts any text, unlike Path.exists.
+    # os.path.exists returns False for a text that cannot be a file name, where Path.exists may raise an
+    # OSError.
+    if os.path.exists(text):
         try:
             return _content(text, Path(text).read_bytes(), form)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The JSON-lines mode of commands: read objects from stdin, and print an answer to each."""
+"""The JSON-lines mode of commands: read objects from stdin, and print one object with the result of each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def answer(handle: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
-    """Print the answer of `handle` to each line of stdin, and flush when no more lines have arrived.
+    """Print the result of `handle` for each line of stdin, and flush when no further line has arrived.
 
-    Returns the exit code: 1 if an answer has an error, else 0.
+    Returns the exit code: 1 if at least one result has an error, else 0.
     """
     from ..inspect.json_lines import answers
     from ..messages.json_form import one_line

@@ -89,7 +89,7 @@ def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def _written(option: str, shown_path: Path, files: dict[str, str]) -> int:
-    """Write the files into the directory of `shown_path`, and print that path."""
+    """Write the files into the directory of `shown_path`, then print `shown_path`."""
     from ..errors import ConfigError
 
     try:

@@ -212,9 +212,9 @@ def capture_file(path: Path) -> Generator[Frames]:
 
 @contextmanager
 def interrupted_by_signals() -> Generator[None]:
-    """Handle SIGTERM like Ctrl-C, and SIGINT too if it was ignored.
+    """Handle SIGTERM like Ctrl-C, and handle SIGINT even if the process was started with SIGINT ignored.
 
-    Shells start background jobs with SIGINT ignored.
+    Shells start background jobs in this way.
     """
     import signal
     import threading
@@ -274,8 +274,8 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
 class ExchangeHandler:
     """The proxy's callback, which prints each exchange (a request with its response).
 
-    If stdout is closed, the command ends. The error is not raised in the callback: the proxy would close the
-    clients' connections one by one, as if the broker had failed.
+    If stdout is closed, the command ends. The callback itself does not raise the error, because the proxy
+    would then close the clients' connections one by one, as if the broker had failed.
     """
 
     def __init__(self, printer: ExchangePrinter) -> None:
@@ -297,7 +297,7 @@ class ExchangeHandler:
     async def wait_for_failure(self) -> None:
         """Wait until printing fails, and raise the OSError.
 
-        If the caller cancels the wait, later exchanges are still printed.
+        Exchanges are printed even after the caller has cancelled this wait.
         """
         await self._failed.wait()
         assert self._error is not None
@@ -326,7 +326,9 @@ class ExchangePrinter:
         self.failed: dict[str, int] = {}
 
     def print_message(self, text: str) -> None:
-        """Print a message that is not output data; with --json the message goes to stderr."""
+        """Print a message for the user; with --json it goes to stderr, so that stdout contains only JSON
+        lines.
+        """
         import sys
 
         print(text, file=sys.stderr if self.options.json else sys.stdout, flush=True)
@@ -339,7 +341,8 @@ class ExchangePrinter:
 
         if self.began is None:
             self.began = exchange.asked_at
-            # The page shows this time as 0 in all of its parts, also if the filters exclude this exchange.
+            # All diagrams and tables of the page count their times from this one, even if the filters exclude
+            # this exchange.
             self.builder = DiagramBuilder(self._names.of, began=self.began)
         self.history.add(exchange)
         self.transactions.add(exchange)

@@ -35,7 +35,7 @@ class GroupReports:
         self.events: list[GroupEvent] = []
         # (partition, offset) -> (index in `flights.ORIGINS`, delay in minutes or None).
         self.rows: dict[tuple[int, int], tuple[int, int | None]] = {}
-        # The number of times that a record was read again.
+        # How many times a member read a record that had been read before.
         self.reread_count = 0
 
     def add(self, report: GroupEvent | Sequence[ReadBatch]) -> int:
@@ -153,7 +153,7 @@ def _check_reading(outcome: DemoResult, reports: GroupReports, ends: Mapping[Top
 
 
 def _check_owners(outcome: DemoResult, events: Sequence[GroupEvent]) -> None:
-    """Check that no partition had two owners at the same time, in the words of the page."""
+    """Check that no partition had two owners at the same time; the page shows the same sentence."""
     overlaps = overlapping_ownerships(ownerships(events))
     outcome.check(not overlaps, ownership_verdict(events), str(overlaps))
 

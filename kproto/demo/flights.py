@@ -39,7 +39,7 @@ class Total(NamedTuple):
 
 
 def table(records: int | None = None) -> pd.DataFrame:
-    """Return the first `records` departures in time order (all with None); `event_time` is in ms."""
+    """Return the first `records` departures in time order, or all of them; `event_time` is in ms UTC."""
     try:
         import pandas as pd
     except ImportError:
@@ -52,7 +52,7 @@ def table(records: int | None = None) -> pd.DataFrame:
 
 
 def departures(frame: pd.DataFrame) -> Iterator[Departure]:
-    """Yield the records of `table()`, in its order."""
+    """Yield a record for each row of `frame`, which `table()` returned."""
     columns = (
         frame[name] for name in ("origin", "dest", "carrier", "flight", "tailnum", "dep_delay", "event_time")
     )
@@ -62,7 +62,8 @@ def departures(frame: pd.DataFrame) -> Iterator[Departure]:
             "dest": dest,
             "carrier": carrier,
             "flight": int(flight),
-            "tailnum": None if tailnum != tailnum else tailnum,  # Only NaN is unequal to itself.
+            # NaN, pandas' missing value, is the only one that is unequal to itself.
+            "tailnum": None if tailnum != tailnum else tailnum,
             "dep_delay": None if delay != delay else int(delay),
         }
         yield Departure(f"{origin}/{carrier}".encode(), json.dumps(value).encode(), int(at))

@@ -36,7 +36,7 @@ class HourlyQuery:
     def result(self, produced: int) -> dict[tuple[str, int], Total]:
         """Wait until `produced` departures are read; return (origin, hour in ms UTC) -> totals.
 
-        If these departures are not read within a minute, the totals of the departures read so far are
+        If Spark does not read `produced` departures within a minute, the totals of those that it has read are
         returned.
         """
         from pyspark.sql import functions as f
@@ -112,7 +112,7 @@ def _start(
 def _stderr_into(path: Path) -> Generator[None]:
     """Redirect stderr to a file during the block, also for processes that start in it.
 
-    Otherwise Spark's workers would print errors when they end.
+    Without the redirection, Spark's workers would print errors when they end.
     """
     sys.stderr.flush()
     original = os.dup(2)

@@ -156,7 +156,7 @@ class ClusterMetadata:
         }
 
     def matching_topics(self, pattern: str, *, full: bool) -> frozenset[str]:
-        """Return the topics that match `pattern`: the whole name, or (librdkafka) any part of it."""
+        """Return the topics whose name, or without `full` (librdkafka) a part of it, matches `pattern`."""
         regex = compiled(pattern)
         test = regex.fullmatch if full else regex.search
         return frozenset(topic for topic in self.topics if test(topic) and not topic.startswith("__"))
@@ -446,8 +446,8 @@ class FetchedRecords(NamedTuple):
 def read_records(tp: TopicPartition, data: PartitionData, offset: int, *, committed: bool) -> FetchedRecords:
     """Read the records of a partition from `offset` on.
 
-    With `committed`, records of aborted transactions are skipped. At a corrupt batch the reading stops, and
-    the records before that batch are returned.
+    With `committed`, records of aborted transactions are skipped. If a batch is corrupt, only the records
+    before it are returned.
     """
     records: list[ModelRecord] = []
     position, epoch = offset, -1

@@ -184,13 +184,13 @@ class PollCalled(msgspec.Struct, frozen=True):
 
     timeout_ms: int = 50
     limit: int = 500
-    # Whether this is Java's old poll(long). Its timeout starts when metadata and positions are known. If the
-    # timeout has expired by then, the next response ends the poll.
+    # Whether this is Java's old poll(long), which waits for metadata and positions even beyond its timeout.
+    # If the timeout has passed when they are known, it starts again, and the next response ends the poll.
     patient: bool = False
 
 
 class CallbackReturned(msgspec.Struct, frozen=True):
-    """The callback of the last `RunCallback` with `wait` returned."""
+    """The event that the callback of the last `RunCallback` with `wait` has returned."""
 
     # The exception that the callback raised, as name and text. Only the Java models read it.
     error: tuple[str, str] | None = None

@@ -1,4 +1,4 @@
-"""The interface of SASL mechanisms: clients, servers, and the results of a step."""
+"""The interface of SASL mechanisms: the halves of client and broker, and the results of a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHER_AUTHZID: Final = (
 class SaslFailed(Exception):
     """The client aborts the exchange. The message is for the client's user.
 
-    Clients convert this error to their own.
+    kproto's clients convert it to an `AuthenticationFailed`.
     """
 
 

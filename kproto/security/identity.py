@@ -1,6 +1,6 @@
 """Read the name that a client claims during authentication, for tools that watch traffic.
 
-Passwords and proofs are not read.
+The functions read neither passwords nor proofs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def claimed_name(mechanism: str, first: bytes) -> str | None:
 def is_final_success(mechanism: str, answer: bytes) -> bool:
     """Return whether this successful response of a broker is its last one in the exchange.
 
-    SCRAM's final response also proves that the broker knows the user.
+    SCRAM's last response contains the broker's proof that it knows the user's credential. The last response
+    of the other mechanisms is empty.
     """
     return answer.startswith(b"v=") if mechanism in HASHES else not answer
 

@@ -104,7 +104,8 @@ def _believed(library: Any, token: str, keys: Sequence[dict[str, Any]]) -> dict[
         verify = library.PyJWS(options={"enforce_minimum_key_length": True})
         verify.decode_complete(token, library.PyJWK(key, algorithm), [algorithm])
     except library.PyJWTError as error:
-        # These messages do not quote the token. Messages about a key may quote the key, so they are left out.
+        # PyJWT's messages about a signature do not quote the token. Its messages about a key may quote the
+        # key, so they are left out.
         why = (
             "the signature is wrong"
             if type(error).__name__ == "InvalidSignatureError"

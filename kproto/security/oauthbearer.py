@@ -1,7 +1,7 @@
 r"""OAUTHBEARER (RFC 7628, KIP-255): authentication by a token of a third party.
 
-* A broker that rejects a token sends JSON in a challenge. After the client's answer \\x01 the exchange ends
-  with an error.
+* A broker that rejects a token sends JSON in a challenge. The client responds to it with \\x01, after which
+  the exchange ends with an error.
 * Extensions are `name=value` pairs beside the token. Names are letters, values are printable, and "auth" is
   reserved for the token.
 * A function of the application checks tokens: `jwks.signed` makes such a function. `unsecured`, for tests,
@@ -43,7 +43,7 @@ class Claims:
 
 
 class TokenRejected(Exception):
-    """A token is not accepted. The message is sent to the client."""
+    """The error of a token that a check does not accept. The message is sent to the client."""
 
 
 # A function that checks a token. It returns its claims, or raises TokenRejected.
@@ -125,7 +125,7 @@ class OAuthBearerServer:
 
 
 def payload(token: str) -> dict[str, Any]:
-    """Return the claims of a JWT without verifying its signature. Raises TokenRejected if it has none."""
+    """Return the claims of a JWT without verifying its signature. Raises TokenRejected for other texts."""
     parts = token.split(".")
     try:
         if len(parts) != 3:

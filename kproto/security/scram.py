@@ -53,7 +53,7 @@ _CLIENT_FINAL: Final = re.compile(
 class Credential:
     """The data that a broker stores instead of a password.
 
-    The data does not allow a login at another server.
+    This data alone is not enough to log in as the user.
     """
 
     salt: bytes = field(repr=False)
@@ -63,7 +63,7 @@ class Credential:
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Compute the salted password by `iterations` hashes. This takes most of the time of an exchange."""
+    """Compute the salted password by `iterations` hashes, which take most of the time of an exchange."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
@@ -149,9 +149,9 @@ class ScramClient:
 class ScramServer:
     """The broker's half of SCRAM. `look_up` returns a user's credential, or None if the user does not exist.
 
-    `nonce` has the form of the client's nonce. `decoy` returns a credential for an unknown user, always the
-    same for one name, so that responses do not reveal which users exist. `renews` is true for a
-    re-authentication (KIP-368).
+    `nonce` is the broker's part of the nonce, which must have the same properties as the client's. `decoy`
+    returns a credential for an unknown user, always the same for one name, so that responses do not reveal
+    which users exist. `renews` is true for a re-authentication (KIP-368).
     """
 
     __slots__ = (

@@ -4,15 +4,15 @@
   the markers are written to every partition of the transaction.
 * X4: from EndTxn v5 on each end starts a new epoch (KIP-890). Late requests of the old transaction are
   fenced. A producer that did not receive the response retries with the old epoch, and receives the same
-  response. If the coordinator aborts a transaction, the epoch also changes.
-* Up to EndTxn v4 the epoch does not change. A second EndTxn with the same decision therefore counts as a
-  retry.
+  response. A new epoch also starts if the coordinator aborts a transaction.
+* Up to EndTxn v4 the epoch does not change. The coordinator cannot tell a retry from a new request, so it
+  treats a second EndTxn with the same decision as a retry.
 * From v5 on, a producer without an open transaction may abort, but not commit.
 * If the epochs of a producer id are exhausted, the transactional id gets a new producer id when the markers
   have been written.
 
-Follows TransactionCoordinator.endTransaction, endTransactionWithTV1 and abortTimedOutTransactions of Kafka
-4.3. Kafka checks the timeouts every 10 seconds; kproto aborts each transaction at its own deadline.
+The module follows TransactionCoordinator.endTransaction, endTransactionWithTV1 and abortTimedOutTransactions
+of Kafka 4.3. Kafka checks the timeouts every 10 seconds; kproto aborts each transaction at its own deadline.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _end_in_new_epoch(context: TransactionContext, txn: TransactionMetadata, cal
     else:
         response = _end_response(txn.next_producer_id, 0)
     context.reply(call, response)
-    # As in Kafka, the response is sent before the action `WriteMarkers`.
+    # As in Kafka, the response precedes the markers.
     context.actions[first:] = reversed(context.actions[first:])
 
 

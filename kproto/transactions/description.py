@@ -1,8 +1,8 @@
 """DescribeTransactions and ListTransactions (KIP-664).
 
-Follows TransactionCoordinator.handleDescribeTransactions and TransactionStateManager.listTransactionStates of
-Kafka 4.3. ListTransactions may filter by a pattern (KIP-1152), for which Kafka uses RE2 and kproto Python's
-`re`.
+The module follows TransactionCoordinator.handleDescribeTransactions and
+TransactionStateManager.listTransactionStates of Kafka 4.3. ListTransactions may filter by a pattern
+(KIP-1152), for which Kafka uses RE2 and kproto Python's `re`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
   have the error OPERATION_NOT_ATTEMPTED.
 * X3: while a transaction is being completed, no partition is added to the next transaction.
 
-Follows TransactionCoordinator.handleAddPartitionsToTransaction and handleVerifyPartitionsInTransaction, and
-KafkaApis.handleAddPartitionsToTxnRequest, of Kafka 4.3.
+The module follows TransactionCoordinator.handleAddPartitionsToTransaction and
+handleVerifyPartitionsInTransaction, and KafkaApis.handleAddPartitionsToTxnRequest, of Kafka 4.3.
 """
 
 from __future__ import annotations

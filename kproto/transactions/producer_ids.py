@@ -6,10 +6,10 @@
   must be the current owner. If it did not receive its newest epoch, the response with this epoch is repeated.
   Any other producer is fenced.
 * When the epochs of a producer id are exhausted, the producer receives another producer id with epoch 0.
-* X3: a transactional id cannot be taken while its transaction is being completed. An open transaction is
-  aborted first. In both cases the producer must retry.
+* X3: a transactional id cannot be taken while its transaction is being completed. If it has an open
+  transaction, this transaction is aborted. In both cases the producer must retry.
 
-Follows TransactionCoordinator.handleInitProducerId of Kafka 4.3.
+The module follows TransactionCoordinator.handleInitProducerId of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def wait_for_completion(
 def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> bool:
     """Return whether a producer may take the transactional id.
 
-    A producer may take it if the request has no producer id, the current producer id, or the previous
-    producer id with its last epoch.
+    A producer may take the transactional id if its request has no producer id, the current producer id, or
+    the previous producer id with its last epoch.
     """
     return (
         identity is None

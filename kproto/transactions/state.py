@@ -8,8 +8,8 @@
 * The deadline of a transaction follows from its state, and is set by `move`. It is `NEVER` in states without
   a deadline. The coordinator keeps all deadlines in order.
 
-Follows TransactionMetadata and TransactionState of Kafka 4.3. Kafka's state PrepareEpochFence lasts only
-while Kafka writes to its log. kproto writes no log, so that it has no such state.
+The module follows TransactionMetadata and TransactionState of Kafka 4.3. Kafka's state PrepareEpochFence
+lasts only while Kafka writes to its log. kproto writes no log, so it does not need this state.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def move(context: TransactionContext, txn: TransactionMetadata, state: Transacti
 def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
     """Return the time of an open transaction's abort, or of an unused transactional id's expiration."""
     if txn.state is S.ONGOING:
-        # As in Kafka, a transaction is aborted only after more than its timeout.
+        # As in Kafka, a transaction is aborted only when more time than its timeout has passed.
         return txn.started_at + txn.timeout_ms + 1
     if txn.state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT):
         return txn.changed_at + settings.transactional_id_expiration_ms

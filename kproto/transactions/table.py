@@ -23,20 +23,21 @@ States and transitions:
 
 Rules:
 
-* X1: at any time one producer owns the transactional id: the producer with its producer id and newest epoch.
-  All other producers are fenced with PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING.
+* X1: at any time one producer owns a transactional id: the producer with the newest producer id and epoch
+  that the coordinator has returned for it. All other producers are fenced with PRODUCER_FENCED or
+  INVALID_PRODUCER_ID_MAPPING.
 * X2: a decision to commit or abort is never revoked, and every open transaction is decided within its
   timeout.
-* X3: while markers are being written, every other request for the transactional id is answered
+* X3: while markers are being written, every other request for the transactional id is answered with
   CONCURRENT_TRANSACTIONS.
 * X4: a new epoch starts with each producer, with each transaction that the coordinator aborts, and from
   EndTxn v5 on with each EndTxn (KIP-890).
 * Deadlines that are due at `now` fire before the event is applied.
 
-Follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (a producer continues after an error), KIP-588
-(PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890. Transactional ids are neither loaded nor
-written to a log: they are in memory only. Two-phase commit (KIP-939) is missing, because Kafka 4.3 does not
-advertise it.
+The machine follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (a producer continues after an
+error), KIP-588 (PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890. Transactional ids are neither
+loaded nor written to a log: they are in memory only. Two-phase commit (KIP-939) is missing, because Kafka 4.3
+does not advertise it.
 """
 
 from __future__ import annotations

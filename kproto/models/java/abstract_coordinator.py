@@ -1,10 +1,11 @@
 """The requests of a join and their responses (AbstractCoordinator).
 
-* M3: A response counts only for the generation, member id and protocol that its request was sent with.
+* M3: A response changes the member only if the member still has the generation, member id and protocol with
+  which the request was sent.
 * M7: The heartbeats start with the JoinGroup response, before SyncGroup is answered.
 * M8, M10: If the member was reset while JoinGroup or SyncGroup was in flight, the response fails the join,
   and the join is retried.
-* M14, M15: REBALANCE_IN_PROGRESS in a heartbeat response counts only in STABLE.
+* M14, M15: REBALANCE_IN_PROGRESS in a heartbeat response has an effect only while the member is STABLE.
 * The state that an error resets depends on the release (`JavaRelease.forgets_member_id`).
 """
 
@@ -40,7 +41,7 @@ from .state import (
 
 M = JavaMemberState
 JOIN_GRACE_MS = 5_000
-# An error code that no handler expects. It becomes a KafkaException.
+# An error code that stands for those that no handler expects. It becomes a KafkaException.
 UNEXPECTED = -3
 EXPECTED = {
     E.COORDINATOR_LOAD_IN_PROGRESS,
@@ -75,7 +76,7 @@ def reset_state_and_rejoin(state: JavaState, reason: str, *, keep_id: bool = Fal
 
 
 def reset_after_error(state: JavaState, code: int, api: str) -> None:
-    """Reset the member because of an error response, with Java's reason for it."""
+    """Reset the member after an error response; the next JoinGroup has the reason that Java gives."""
     reset_state_and_rejoin(state, ENCOUNTERED.format(E(code).name, api), keep_id=code == E.ILLEGAL_GENERATION)
 
 
@@ -170,7 +171,9 @@ def _handle_join_error(
 
 
 def _handle_join_success(state: JavaState, response: JoinGroupResponse, out: Out) -> None:
-    """Enter the generation. A leader assigns the partitions; a follower sends SyncGroup."""
+    """Enter the generation of a JoinGroup response. A leader assigns the partitions; a follower sends
+    SyncGroup.
+    """
     move(state, M.COMPLETING_REBALANCE)
     state.generation = JavaGeneration(response.generation_id, response.member_id, response.protocol_name)
     state.heartbeat_enabled, state.heartbeat_in_flight, state.heartbeat_failures = True, None, 0
@@ -215,7 +218,8 @@ def unknown_assignor_error(state: JavaState) -> tuple[str, str]:
 
 
 def perform_assignment(state: JavaState, out: Out) -> None:
-    """Assign as the leader, and keep the metadata snapshot for later comparison.
+    """Assign the partitions as the leader, and keep the metadata snapshot: a later difference causes a
+    rejoin.
 
     The Java method is performAssignment, in later releases onLeaderElected.
     """

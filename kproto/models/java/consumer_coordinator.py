@@ -1,10 +1,10 @@
 """The callbacks and the assignment around a join (ConsumerCoordinator).
 
-* onJoinPrepare commits first (M75). Lost partitions are reported to onPartitionsLost (M76). Otherwise an
-  EAGER member revokes everything, even an empty assignment, and a COOPERATIVE member revokes the topics that
-  left the subscription (M77, M78).
-* onJoinComplete checks the assignment, then calls the listener (M82, M91). onPartitionsRevoked comes before
-  onPartitionsAssigned, which is called even if no partition is new.
+* onJoinPrepare commits before it calls the listener (M75). If the membership is lost, it calls
+  onPartitionsLost (M76). Otherwise an EAGER member revokes all its partitions, even if it has none, and a
+  COOPERATIVE member revokes those whose topics left the subscription (M77, M78).
+* onJoinComplete checks the assignment, then calls the listener (M82, M91). onPartitionsRevoked is called
+  before onPartitionsAssigned, which is called even if no partition is new.
 * The application's thread (`kafka_consumer`) continues when the listener has returned.
 """
 
@@ -97,7 +97,7 @@ def _retry_commit(state: JavaState, commit: CommitOperation, out: Out) -> bool:
 
 
 def continue_prepare_commit(state: JavaState, out: Out) -> bool:
-    """Advance the commit that blocks poll (Java 2.6), and return whether it is complete."""
+    """Send or retry the commit that blocks poll (Java 2.6), and return whether it is complete."""
     commit = state.prepare_commit
     assert commit is not None
     if commit.open:
@@ -158,7 +158,7 @@ def _revoke_before_join(state: JavaState, out: Out) -> None:
 
 
 def finish_join_prepare(state: JavaState) -> None:
-    """Clear the leader's role and its snapshot until the next join completes."""
+    """Record that the member is no longer the leader, and forget its metadata snapshot."""
     state.is_leader, state.group_topics = False, frozenset()
 
 
@@ -225,7 +225,8 @@ def _matches_subscription(state: JavaState, topic: str) -> bool:
 def assign_from_subscribed(state: JavaState, out: Out) -> None:
     """Adopt the assignment and call onPartitionsAssigned with the new partitions.
 
-    The assignor's onAssignment runs first (invokeOnAssignment, then assignFromSubscribed).
+    The assignor's onAssignment runs before the subscription receives the assignment (invokeOnAssignment, then
+    assignFromSubscribed).
     """
     assignor = abstract_coordinator.lookup_assignor(state)
     if assignor is not None:

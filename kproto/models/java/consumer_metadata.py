@@ -1,10 +1,11 @@
 """Metadata and ConsumerMetadata: which topics are requested, when, and what a response changes.
 
-* M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. A requested
-  update is sent retry.backoff.ms after the last one. A topic that does not exist is requested at every
-  update.
+* M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. An update that
+  a module requests is sent at the earliest retry.backoff.ms after the previous one. A topic that does not
+  exist is requested at every update.
 * M201: A pattern requests all topics. A leader requests the topics of the whole group.
-* M92: The member rejoins if the present metadata differs from the snapshot that the leader assigned with.
+* M92: A leader rejoins if the present metadata differs from the snapshot with which it assigned the
+  partitions.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def request_update_for_new_topics(state: JavaState) -> None:
 def on_metadata_response(
     state: JavaState, response: MetadataResponse, requested_topics: object, out: Out
 ) -> None:
-    """Apply a Metadata response. `asked` has the requested topics, or is None for all topics."""
+    """Apply a Metadata response. `requested_topics` is None for all topics."""
     before = dict(state.cluster.topics)
     state.cluster.update(response, whole=requested_topics is None)
     state.metadata_open, state.metadata_last = False, state.now

@@ -1,4 +1,4 @@
-"""The lookup of the coordinator, and the events after which it is unknown.
+"""The lookup of the coordinator, and the events after which the coordinator is unknown.
 
 The module follows AbstractCoordinator. Rules: M26, M28, M29.
 """

@@ -3,8 +3,8 @@ that a poll returns.
 
 * M156: A partition is fetched if it is assigned, not paused, and has a position and no buffered records.
 * M160: A fetch session has an id and an epoch. A request names only the partitions that changed.
-* M173: Most errors of a partition request metadata and are retried. Authorization errors are thrown from
-  poll.
+* M173: After most errors of a partition, the consumer requests metadata and repeats the fetch. Authorization
+  errors are thrown from poll.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
                     )
                 )
             elif not state.release.sorts_partitions:
-                # Java 2.6 moves the partition to the end of the assignment (movePartitionToEnd), where a
-                # rebalance revokes it first.
+                # When all buffered records of a partition have been returned, Java 2.6 moves it to the end of
+                # the assignment (movePartitionToEnd). A rebalance revokes the partitions at the end.
                 state.assigned[completed.tp] = state.assigned.pop(completed.tp)
     state.buffer.extendleft(reversed(keep))
     return tuple(records)

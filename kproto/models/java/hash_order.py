@@ -1,7 +1,7 @@
 """The iteration order of Java's hash tables.
 
-Java 2.6 keeps and writes topics and partitions in this order. The order decides which partitions move: the
-leader lets each member keep the first partitions that the member claims.
+Java 2.6 keeps and writes topics and partitions in the order of its hash tables. The order decides which
+partitions move, because the leader lets each member keep the first partitions that the member claims.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def hash_code(text: str) -> int:
 def hash_order(names: Iterable[str]) -> list[str]:
     """Return `names` in the iteration order of `new HashSet<>(names)`.
 
-    Java returns the names of one bucket in the order of insertion. The function inserts them sorted.
+    Java returns the names of one bucket in the order of their insertion. Here they are inserted in sorted
+    order.
     """
     return _hash_table_order(sorted(set(names)), hash_code, _DEFAULT_CAPACITY)
 
@@ -35,7 +36,8 @@ def hash_order(names: Iterable[str]) -> list[str]:
 def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return partitions in the order of SubscriptionState.
 
-    SubscriptionState copies a hash set into a table of that size, and then groups by topic.
+    SubscriptionState copies a hash set into a hash table that is sized for its elements, then groups the
+    partitions by topic.
     """
     topics: dict[str, list[TopicPartition]] = {}
     for partition in _hash_table_order(set_order(partitions), _partition_hash_code, 1):

@@ -2,9 +2,9 @@
 
 * M6, M7: Heartbeats start with the JoinGroup response, before SyncGroup is answered. No heartbeat is sent
   while a JoinGroup is in flight.
-* M28: The thread looks up an unknown coordinator.
-* When the session timeout expires without a response, the thread only marks the coordinator unknown. The
-  member stays in its generation.
+* M28: If the coordinator is unknown, the thread looks it up.
+* When the session timeout expires without a heartbeat response, the thread marks the coordinator unknown. The
+  member nevertheless stays in its generation.
 * When max.poll.interval.ms expires, the thread leaves the group and resets the generation. The next poll
   calls onPartitionsLost.
 * FENCED_INSTANCE_ID ends the thread. The next poll throws, and the poll after that joins again.
@@ -126,7 +126,7 @@ def _back_off(state: JavaState) -> None:
 def maybe_leave_group(state: JavaState, reason: str, out: Out) -> bool:
     """Send LeaveGroup if this is a dynamic member of a generation (maybeLeaveGroup, M60).
 
-    Returns whether LeaveGroup was sent. The generation is reset in either case.
+    Returns whether LeaveGroup was sent. The generation is reset even if it was not sent.
     """
     sent = False
     may = state.config.instance is None and state.coordinator is not None

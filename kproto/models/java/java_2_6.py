@@ -2,7 +2,8 @@
 
 The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It differs from 4.3.1 as follows:
 
-* onJoinPrepare commits synchronously: poll is blocked until the response, or for the rebalance timeout.
+* onJoinPrepare commits synchronously: poll is blocked until the response arrives, at most for the rebalance
+  timeout.
 * A membership is lost only if the generation *and* the member id are missing. A reset during a join does not
   run onJoinPrepare again. Cooperative members then keep their partitions and claim them under a new member
   id. After SyncGroup they revoke the partitions that they were not assigned. onPartitionsLost is never

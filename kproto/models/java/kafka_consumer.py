@@ -135,7 +135,7 @@ def _continue_poll(state: JavaState, out: Out) -> bool:
 
 
 def _throw_from_poll(state: JavaState, error: tuple[str, str], out: Out) -> None:
-    """Throw one pending exception from poll. The heartbeat thread's exception comes first."""
+    """Throw one pending exception from poll; that of the heartbeat thread is thrown before any other."""
     if state.heartbeat_exception is not None:
         state.heartbeat_exception = None
     elif state.pending_exception is not None:
@@ -152,8 +152,9 @@ def _is_waiting_for_coordinator(state: JavaState) -> bool:
 def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: bool) -> bool:
     """Return whether the old poll(long) still waits for metadata or positions (S2-11).
 
-    updateAssignmentMetadataIfNeeded ignores poll's timeout. If the timeout has expired by then, poll makes
-    one more call of the network client, for the length of the timeout. The next response ends that call.
+    updateAssignmentMetadataIfNeeded ignores poll's timeout. If the timeout has expired when that method
+    returns, poll makes one more call of the network client, which may last as long as the timeout. The next
+    response ends that call.
     """
     if not ready or any(partition.state is FetchStates.INITIALIZING for partition in state.assigned.values()):
         state.poll_deadline = FOREVER
@@ -170,8 +171,9 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
     """Make the waiting call throw WakeupException, or else the next call that waits.
 
-    A wakeup inside onJoinPrepare leaves the join marked as prepared, although onPartitionsRevoked was not
-    called. The commit has no result, and the next poll continues the join (ConsumerNetworkClient.wakeup).
+    After a wakeup inside onJoinPrepare the join counts as prepared, although onPartitionsRevoked was not
+    called. The result of the commit is ignored, and the next poll continues the join
+    (ConsumerNetworkClient.wakeup).
     """
     waiting = [commit for commit in state.commits if commit.synchronous]
     if state.closing:
@@ -236,7 +238,9 @@ def rejoin_needed_or_pending(state: JavaState) -> bool:
 
 
 def _join_group_if_needed(state: JavaState, out: Out) -> bool:
-    """Advance the join by one step (joinGroupIfNeeded). Return False if it has to wait."""
+    """Perform the next step of the join (joinGroupIfNeeded). Return False if the join has to wait for an
+    event.
+    """
     if state.coordinator is None:
         coordinator_lookup.lookup_coordinator(state, out)
         return False
@@ -284,7 +288,9 @@ def _handle_join_failure(state: JavaState) -> bool:
 
 
 def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
-    """Continue when the listener has returned or raised. The assignment changes only now (M79)."""
+    """Continue the call that waited for the listener, which has returned or raised. Only then does the
+    assignment change (M79).
+    """
     thread = state.thread
     continuation, partitions = thread.continuation, thread.callback_partitions
     if continuation is None:
@@ -312,7 +318,7 @@ def _finish_join_prepare(state: JavaState, partitions: tuple[TopicPartition, ...
 
 
 def _finish_revocation(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """Adopt the new assignment after the revocation of the cooperative protocol, and rejoin."""
+    """Adopt the new assignment after a cooperative member has revoked partitions, and request a rejoin."""
     abstract_coordinator.request_rejoin(state, REVOKED_SOME)
     consumer_coordinator.assign_from_subscribed(state, out)
 
@@ -320,7 +326,8 @@ def _finish_revocation(state: JavaState, partitions: tuple[TopicPartition, ...],
 def _finish_join_complete(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Finish onJoinComplete.
 
-    After an exception, the next poll completes the join again without any added partition.
+    If the listener or the assignor raised an exception, the next poll completes the join again, and reports
+    no partition as added.
     """
     if state.callback_exception is None:
         consumer_coordinator.finish_join_complete(state)
@@ -460,7 +467,9 @@ def close(state: JavaState, event: c.CloseCalled, out: Out) -> None:
 
 
 def _continue_close_commit(state: JavaState, out: Out) -> bool:
-    """Advance the commit of close, and return whether the thread may continue."""
+    """Send or retry the commit that close() makes; return whether it has ended or failed for good, so that
+    the thread can continue.
+    """
     commit = state.close_commit
     assert commit is not None
     over = state.now >= state.close_until
@@ -481,7 +490,7 @@ def _continue_close_commit(state: JavaState, out: Out) -> bool:
 
 
 def _finish_close_commit(state: JavaState, out: Out) -> None:
-    """Continue close after its commit: call the listener and leave the group, or keep the membership."""
+    """Continue close() after its commit: call the listener and leave the group, or keep the membership."""
     state.thread.move(NOTHING)
     if state.stay_in_group:
         _finish_close(state, out)
@@ -497,7 +506,7 @@ def _leave_and_close(state: JavaState, out: Out) -> None:
 
 
 def _continue_close_leave(state: JavaState, out: Out) -> bool:
-    """Wait for LeaveGroup's response, at most until the timeout of close expires."""
+    """Wait for LeaveGroup's response, at most until the timeout of close() expires."""
     if not _is_leave_open(state) or state.now >= state.close_until:
         _finish_close(state, out)
     return False

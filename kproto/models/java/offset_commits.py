@@ -5,9 +5,9 @@ Follows ConsumerCoordinator.
 * M122: Auto commit runs inside poll, at every interval, even if no position changed. After a retriable
   failure it retries after retry.backoff.ms, after any other failure at the next interval
   (doAutoCommitOffsetsAsync).
-* commitSync retries retriable errors until its timeout. Without a generation it fails immediately.
-* M95: During a rebalance a commit fails with RebalanceInProgressException, before a join with
-  CommitFailedException.
+* commitSync retries after retriable errors until its timeout. Without a generation it fails immediately.
+* M95: During a rebalance a commit fails with RebalanceInProgressException. Before the member has joined it
+  fails with CommitFailedException.
 * M130: FENCED_INSTANCE_ID in response to an asynchronous commit is thrown by every later poll and commit.
 * M61: The error code decides which part of the member is reset, and whether a rejoin is requested.
 """
@@ -78,7 +78,7 @@ def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
 
 
 def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> None:
-    """Send an OffsetCommit, or fail the commit without sending it (sendOffsetCommitRequest)."""
+    """Send an OffsetCommit; without a coordinator or a generation, fail it (sendOffsetCommitRequest)."""
     commit.result, commit.exception, commit.retry_at = None, None, None
     if not commit.offsets:
         commit.result = 0
@@ -113,7 +113,8 @@ def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> N
 def on_offset_commit_response(
     state: JavaState, entry: InFlightRequest, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle an OffsetCommit response, or None for a lost connection. The first error counts (M61).
+    """Handle an OffsetCommit response, or None for a lost connection. Only its first error has an effect
+    (M61).
 
     OffsetCommitResponseHandler.
     """
@@ -214,7 +215,7 @@ def commit(state: JavaState, event: c.CommitCalled, out: Out) -> None:
 
 
 def continue_commits(state: JavaState, out: Out) -> None:
-    """Advance the application's commits: retry retriable errors until their timeout."""
+    """Retry the application's commits that failed with a retriable error, until their timeout."""
     for operation in list(state.commits):
         if operation.open:
             continue

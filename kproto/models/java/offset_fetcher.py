@@ -55,7 +55,8 @@ def update_fetch_positions(state: JavaState, out: Out) -> None:
     updateFetchPositions.
     """
     if state.committed_refreshed:
-        # Java's call continues when the committed offsets have arrived. Validation waits for the next call.
+        # Java's call returns when the committed offsets have arrived. The next call validates the new
+        # positions.
         state.committed_refreshed = False
         _reset_offsets(state, out)
     _validate_offsets(state, out)
@@ -85,8 +86,8 @@ def request_offset_reset(partition: TopicPartitionState, timestamp: int) -> None
 def reset_by_policy(state: JavaState, tp: TopicPartition) -> None:
     """Apply auto.offset.reset to a partition.
 
-    The function follows resetInitializingPositions. A fetch offset that is out of range is reset in the same
-    way.
+    The function follows resetInitializingPositions. A position for which a Fetch failed with
+    OFFSET_OUT_OF_RANGE is reset in the same way.
     """
     policy = state.config.reset or "latest"
     state.positions_settled = False
@@ -117,7 +118,7 @@ def _fetch_committed_offsets(state: JavaState, partitions: list[TopicPartition],
 def on_offset_fetch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetFetchResponse | None, out: Out
 ) -> None:
-    """Handle an OffsetFetch response, or None: set positions or apply the reset policy.
+    """Handle an OffsetFetch response (None for a lost connection): set positions, or apply the reset policy.
 
     OffsetFetchResponseHandler and refreshCommittedOffsetsIfNeeded.
     """

@@ -1,11 +1,12 @@
 """The application's plugins: interceptors and custom assignors.
 
-`ModelConfig.extra` holds them by Java's names, "interceptor.classes" and "partition.assignment.strategy".
+`ModelConfig.extra` holds the plugins under Java's names, "interceptor.classes" and
+"partition.assignment.strategy".
 
 * onConsume runs last in poll, after the positions have advanced. Records that onConsume removes are committed
   as if the application had read them.
 * onCommit runs for successful commits, before the commit's own callback.
-* An exception of an interceptor is logged and ignored.
+* An exception that an interceptor raises is logged and ignored.
 """
 
 from __future__ import annotations

@@ -21,26 +21,26 @@ class JavaRelease:
     # user data of the cooperative assignor. Version 2 added the generation (KIP-792), version 3 the rack
     # (KIP-881).
     subscription_version: int
-    # onJoinPrepare commits synchronously and blocks poll (maybeAutoCommitOffsetsSync). In 4.3 it does not
-    # block poll.
+    # Whether onJoinPrepare commits synchronously, and so blocks poll (maybeAutoCommitOffsetsSync), as in 2.6.
     commits_synchronously: bool
-    # A membership is lost only if generation and member id are both missing. In 4.3 one missing value is
-    # enough (KAFKA-10122).
+    # Whether a membership is lost only if generation and member id are both missing, as in 2.6. In 4.3 it is
+    # lost if one of them is missing (KAFKA-10122).
     lost_needs_both: bool
-    # ILLEGAL_GENERATION and the retry of a JoinGroup reset the member id, not only the generation.
+    # Whether ILLEGAL_GENERATION and the retry of a JoinGroup reset also the member id, and not only the
+    # generation.
     forgets_member_id: bool
-    # The retry of a JoinGroup waits for retry.backoff.ms. In 2.6 its timer is 0.
+    # Whether the retry of a JoinGroup waits for retry.backoff.ms. In 2.6 its timer is 0.
     backs_off: bool
-    # JoinGroup and LeaveGroup carry a reason (KIP-800).
+    # Whether JoinGroup and LeaveGroup carry a reason (KIP-800).
     reasons: bool
-    # A JoinGroup answered with REBALANCE_IN_PROGRESS is retried. Java 2.6 does not expect this error and
-    # throws.
+    # Whether a JoinGroup that is answered with REBALANCE_IN_PROGRESS is retried. Java 2.6 does not expect
+    # this error, and throws it.
     retries_join_rebalance: bool
-    # Closing the consumer closes its fetch sessions.
+    # Whether the consumer closes its fetch sessions when it is closed.
     closes_sessions: bool
     # The assignors of this release that differ from `kproto.group.assignors`.
     assignors_2_6: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
-    # Assignments are kept and written in sorted order. Java 2.6 uses the order of its hash tables.
+    # Whether assignments are kept and written in sorted order. Java 2.6 uses the order of its hash tables.
     sorts_partitions: bool
 
 
@@ -116,7 +116,7 @@ def wrap_callback_error(cause: tuple[str, str]) -> tuple[str, str]:
 
 
 def callback_exception(cause: tuple[str, str]) -> tuple[str, str]:
-    """Return the exception that onJoinComplete throws: Kafka's own, or a wrapper of any other."""
+    """Return the exception that onJoinComplete throws: a KafkaException as it is, any other one wrapped."""
     return cause if cause[0] in _KAFKA_EXCEPTIONS else wrap_callback_error(cause)
 
 

@@ -161,7 +161,7 @@ FETCH_EDGES: Final[machine.Edges[FetchStates]] = {
 
 @dataclass(frozen=True, slots=True)
 class JavaGeneration:
-    """Generation, member id and protocol that a group request is sent with (M3)."""
+    """The generation, member id and protocol with which a group request is sent (M3)."""
 
     number: int = -1
     member_id: str = ""
@@ -206,7 +206,7 @@ class FetchSessionHandler:
 
 
 class InFlightRequest(msgspec.Struct):
-    """A request without a response yet, and the generation that it was sent with."""
+    """A request in flight, and the generation with which it was sent."""
 
     send: SendRequest
     generation: JavaGeneration = NO_GENERATION
@@ -247,7 +247,7 @@ class ApplicationThread:
 
     state: BlockedOn = BlockedOn.NOTHING
     continuation: Continuation | None = None
-    # The value of `state` when the callback began.
+    # What the thread was blocked on when the callback began.
     state_before_callback: BlockedOn = BlockedOn.NOTHING
     callback_partitions: tuple[TopicPartition, ...] = ()
 
@@ -322,8 +322,8 @@ class JavaState:
 
     # ConsumerCoordinator
     is_leader: bool = False
-    # The result of groupMetadata(): the generation of the last completed join, even if the membership was
-    # lost since.
+    # The result of groupMetadata(): the generation of the last completed join, even if the membership has
+    # been lost since then.
     group_metadata: JavaGeneration = NO_GENERATION
     # The first exception of the listener or the assignor in this rebalance.
     callback_exception: tuple[str, str] | None = None
@@ -358,7 +358,7 @@ class JavaState:
     # The application's thread
     thread: ApplicationThread = field(default_factory=ApplicationThread)
     poll_deadline: int = 0
-    # The open poll(long), if any. Its timeout does not run while the call waits for anything except records.
+    # The open poll(long), if any. Its timeout runs only while the call waits for records.
     legacy_poll: LegacyPoll | None = None
     poll_limit: int = 500
     metrics: KafkaConsumerMetrics = field(default_factory=KafkaConsumerMetrics)

@@ -3,10 +3,10 @@
 The module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2, for members with equal subscriptions.
 Groups with different subscriptions use the general algorithm of the current release.
 
-The current release sorts a member's claims first, and limits how many members keep one partition more than
-the others. Java 2.6 lets every member keep its claims, and takes partitions away if another member would have
-too few. The eager assignor accepts only the claims of the newest generation. A claim without a generation
-counts until a claim with one appears.
+The current release sorts a member's claims before it assigns, and limits how many members keep one partition
+more than the others. Java 2.6 lets every member keep its claims, and takes partitions away if another member
+would have too few. The eager assignor accepts only the claims of the newest generation. Claims without a
+generation are accepted only if no claim has one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def assign(
 def assign_eager(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Assign the partitions. The user data of each member has the partitions that it owned."""
+    """Assign the partitions; each member's user data lists those that it owned."""
     if _subscriptions_differ(members):
         return sticky.assign(partitions, members, racks)
     owned: dict[str, Sequence[TopicPartition]] = {}
@@ -140,7 +140,7 @@ def _take_from_full(
 
 
 def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
-    """Encode the last assignment in its order: a member keeps the first partitions of the list."""
+    """Encode the last assignment in its order, which decides what the member keeps: the first partitions."""
     if previous is None:
         return None
     topics = [

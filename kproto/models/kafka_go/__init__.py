@@ -3,19 +3,21 @@
 kafka-go has three kinds of goroutines that communicate over channels:
 
 * `consumergroup` and `generation` follow consumergroup.go (ConsumerGroup.run, nextGeneration, Generation).
-  Generations follow each other, and each has its own connection to the coordinator. A generation is a set of
+  One generation runs at a time, with its own connection to the coordinator. A generation is a set of
   goroutines: the heartbeat loop, one watcher per topic, the commit loop and the partition readers. When one
-  of these goroutines ends, all of them end. The next generation begins when the last goroutine has ended.
+  of these goroutines ends, the others are told to end. The next generation begins when the last goroutine has
+  ended.
 * `reader` follows the type Reader of reader.go: the queue that the application reads, and the commit loops
   (commitLoopInterval, commitLoopImmediate, commitOffsetsWithRetry).
 * `partition_reader` follows the type reader of reader.go: one goroutine and one connection per partition.
 * `machine` applies the events.
 
-This structure causes the following behaviour:
+The structure of goroutines causes the following behaviour:
 
 * Every heartbeat error has the same effect: the member commits, and rejoins with the same member id.
 * No heartbeat is sent while a JoinGroup or SyncGroup is in flight, nor while a generation that has ended
-  waits for an open Fetch. If MaxWait exceeds the session timeout, two members expire each other endlessly.
+  waits for a Fetch in flight. If MaxWait exceeds the session timeout, two members expire each other
+  endlessly.
 * New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`), and only by the
   leader: the JoinGroup of a follower starts no rebalance.
 * Records that are queued when a generation ends are still delivered, and committed by the next generation.
@@ -25,10 +27,10 @@ This structure causes the following behaviour:
 RunCallback("assigned") stands for the log line "subscribed to topics and partitions", and
 RunCallback("revoked") for "stopped commit for group". No goroutine waits for these callbacks.
 
-Options: `max_poll_ms` is RebalanceTimeout, `metadata_ms` PartitionWatchInterval, `reset` StartOffset.
-`auto_commit` means ReadMessage with CommitInterval `auto_commit_ms` (default one second), otherwise
-FetchMessage with CommitMessages. `extra` may have QueueCapacity (records), MaxBytes and JoinGroupBackoff
-(milliseconds).
+The options of `ModelConfig` stand for those of kafka-go: `max_poll_ms` is RebalanceTimeout, `metadata_ms`
+PartitionWatchInterval, `reset` StartOffset. `auto_commit` means ReadMessage with CommitInterval
+`auto_commit_ms` (default one second), otherwise FetchMessage with CommitMessages. `extra` may have
+QueueCapacity (records), MaxBytes and JoinGroupBackoff (milliseconds).
 """
 
 from .machine import next_deadline, step

@@ -1,11 +1,11 @@
 """The group loop of consumergroup.go: ConsumerGroup.run and nextGeneration.
 
 * Each generation looks up the coordinator, on a connection that is closed after the response. The
-  generation's connection to the coordinator is closed when its last goroutine has ended. LeaveGroup uses two
-  more connections.
+  generation's connection to the coordinator is closed when its last goroutine has ended. To leave the group,
+  the member opens two more connections: for the coordinator lookup, and for LeaveGroup.
 * The member id is kept from one generation to the next. A failed JoinGroup resets it. After any other error
-  before the generation begins, the member leaves the group first. REBALANCE_IN_PROGRESS is retried
-  immediately, other errors after JoinGroupBackoff.
+  before the generation begins, the member leaves the group before it joins again. REBALANCE_IN_PROGRESS is
+  retried immediately, other errors after JoinGroupBackoff.
 * Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it sends LeaveGroup. During the
   backoff after an error it sends no LeaveGroup.
 """

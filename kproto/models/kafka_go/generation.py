@@ -3,8 +3,8 @@
 * The goroutines share the generation's connection, and each has at most one request in flight.
 * Any heartbeat error, a lost connection and a changed number of partitions end the generation. A watcher
   ignores error codes, except in its first response.
-* A missing topic counts as a topic without partitions: its watcher ends every generation at the first
-  response.
+* A missing topic counts as a topic without partitions. Each generation starts a watcher for it, whose first
+  response has an error code and ends the generation.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def run_partition_watchers(state: KafkaGoState, generation: KafkaGoGeneration, n
 
 
 def on_response(generation: KafkaGoGeneration, request: Message, response: Message | None) -> bool:
-    """Pass a response to its goroutine, and return whether the goroutine ends. None: it failed."""
+    """Pass a response (None for a failed request) to its goroutine; return whether the goroutine ends."""
     if request is generation.heartbeat_in_flight:
         generation.heartbeat_in_flight = None
         return not (isinstance(response, HeartbeatResponse) and not response.error_code)
@@ -127,7 +127,7 @@ def read_partitions(state: KafkaGoState, topics: list[str], out: Out) -> Message
 
 
 def parse_partitions(response: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
-    """Return the first topic error, or 0, and the partitions by topic (Conn.ReadPartitions)."""
+    """Return the first topic error, or 0, and map each topic to its partitions (Conn.ReadPartitions)."""
     code = next((topic.error_code for topic in response.topics if topic.error_code), 0)
     partitions = {
         topic.name or "": [partition.partition_index for partition in topic.partitions]

@@ -1,6 +1,6 @@
 """The balancers of groupbalancer.go.
 
-Members are sorted by id. Partitions keep the order of the Metadata response.
+Both balancers sort the members by id, and keep the partitions in the order of the Metadata response.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def assign(name: str, members: Mapping[str, Sequence[str]], partitions: Mapping[
 
 
 def _range(position: int, index: int, partitions: int, members: int) -> bool:
-    """Return whether range gives the partition to a member (RangeGroupBalancer.AssignGroups).
+    """Return whether the range balancer gives a member the partition (RangeGroupBalancer.AssignGroups).
 
     In Java's range assignor the first members get the larger shares. In kafka-go the larger shares are spread
     over the members.
@@ -46,7 +46,8 @@ def _range(position: int, index: int, partitions: int, members: int) -> bool:
 
 
 def _roundrobin(position: int, index: int, partitions: int, members: int) -> bool:
-    """Return whether roundrobin gives a member the partition (RoundRobinGroupBalancer.AssignGroups).
+    """Return whether the roundrobin balancer gives a member the partition
+    (RoundRobinGroupBalancer.AssignGroups).
 
     The first partition of each topic goes to the first member.
     """

@@ -1,4 +1,4 @@
-"""The machine of a Reader: its events, its deadlines, and the run of the goroutines after each event."""
+"""The machine of a Reader: it handles events and deadlines, and runs the goroutines after each event."""
 
 from __future__ import annotations
 

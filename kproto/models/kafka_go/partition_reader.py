@@ -1,11 +1,12 @@
 """The type reader of reader.go: one goroutine per partition, which finds the leader, seeks and fetches.
 
 * A reader starts with Dialer.DialLeader (Metadata on its own connection) and requests both ends of the log.
-  Seek requests both again, so each partition sends four ListOffsets.
-* One Fetch is in flight at a time. The next one is sent when all records of the last one are queued.
+  Seek requests both ends again, so each partition sends four ListOffsets.
+* One Fetch is in flight at a time. The next Fetch is sent when all records of the previous one are queued.
 * A cancelled reader that backs off, or waits for room in the queue, ends immediately. A reader with a request
-  in flight ends at the response, so a rebalance waits for open fetches. Go's select then decides at random
-  whether each record of that response is queued. After one refusal the remaining records are dropped.
+  in flight ends when the response arrives, so a rebalance waits for the fetches in flight. Go's select then
+  decides at random whether each record of that response is queued. After one refusal the remaining records
+  are dropped.
 * Unexpected error codes of a Fetch are returned to the application, and the Fetch is retried.
 """
 
@@ -71,7 +72,8 @@ _TIMESTAMPS = {
 def fetch_wait(max_wait_ms: int) -> int:
     """Return the max_wait_ms of a Fetch: MaxWait minus the time for a round trip (conn.go).
 
-    The round trip counts as one second. If MaxWait is below a second, it counts as a quarter of MaxWait.
+    The time of the round trip is taken to be one second, or a quarter of MaxWait if MaxWait is below a
+    second.
     """
     return max_wait_ms - (max_wait_ms // 4 if max_wait_ms < RTT_MS else RTT_MS)
 
@@ -146,7 +148,7 @@ def on_response(
 
 
 def push_records(state: KafkaGoState, reader: PartitionReader, now: int, out: Out) -> bool:
-    """Queue the reader's records while the queue has room; return whether the reader advanced."""
+    """Queue the reader's records while the queue has room; return False if nothing could be queued."""
     moved = False
     while reader.pending_records and len(state.message_queue) < state.capacity:
         record = reader.pending_records.popleft()

@@ -5,7 +5,8 @@
 * A record is dropped only if its assignment version is older than the current one. The version changes when
   the *next* generation begins, so records are still delivered between two generations.
 * ReadMessage queues the commit of each record that it returns. Between generations no goroutine takes commits
-  from the queue. The next generation commits them, even if another member owns the partition by that time.
+  from the queue. The next generation takes and commits them, even if another member owns the partition by
+  that time.
 * Each commit is tried three times, whatever the error. After the third failure it is dropped (immediate mode)
   or kept for the next interval (interval mode).
 """
@@ -49,7 +50,7 @@ RETRY_MIN_MS, RETRY_MAX_MS = 100, 5_000
 def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
     """Return queued records to the poll (FetchMessage, or ReadMessage with a commit interval).
 
-    The caller runs `refill_queue` before. No goroutine can queue more until records have been taken.
+    The caller has just called `refill_queue`, so no goroutine can queue more records until some are taken.
     """
     if state.open_poll is None:
         return
@@ -80,7 +81,7 @@ def deliver_records(state: KafkaGoState, now: int, out: Out) -> None:
 
 
 def refill_queue(state: KafkaGoState, now: int, out: Out) -> bool:
-    """Let the partition readers queue their records; return whether one of them advanced."""
+    """Let the partition readers queue their records; return False if nothing could be queued."""
     if state.generation is None:
         return False
     moved = False
@@ -135,7 +136,7 @@ def commits_with_deadline(state: KafkaGoState) -> list[CommitRequest]:
 
 
 def expire_commits(state: KafkaGoState, now: int, out: Out) -> None:
-    """End the calls whose context has expired. Their commits stay queued, and get no reply."""
+    """End the calls whose context has expired. Their commits stay queued, but their results are dropped."""
     for wanted in commits_with_deadline(state):
         assert wanted.deadline is not None
         if now >= wanted.deadline:
@@ -157,7 +158,7 @@ def merge_interval(state: KafkaGoState) -> None:
 
 
 def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
-    """Advance the commit loop; return whether the loop has ended."""
+    """Let the commit loop send, retry or drop its commits; return whether the loop has ended."""
     loop = _commit_loop(state)
     if loop is None or loop.ended or loop.open is not None:
         return False

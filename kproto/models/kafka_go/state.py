@@ -100,7 +100,7 @@ EDGES: Final[machine.Edges[ConsumerGroupPhase]] = {
 
 @dataclass(slots=True)
 class GoTicker:
-    """Go's time.Ticker. One tick is pending until it is taken; further ticks are dropped."""
+    """Go's time.Ticker. At most one tick is pending; a tick is dropped while another is pending."""
 
     at: int
     interval_ms: int
@@ -124,7 +124,7 @@ class PartitionWatcher:
 
 
 class ReaderPhase(Enum):
-    """The request or wait that the goroutine of one partition is in."""
+    """What the goroutine of one partition waits for: the response to a request, or a point in time."""
 
     LOOKING_UP = "looking"  # Dialer.LookupPartition: Metadata on its own connection.
     FIRST_OFFSET = "first"  # ReadOffsets: the start of the log.
@@ -208,7 +208,9 @@ class ReaderMessage:
 
 @dataclass(slots=True)
 class CommitRequest:
-    """An entry of Reader.commits. `token` is None if no call waits for the commit's result."""
+    """An entry of Reader.commits. `token` identifies the call that waits for the commit's result; None
+    without one.
+    """
 
     offsets: dict[TopicPartition, int]
     token: object | None = None

@@ -1,15 +1,16 @@
 """librdkafka's consumer as a state machine: release 2.16, or 1.9 and 2.0 with "version": "1.9" in `extra`.
 
 Sources of 2.16: rdkafka_cgrp.c (`rd_kafka_cgrp_*`), rdkafka_assignment.c, rdkafka_partition.c,
-rdkafka_offset.c, rdkafka_fetcher.c, rdkafka_metadata.c and rdkafka_request.c. The request versions of the
-older releases are those of 1.9.2.
+rdkafka_offset.c, rdkafka_fetcher.c, rdkafka_metadata.c and rdkafka_request.c. For releases 1.9 and 2.0 the
+model sends the request versions of 1.9.2.
 
 The client has two threads with a queue between them. The library joins, fetches and commits on its own
-thread. The application takes from the queue only when it polls. This causes races: a rebalance event may wait
-in the queue while the application calls assign(), and the answer to the event then replaces that assignment.
+thread. The application takes entries from the queue only when it polls. The queue causes races: while a
+rebalance event waits in it, the application may call assign(). The assignment that later answers the event
+then replaces that of the application.
 
-* M101: The application or its binding answers each rebalance event (`cgrp_rebalance`). The binding's answer
-  replaces a manual assignment.
+* M101: The application, or else its binding, answers each rebalance event with a call of assign or unassign
+  (`cgrp_rebalance`). The binding's call replaces a manual assignment.
 * M102: subscribe() during a rebalance is deferred. An eager member revokes and rejoins even if it subscribes
   to the same topics.
 * M93: Every member watches the partitions of its topics (`metadata`).
@@ -17,8 +18,8 @@ in the queue while the application calls assign(), and the answer to the event t
   a second.
 * M126: Stored and committed offsets differ (`offset_store`).
 * M146: Logical offsets (`constants`): STORED -1000, INVALID -1001, BEGINNING -2, END -1.
-* M165, M194: There are no fetch sessions, and one Fetch per broker. Records that were fetched under an older
-  version of a partition are dropped.
+* M165, M194: There are no fetch sessions. One Fetch is in flight per broker. Records that were fetched under
+  an older version of a partition are dropped.
 
 A rejected seek or assign is reported as Notify("error", "_STATE"), "_UNKNOWN_PARTITION" or "_INVALID_ARG".
 The application reads its assignment with `assigned_offsets` and its positions with `position`.

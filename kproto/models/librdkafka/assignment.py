@@ -1,15 +1,17 @@
 """The partitions that the application, or its binding, has assigned (rdkafka_assignment.c).
 
 `assignment` has all assigned partitions. Partitions in `pending` are not started, and the committed offsets
-of partitions in `queried` are being fetched. Partitions in `removed` have to stop. `serve` advances them as
-follows:
+of partitions in `queried` are being fetched. Partitions in `removed` have to stop. `serve` stops, queries and
+starts partitions by these rules:
 
-* Removals come first. The fetchers of removed partitions stop. With enable.auto.commit their stored offsets
-  are committed, unless the assignment is lost. The stored offsets are dropped in either case.
-* No partition starts while a commit is in flight, as the commit may change the offset to start at.
+* Partitions are removed before others start. The fetchers of removed partitions stop. With enable.auto.commit
+  their stored offsets are committed, unless the assignment is lost. The stored offsets are dropped in either
+  case.
+* No partition starts while a commit is in flight, because the commit may change the offset at which it
+  starts.
 * STORED (-1000) requests the committed offset. If none exists, the offset becomes INVALID (-1001), which
   means auto.offset.reset.
-* At most one OffsetFetch is in flight. If it fails permanently, its partitions stay unstarted.
+* At most one OffsetFetch is in flight. If it fails permanently, its partitions are not started.
 * When no removal, query, start or commit is in progress, the group continues (`assignment_done`).
 """
 
@@ -198,7 +200,7 @@ def on_offset_fetch_response(
 
 
 def pause(state: LibrdkafkaState) -> None:
-    """Pause all partitions: a rebalance event waits for its answer.
+    """Pause all partitions while a rebalance event waits for its answer.
 
     Follows rd_kafka_assignment_pause.
     """

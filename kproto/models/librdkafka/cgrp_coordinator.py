@@ -2,9 +2,9 @@
 
 The module follows rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator and _serve.
 
-Release 2.16 was observed to send Metadata and FindCoordinator together on the bootstrap connection. The first
-connection to a broker under its own name sends both again. FindCoordinator is sent once more while the
-connection to the coordinator is being opened.
+Release 2.16 was observed to send Metadata and FindCoordinator together on the bootstrap connection. When the
+first connection to a broker with a known node id opens, both are sent again. FindCoordinator is sent once
+more while the connection to the coordinator is being opened.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
     state.coordinator = None
     send_request(state, any_usable_broker(state), metadata_request(()), out, "brokers")
     if state.local_topics:  # Partitions were assigned before any broker was known.
-        # The refresh is due one millisecond later, because the timers of this step have already run.
+        # The metadata refresh for them is due one millisecond later, because this step's timers have already
+        # run.
         state.metadata_at = state.now + 1
     coord_query(state, out)
 
@@ -104,7 +105,7 @@ def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | 
 
 
 def serve(state: LibrdkafkaState, out: Out) -> bool:
-    """Advance the lookup; return whether the coordinator is connected (rd_kafka_cgrp_serve)."""
+    """Perform the next step of the lookup; return whether the coordinator is connected."""
     if state.coord.state is CgrpState.QUERY_COORD:
         if state.coord.query_interval.due(QUERY_MS, state.now):
             coord_query(state, out)

@@ -1,15 +1,15 @@
 """JoinGroup, the leader's assignment and SyncGroup (rdkafka_cgrp.c).
 
 * A join needs metadata for all subscribed topics, and at least one topic that exists.
-* JoinGroups are at least one second apart, or two seconds after an error. MEMBER_ID_REQUIRED, an unassign and
-  every Metadata response reset this interval.
+* JoinGroups are at least one second apart, or two seconds after an error. After MEMBER_ID_REQUIRED, an
+  unassign or a Metadata response, the next JoinGroup is sent without waiting for this interval.
 * JoinGroup errors: UNKNOWN_MEMBER_ID resets the member id, ILLEGAL_GENERATION the generation, and
   MEMBER_ID_REQUIRED sets the member id. After ILLEGAL_GENERATION and MEMBER_ID_REQUIRED a cooperative member
   loses its partitions. Permanent errors are reported, and the member rejoins nevertheless. FENCED_INSTANCE_ID
   is fatal for a static member.
 * SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request. After any other error the member
   rejoins. With UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION a cooperative member loses its partitions.
-* A response is dropped if the group is no longer in the state that waits for this response.
+* A response is dropped if the group has left the state in which it waits for this response.
 * Heartbeats are sent in STEADY and while the application is answering an event, whenever the main loop runs.
   No heartbeat is sent while JoinGroup or SyncGroup is in flight.
 """
@@ -89,7 +89,7 @@ def _send_join(state: LibrdkafkaState, out: Out) -> None:
 
 
 def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
-    """Encode the subscription. Only the cooperative assignor's has the previous partitions.
+    """Encode the subscription; only for a cooperative assignor does it contain the owned partitions.
 
     Follows rkas_get_metadata_cb.
     """
@@ -213,7 +213,7 @@ def send_sync_group(state: LibrdkafkaState, assignments: list[SyncGroupRequestAs
 def on_sync_group_response(
     state: LibrdkafkaState, entry: RequestBuf, response: SyncGroupResponse | None, out: Out
 ) -> None:
-    """Handle SyncGroup: retry, rejoin, or queue the assignment for the application.
+    """Handle a SyncGroup response: retry, rejoin, or queue the assignment for the application.
 
     rd_kafka_cgrp_handle_SyncGroup and rd_kafka_cgrp_handle_SyncGroup_memberstate.
     """

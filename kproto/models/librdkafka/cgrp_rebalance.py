@@ -4,14 +4,14 @@ The module follows rdkafka_cgrp.c: rd_kafka_rebalance_op, rd_kafka_rebalance_op_
 rd_kafka_cgrp_revoke_all_rejoin, _assign, _unassign, _incremental_assign, _incremental_unassign and
 _assignment_done.
 
-* An assignment of the group has no direct effect. It is an event in the queue until the application polls.
-  The application, or else its binding, answers with an assign() of the partitions *without offsets*. These
-  partitions start at the committed offsets: STORED (-1000).
+* An assignment that the group makes has no direct effect: an event with it stays in the queue until the
+  application polls. The application, or else its binding, answers with an assign() of the partitions *without
+  offsets*. These partitions start at the committed offsets: STORED (-1000).
 * Any assign() while the group waits for an answer counts as that answer. At other times an assign() replaces
-  the assignment, until the next assign() replaces it.
+  the assignment, until another assign() replaces that one.
 * While an event waits, all assigned partitions are paused.
-* An EAGER event is answered by assign or unassign, a COOPERATIVE event by incremental calls.
-  Calls of the other protocol fail with _STATE.
+* An EAGER event is answered by assign or unassign, a COOPERATIVE event by incremental calls. A call that does
+  not fit the protocol of the event fails with _STATE.
 * After a revoke the partitions are stopped and committed. Then the member rejoins, or leaves.
 """
 
@@ -106,7 +106,7 @@ def handle_assign_op(
         error = assign(state, partitions, out)
     if error is None:
         assignment.serve(state, out)
-        # Cleared only after `serve`, which does not commit the offsets of a lost assignment.
+        # The flag is cleared after `serve`, because `serve` does not commit the offsets of a lost assignment.
         state.assignment_lost = False
     return error
 
@@ -213,7 +213,7 @@ def rejoin_now(state: LibrdkafkaState, out: Out) -> None:
 
 
 def rejoin(state: LibrdkafkaState, out: Out) -> None:
-    """Return to INIT, where the member joins. Without a subscription it leaves the group.
+    """Return to INIT, in which the member joins the group, or leaves it if it has no subscription.
 
     Follows rd_kafka_cgrp_rejoin.
     """
@@ -254,7 +254,7 @@ def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
 
 
 def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
-    """Join the group's rebalance. An eager member revokes its partitions first.
+    """Join the group's rebalance. An eager member revokes its partitions before it joins.
 
     Follows rd_kafka_cgrp_group_is_rebalancing.
     """
@@ -265,7 +265,7 @@ def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
 
 
 def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
-    """Rejoin because subscribed topics changed, both as leader and as follower.
+    """Rejoin because subscribed topics changed; leaders and followers both do so.
 
     The function follows the end of rd_kafka_cgrp_metadata_update_check.
     """

@@ -1,10 +1,10 @@
 """The handling of heartbeat responses, the session timeout and max.poll.interval.ms (rdkafka_cgrp.c).
 
 * Heartbeat responses that arrive during a join are dropped.
-* M111: Without a successful response for session.timeout.ms the member loses its whole assignment. It uses
-  its own clock, and checks the timeout in STEADY only.
+* M111: Without a successful response for session.timeout.ms the member loses its whole assignment. The member
+  measures the timeout by its own clock, and checks it only in STEADY.
 * M112: max.poll.interval.ms is checked twice a second. When it has expired, the member reports an error,
-  leaves (unless it is static) and loses its whole assignment. It does not join before the next poll.
+  leaves (unless it is static) and loses its whole assignment. It joins again only after the next poll.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Follows rdkafka_conf.c.
 
 A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of
 features that the model lacks, such as security and logging, are checked and kept in `properties`. Unknown
-names are rejected. The table has only the consumer's properties. librdkafka has about 150 in all.
+names are rejected. The table has only the consumer's properties, of librdkafka's about 150.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "sasl.mechanism": "sasl.mechanisms",
 }
 
-# The interval that replaces 0 and -1, which disable a timer in librdkafka.
+# The interval that stands for the values 0 and -1, with which librdkafka disables a timer.
 NEVER_MS: Final = 2**31 - 1
 
 Validator = Callable[[str, object], object]
@@ -58,8 +58,8 @@ Validator = Callable[[str, object], object]
 class Property(NamedTuple):
     """The check of a property, and the field of `ModelConfig` that holds its value.
 
-    `goes_to` is the name of that field, "extra" for an entry of `ModelConfig.extra`, or empty if the model
-    does not use the property.
+    `goes_to` is the name of the field of `ModelConfig`, "extra" for an entry of `ModelConfig.extra`, or empty
+    if the model does not use the property.
     """
 
     rule: Validator
@@ -211,7 +211,7 @@ def read(conf: Mapping[str, object]) -> Conf:
 
 
 def as_options(conf: Conf) -> dict[str, Any]:
-    """Return the options that differ from `ModelConfig`'s defaults, for `World.join`."""
+    """Return the options that differ from `ModelConfig`'s defaults, as `World.join` takes them."""
     plain = ModelConfig(client_id="", group_id="")
     options = {
         option.name: getattr(conf.config, option.name)

@@ -3,7 +3,7 @@
 * M165: There are no fetch sessions. A partition is fetched while fewer than queued.min.messages of its
   records are queued.
 * Records are queued with the partition's version, and the next Fetch is sent immediately.
-* With enable.partition.eof, an event is queued each time that a partition's end is reached.
+* With enable.partition.eof, an event is queued each time that the consumer reaches a partition's end.
 * OFFSET_OUT_OF_RANGE resets the offset. Leader errors request metadata and back off for
   fetch.error.backoff.ms. The backoff after a failed authorization is ten times as long.
 """
@@ -118,7 +118,8 @@ def _handle_partition(state: LibrdkafkaState, toppar_state: Toppar, data: Partit
         else data.high_watermark
     )
     if offset == end and toppar_state.reported_eof_offset != end:
-        # Only a Fetch from the end offset reports the end. The Fetch that brought the last records does not.
+        # Only a Fetch from the end offset reports the end. The Fetch that returned the last records does not
+        # report it.
         toppar_state.reported_eof_offset = end
         state.queue.append(EofOp(toppar_state.tp, toppar_state.version, end, node, data.high_watermark))
         return

@@ -1,8 +1,8 @@
 """The machine of librdkafka: applies an event, then runs the main thread (rd_kafka_cgrp_serve).
 
 `LibrdkafkaHandlers` handles the events, `RESPONSES` the responses of brokers. As in librdkafka, every event
-except polls and Fetch responses wakes the main thread. It sends heartbeats and joins only while it is awake,
-which explains their irregular times.
+except polls and Fetch responses wakes the main thread. The main thread sends heartbeats and JoinGroups only
+while it is awake, so their times are irregular.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelA
     awake = _wakes_main_thread(state, event)
     HANDLERS.dispatch(state, event, now, out)
     _run_internal_ops(state, out)
-    rdkafka.serve_queue(state, out)  # The application's thread runs before the main thread.
+    # The effects of the application's thread come before those of the main thread.
+    rdkafka.serve_queue(state, out)
     if awake:
         _run_timers(state, out)
         _cgrp_serve(state, out)

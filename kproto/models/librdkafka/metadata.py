@@ -4,7 +4,7 @@ Follows rdkafka_metadata.c, rd_kafka_cgrp_metadata_*.
 
 * M93: Every member, leader or follower, rejoins if a subscribed topic appears, disappears or changes its
   partitions.
-* If a join waits for its interval, every Metadata response lets it start.
+* If a join waits until its minimum interval has passed, any Metadata response ends the wait.
 * topic.metadata.refresh.interval.ms runs from the start of the client. Without topics no metadata is
   refreshed.
 """
@@ -38,7 +38,7 @@ def refresh(state: LibrdkafkaState, out: Out) -> None:
 def topics_of_interest(state: LibrdkafkaState) -> list[str] | None:
     """Return the topics that are in use or subscribed to.
 
-    If the subscription has a pattern, the result is None, which stands for all topics.
+    The result is None, which means all topics, if the subscription has a pattern.
     """
     if state.wildcard:
         return None
@@ -92,7 +92,7 @@ def validate_after_reconnect(state: LibrdkafkaState, out: Out) -> None:
 
 
 def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
-    """Retry a failed Metadata request, without limit, but only if a join waits for it."""
+    """Retry a failed Metadata request if a join waits for it. The number of retries has no limit."""
     to = any_usable_broker(state) if entry.send.to.lane != COORDINATOR else entry.send.to
     entry.send = type(entry.send)(to, entry.send.request, entry.send.version, entry.send.timeout_ms)
     retry_request(state, entry, 2**31 if entry.context in (FOR_JOIN, FOR_PLAN) else 0)
@@ -111,7 +111,7 @@ def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
 
 
 def match_subscription(state: LibrdkafkaState) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the subscribed topics that exist, and the errors of the others.
+    """Return the subscribed topics that exist, and the errors of those that do not.
 
     The first result maps the existing topics to their partition counts.
     """

@@ -4,15 +4,16 @@ An offset is *stored* when the application has received the record before it. Wi
 the delivery of a record stores the offset, otherwise a call of the application does. An offset is *committed*
 when the group's coordinator has accepted it (M126).
 
-* The auto-commit timer commits stored offsets that are newer than the committed ones. It needs
-  enable.auto.commit and an interval above 0, and a subscriber has to be STEADY.
-* Partitions that are removed from the assignment commit their stored offsets, newer or not (`assignment`).
+* The auto-commit timer commits stored offsets that are newer than the committed ones. It runs with
+  enable.auto.commit and an interval above 0. A member of a group commits only in STEADY.
+* When partitions are removed from the assignment, their stored offsets are committed even if they are not
+  newer than the committed ones (`assignment`).
 * A lost assignment is not committed: a manual commit fails with _ASSIGNMENT_LOST. A commit without offsets
   fails with _NO_OFFSET.
 * Without a coordinator, and after NOT_COORDINATOR, a commit waits once for a coordinator, up to
   session.timeout.ms.
 * UNKNOWN_MEMBER_ID makes the member lose its whole assignment. So does ILLEGAL_GENERATION outside a
-  rebalance. During a rebalance only the commit fails, since it carried the old generation.
+  rebalance. During a rebalance only the commit fails, because it had the generation of before the rebalance.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def send_deferred(state: LibrdkafkaState, out: Out) -> None:
 
 
 def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
-    """Fail the commits that were rejected without being sent, after the call that created them."""
+    """Fail the commits that were rejected without being sent; this runs after the call that created them."""
     while state.refused:
         operation, error = state.refused.popleft()
         _finish_commit(state, operation, error, out)

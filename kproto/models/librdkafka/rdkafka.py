@@ -8,7 +8,8 @@ unsubscribe, terminate).
   only the topics that were dropped.
 * A poll returns when it has enough records or its timeout expires. A rebalance event is answered inside the
   poll. Errors are returned with the records.
-* Delivering a record stores its offset plus one. Records of an older version of a partition are dropped.
+* When a record is delivered, its offset plus one is stored. Records that were queued under an older version
+  of their partition are dropped.
 * close() revokes, commits and leaves, and drops the remaining entries of the queue. After a fatal error it
   only reports the error.
 """
@@ -76,7 +77,7 @@ def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) 
 
 
 def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
-    """Revoke the whole assignment. With `leave_group`, leave the group afterwards.
+    """Revoke the whole assignment; with `leave_group`, leave the group when it is revoked.
 
     Follows rd_kafka_cgrp_unsubscribe.
     """
@@ -125,7 +126,7 @@ def assign(state: LibrdkafkaState, event: c.AssignCalled, out: Out) -> None:
     """Apply an assign or incremental call of the application.
 
     The function follows rd_kafka_assign, _incremental_assign and _incremental_unassign. An assign without
-    partitions is unassign.
+    partitions means unassign.
     """
     if state.rebalance_in_callback is not None:
         state.rebalance_answered = True
@@ -194,9 +195,9 @@ def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
 
 
 def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
-    """Continue when the application's rebalance callback has returned.
+    """Continue the delivery when the application's rebalance callback has returned.
 
-    If the callback called neither assign nor unassign, the binding calls the one that fits the event.
+    If the callback called neither assign nor unassign, the binding makes the call that fits the event.
     """
     event, state.rebalance_in_callback = state.rebalance_in_callback, None
     if event is not None and not state.rebalance_answered:

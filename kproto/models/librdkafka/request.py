@@ -1,4 +1,4 @@
-"""Sending and retrying requests (rd_kafka_buf_retry), and the action for each error.
+"""The sending and retrying of requests (rd_kafka_buf_retry), and the action for each error.
 
 Follows rd_kafka_err_action.
 

@@ -40,7 +40,9 @@ OLD_VERSIONS: dict[int, int] = {**VERSIONS, 1: 11, 2: 2, 3: 4, 8: 7, 9: 7}
 
 
 class CgrpJoinState(IntEnum):
-    """rkcg_join_state. The values are ordered as in rdkafka_cgrp.h, since some conditions compare them."""
+    """rkcg_join_state. The values have the order of rdkafka_cgrp.h, because some conditions compare them by
+    number.
+    """
 
     INIT = 0
     WAIT_JOIN = 1
@@ -259,8 +261,8 @@ class Toppar:
     reported_eof_offset: int = INVALID
     # Whether a failed authorization has been reported. The next successful Fetch resets it.
     authorization_failed: bool = False
-    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: whether the fetcher was started at the logical offset STORED. Only a
-    # consumer without a group does this.
+    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: whether the fetcher was started at the logical offset STORED. Only in a
+    # consumer without a group does a fetcher start there.
     stores_offset_at_stop: bool = False
     paused_by_library: bool = False
     paused_by_application: bool = False
@@ -567,8 +569,9 @@ def start(config: ModelConfig) -> LibrdkafkaState:
     """Return the state of a consumer before its first event.
 
     `config.extra` may have "version" ("1.9" for 1.9 and 2.0) and "binding". With the binding "go" each poll
-    returns one event. The bindings of C and Python keep waiting for a record. `config.extra` may also have
-    librdkafka's own "enable.auto.offset.store", "enable.partition.eof" and "queued.min.messages".
+    returns one event. A poll of the C or Python binding continues to wait for a record after an event.
+    `config.extra` may also have librdkafka's own "enable.auto.offset.store", "enable.partition.eof" and
+    "queued.min.messages".
     """
     version = config.extra.get("version")
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
@@ -597,7 +600,7 @@ def ensure_toppar(state: LibrdkafkaState, tp: TopicPartition) -> Toppar:
 
 
 def set_fatal(state: LibrdkafkaState, code: int) -> None:
-    """Report a fatal error once, as _FATAL. A static member does nothing more afterwards.
+    """Report a fatal error once, as _FATAL. After it, a static member takes no further action.
 
     Follows rd_kafka_set_fatal_error.
     """

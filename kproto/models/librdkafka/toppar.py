@@ -1,14 +1,15 @@
 """One partition's fetcher and its offsets (rdkafka_partition.c, rdkafka_offset.c).
 
-* M194: Every start, stop, seek, pause and resume increments the partition's version. Records of an older
-  version are dropped. A pause sets the fetch position back to the one after the last delivered record.
+* M194: Every start, stop, seek, pause and resume increments the partition's version. Records that were
+  fetched under an older version are dropped. A pause sets the fetch position back to the offset after the
+  last delivered record.
 * seek() before the fetcher has started fails with _STATE. seek() to STORED (-1000) fails with _INVALID_ARG.
 * ListOffsets resolves a logical position, with one request per partition. It is sent after 100 ms for a
   missing or invalid offset, and immediately for a seek. If the last Fetch had a log start offset, that offset
   is used without a request.
-* A stop stores the end offset of a partition that was read to its end without a record. This happens only if
-  the fetcher was started at STORED. In a group the committed offset is fetched first, so no fetcher starts at
-  STORED.
+* A stop stores the end offset of a partition that was read to its end without a record. Only a fetcher that
+  was started at STORED does so. In a group no fetcher is, because the committed offset is fetched before the
+  start.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
 
 
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
-    """Pause the partition, set its position back to the application's, and drop queued records.
+    """Pause the partition, set its position back to the last delivered record's, and drop queued records.
 
     Follows rd_kafka_toppar_pause_resume.
     """
@@ -139,9 +140,9 @@ def resolve_logical_offset(state: LibrdkafkaState, toppar: Toppar, position: Fet
 def reset_offset(
     state: LibrdkafkaState, toppar: Toppar, position: FetchPos, why: str, failed: bool, out: Out
 ) -> None:
-    """Reset the offset: with `failed` as auto.offset.reset says, else to `position`.
+    """Reset the offset: if `failed`, as auto.offset.reset says, otherwise to `position`.
 
-    rd_kafka_offset_reset. `why` is the reason in the error message.
+    The function follows rd_kafka_offset_reset. `why` is the reason in the error message.
     """
     target = state.reset if position.offset == INVALID or failed else position.offset
     if target == INVALID:
@@ -161,7 +162,7 @@ def reset_offset(
 
 
 def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out: Out) -> None:
-    """Send ListOffsets for this partition alone, immediately or after the backoff.
+    """Send a ListOffsets that has only this partition, immediately or after the backoff.
 
     Follows rd_kafka_toppar_offset_request.
     """

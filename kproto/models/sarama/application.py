@@ -1,11 +1,11 @@
-"""The application that uses sarama. Its polls are handlers that receive messages. Its callbacks are Setup and
-Cleanup.
+"""The application that uses sarama. The contract's polls become handlers that receive messages, and its
+callbacks become Setup and Cleanup.
 
 * While a Poll is open, every handler receives the available messages and marks them. Between two polls each
   handler holds at most one message and does not return (`consumer_group_claim`).
 * Commit is the session's Commit: one flush, whose errors are reported on the Errors channel. The call itself
-  never fails. It first marks the offsets of the call. After the end of a session it commits for the last
-  session.
+  never fails. Before the flush, the call marks its offsets. A call after the end of a session still commits
+  with the member id and generation of that session.
 """
 
 from __future__ import annotations

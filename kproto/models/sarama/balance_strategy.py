@@ -3,8 +3,8 @@
 The functions follow balance_strategy.go, balance_strategy_cooperative_sticky.go and
 consumer_group_members.go.
 
-* range: the members of each topic, in the order of their ids (also static members), get consecutive
-  partitions. The first members get one more (R223).
+* range: the members of each topic, in the order of their ids (static members are sorted in the same way), get
+  consecutive partitions. If the partitions cannot be divided evenly, the first members get one more (R223).
 * roundrobin: the partitions in the order of the *text* "topic-partition" (t-10 precedes t-2) go to the
   members in the order of their ids (R224). Members that do not subscribe to the topic are skipped.
 * sticky and cooperative-sticky: see `sticky_balance_strategy` (R225, R227).

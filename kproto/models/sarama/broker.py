@@ -6,12 +6,12 @@ sendAndReceive).
 * Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). The flush builds
   its request after it has taken the lock. The request therefore includes offsets that were marked during the
   wait.
-* The lock behaves as Go's sync.Mutex. A goroutine that released the lock and locks it again, or that arrives
-  later, gets it before the goroutines that wait. If a waiter finds the lock taken again after 1 ms, the lock
-  enters Go's starvation mode: it is passed on in order, until the queue is empty or the waits are shorter
-  than 1 ms.
+* The lock behaves as Go's sync.Mutex. When the lock is released, the goroutine that released it may lock it
+  again, and so may one that has just arrived: both get the lock before the waiting goroutines. If a goroutine
+  has waited for more than 1 ms and still finds the lock taken, the lock enters Go's starvation mode: it is
+  passed on in order, until the queue is empty or the waits are shorter than 1 ms.
 * A connection that breaks is closed immediately. Every call fails until a lookup opens the broker again. A
-  connection whose response came too late stays open, and every call on it fails until it is closed.
+  connection stays open if a response came too late, but every call on it fails until it is closed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class SaramaBroker(Routine):
         self.address = Address(host, port, "bootstrap" if node_id < 0 else "main")
         self.opened = False
         self.used = False  # Whether a request was sent since the broker was opened.
-        # The error of a request that timed out. The connection is open, but every call on it fails.
+        # The error of a request that timed out. With it, every call on the connection fails, although the
+        # connection is open.
         self.broken: GoError | None = None
         self.last_error: GoError | None = None
         self.waiting: deque[BrokerCall] = deque()
@@ -141,7 +142,9 @@ class SaramaBroker(Routine):
         self._enqueue(BrokerCall(routine, build, self.client.now, keeps_lock))
 
     def touch_lock(self, routine: Routine) -> None:
-        """Take the lock and release it (ResponseSize). `routine` resumes with "lock_touched"."""
+        """Take the lock and release it immediately (ResponseSize). `routine` then resumes with
+        "lock_touched".
+        """
         self._enqueue(BrokerCall(routine, lambda: None, self.client.now, False, "lock_touched"))
 
     def close(self) -> None:
@@ -226,7 +229,7 @@ def _on_unlocked(broker: SaramaBroker, payload: object) -> None:
 
 
 def _on_contended(broker: SaramaBroker, payload: object) -> None:
-    """Enter starvation mode if the first waiter has found the lock taken after 1 ms."""
+    """Enter starvation mode if the first waiter has waited for 1 ms, and still finds the lock taken."""
     if broker.waiting and broker.client.now - broker.waiting[0].since >= 1:
         broker.starving = True
 

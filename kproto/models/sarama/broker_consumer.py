@@ -1,19 +1,21 @@
-"""One fetch loop per broker, which all its partitions share (sarama consumer.go, v1.61.1).
+"""The fetch loop of one broker, which all consumed partitions of the broker share (sarama consumer.go,
+v1.61.1).
 
-* A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. After
-  the first partition it collects more for 100 ms (M186). The *fetcher* (subscriptionConsumer) takes the
+* A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. When a
+  partition arrives, it waits 100 ms for further ones (M186). The *fetcher* (subscriptionConsumer) takes the
   collected batch, or an empty one, before every request. The channels between them are unbuffered: no fetch
   starts while the manager collects.
 * Each Fetch requests all partitions that are not paused, in one request without a session. It carries
   MinBytes and MaxWaitTime, and an offset and a fetch size per partition (M165). If no partition is left to
   request, the fetcher sleeps for 100 ms.
-* The response goes to the feeder of every partition, and the next request waits for all feeders. The slowest
-  partition delays its whole broker (M187), up to twice MaxProcessingTime. After that time the partition is
-  left out (M188).
+* The response goes to the feeders of all its partitions, and the next request waits until all feeders have
+  finished. So the slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After that
+  time the loop no longer waits for this partition (M188).
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
   dispatched again (M178). The errors of partitions are handled when all feeders have finished (M173, M177).
-  OFFSET_OUT_OF_RANGE ends the partition consumer (M155). After an error of the leader the partition is
-  dispatched again without a report. Any other error is reported, and then the partition is dispatched again.
+  OFFSET_OUT_OF_RANGE ends the partition consumer (M155). After an error that a new leader would fix, the
+  partition is dispatched again without a report. Any other error is reported, and then the partition is
+  dispatched again.
 * A broker consumer ends when its last partition has been released.
 """
 
@@ -44,7 +46,9 @@ _REDISPATCH = {
 
 
 class Preference(NamedTuple):
-    """The replica to fetch from, and the time at which the preference expires."""
+    """The replica that the broker prefers for a partition's fetches, and the time at which the preference
+    expires.
+    """
 
     broker_id: int
     until: int
@@ -149,7 +153,7 @@ class BrokerConsumer:
 
 
 class BrokerConsumers:
-    """The broker consumers by broker. Each is created on first use and counts its users."""
+    """The broker consumers by broker. Each of them is created on first use, and has a count of its users."""
 
     def __init__(self, client: ClientNetwork) -> None:
         self.client = client

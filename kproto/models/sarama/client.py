@@ -2,7 +2,8 @@
 
 * The coordinator is cached for the whole client. The offset manager nevertheless looks it up once in each
   session.
-* If metadata no longer lists the coordinator, the coordinator is unknown. It is looked up at its next use.
+* If metadata no longer lists the coordinator's broker, the coordinator is forgotten, and looked up at its
+  next use.
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 class Dialect(NamedTuple):
     """The differences between releases of sarama in the layers below the group."""
 
-    # Whether a request may be sent while another is open on the connection. sarama allowed this until 2020.
+    # Whether a request may be sent while another one is in flight on the connection. Until 2020, sarama
+    # allowed this.
     pipelines: bool
-    # Whether metadata and coordinator requests go to the bootstrap address, as long as it responds.
+    # Whether metadata and coordinator requests go to the bootstrap address as long as it responds.
     asks_bootstrap: bool
     # How long the subscription manager collects partitions, in milliseconds.
     gather_ms: int

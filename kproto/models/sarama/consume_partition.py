@@ -2,8 +2,8 @@
 
 * ConsumePartition first sends two ListOffsets, for the newest and the oldest offset, whatever offset is
   requested. A requested offset that is not between the two is out of range (M185).
-* Then the leader is determined. The metadata of a topic without a leader is refreshed once. A partition can
-  be consumed only once at a time.
+* Then the leader of the partition is looked up in the metadata, which is refreshed once if the leader is
+  unknown. Only one partition consumer per partition can exist at a time.
 * The call returns when the leader's subscription manager has taken the partition.
 """
 
@@ -56,7 +56,7 @@ class ConsumePartition(Routine):
         self.child: PartitionConsumer | None = None
 
     def start(self) -> None:
-        """Start the call, in the caller's goroutine."""
+        """Start the call. It runs in the caller's goroutine, as in Go."""
         LogOffset(self.client, self, self.partition, NEWEST).start()
 
 

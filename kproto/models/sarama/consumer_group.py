@@ -8,8 +8,8 @@ The module follows consumer_group.go and consumer_group_cooperative.go.
 * Consume refreshes the metadata of its topics, joins, fetches the offset of every claim, calls Setup, and
   starts the claims. Then it waits for the end of the session (M64). If an offset cannot be fetched, the
   session is released without Cleanup.
-* The member id lasts as long as the group: only errors of JoinGroup and SyncGroup reset it (M59). A new
-  subscription ends only the current Consume: the member does not leave.
+* The member id is kept until the group is closed: only errors of JoinGroup and SyncGroup reset it (M59). A
+  new subscription ends only the current Consume; the member does not leave the group.
 * `consumer_group_close` implements the end of a session. `consumer_group_cooperative` implements the
   rebalance of a member whose strategies are all cooperative-sticky.
 """

@@ -10,8 +10,8 @@ consumer_group_session.go, v1.61.1).
   or when its channel of messages is closed and empty. It does not return while it holds a message that the
   application has not taken.
 * When any claim returns, for any reason other than a cooperative revocation, the session ends (M103).
-* A claim that ends waits until the broker consumer releases its partition, and therefore also for the open
-  Fetch (M193).
+* A claim that ends waits until the broker consumer releases its partition, and therefore also for the Fetch
+  in flight (M193).
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _on_open_failed(claim: GroupClaim, error: GoError) -> None:
 
 
 def _check_canceled(claim: GroupClaim, payload: object) -> None:
-    """End the claim if the session ended while the claim waited for a leader or a backoff."""
+    """End the claim if the session has ended while the claim was waiting for a leader or a backoff."""
     if claim.canceled or claim.session.closed:
         _finish(claim)
 

@@ -3,7 +3,7 @@
 The module follows consumer_group.go and consumer_group_session.go.
 
 * Release: the session's context is canceled, all claims return, Cleanup is called, and the offsets are
-  flushed a last time. Only then the heartbeats stop (M113, M103). A session whose offsets could not be
+  flushed a last time. Only then do the heartbeats stop (M113, M103). A session whose offsets could not be
   fetched is released without Cleanup.
 * An error of Consume is reported, and the next call follows after 300 ms. With "Once" there is only one call
   (S1-3).
@@ -99,7 +99,7 @@ def return_from_consume(group: SaramaGroup, error: GoError | None) -> None:
 
 
 def leave_if_closed(group: SaramaGroup, payload: object) -> None:
-    """If the group is closed, send LeaveGroup immediately: no Consume is running."""
+    """Send LeaveGroup if the group is closed. The caller has made sure that no Consume is running."""
     if group.closed:
         leave(group)
 

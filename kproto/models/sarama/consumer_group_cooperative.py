@@ -3,8 +3,8 @@
 * There is one Consume and one session for all generations. The member joins with the partitions that it owns.
   Claims that it keeps continue. The member waits until its revoked claims have ended (at most
   Rebalance.Timeout), and commits their offsets with the *new* generation. Then the added claims start. A
-  member that revoked a claim joins again, without a reason (M64, M103).
-* The join waits for the open heartbeat and the open commits. Heartbeats and commits that start later wait for
+  member that revoked a claim joins again, with a JoinGroup that has no reason (M64, M103).
+* The join waits for the heartbeat and the commits in flight. Heartbeats and commits that start later wait for
   the join.
 * An error of the rebalance ends the session, and Consume returns it.
 """
@@ -27,7 +27,7 @@ def rejoin(group: SaramaGroup) -> None:
 
 def on_generation_locked(group: SaramaGroup, payload: object) -> None:
     assert group.session is not None
-    group.session.rejoin_cause = None  # This join serves every rebalance that was signaled before.
+    group.session.rejoin_cause = None  # This join serves every rebalance that was signaled before it started.
     group.session.offsets.lock_generation(group)
 
 

@@ -51,7 +51,9 @@ _BACK_OFF = {
 
 @dataclass(slots=True)
 class OwnedClaims:
-    """The claims that a cooperative member owns while it joins again, and their generation."""
+    """The claims that a cooperative member owns while it joins again, and the generation in which it joined
+    them.
+    """
 
     claims: tuple[TopicPartition, ...]
     generation: int

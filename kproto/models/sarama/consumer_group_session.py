@@ -10,8 +10,9 @@
   stop the heartbeats and end the session (M59). After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the loop
   looks the coordinator up, waits, and continues in the same generation, up to Metadata.Retry.Max consecutive
   times (M57).
-* A broken connection is closed and the heartbeat is repeated immediately, up to the same number of times.
-* While a cooperative member joins, no heartbeat is sent. The join waits for an open heartbeat.
+* A broken connection is closed and the heartbeat is repeated immediately, also up to Metadata.Retry.Max
+  consecutive times.
+* While a cooperative member joins, no heartbeat is sent. The join waits for a heartbeat in flight.
 * The leader compares the partition counts of the group's topics with the counts in its assignment: once at
   the start, then every Metadata.RefreshFrequency, or never if that is 0. A changed count, higher or lower,
   has the same effect as an error (M93). The leader reads the cached metadata, which has its own ticker: new
@@ -91,7 +92,7 @@ class GroupSession:
         return self.group.closed
 
     def cancel(self, cause: GoError) -> None:
-        """End the session. Only the first cause counts."""
+        """End the session; a later call for the same session has no effect."""
         if self.cause is None:
             self.cause = cause
             self.wake_waiters()

@@ -24,7 +24,7 @@ class SaramaGroupState(States):
     FETCHING_OFFSETS = "fetching_offsets"  # Fetches the offsets of its claims.
     SETTING_UP = "setting_up"
     RUNNING = "running"
-    LOCKING = "locking"  # Cooperative: waits for the open heartbeat and the open commits.
+    LOCKING = "locking"  # Cooperative: waits for the heartbeat and the commits in flight.
     REJOINING = "rejoining"
     REVOKING = "revoking"  # Waits until the revoked claims have ended.
     COMMITTING_REVOKED = "committing_revoked"  # Commits the offsets of the revoked claims.
@@ -122,7 +122,7 @@ EDGES: Final[Edges[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A generation. `counts` are the leader's partition counts, or None for other members."""
+    """The generation that a join began. `counts` are the leader's partition counts, else None."""
 
     member_id: str
     generation: int
@@ -176,7 +176,7 @@ class SaramaGroup(SessionOwner):
         self.client.metadata.request_refresh(self, ())
 
     def subscribe(self, topics: tuple[str, ...] | None) -> None:
-        """Call Consume with these topics from now on. With None, stop calling Consume."""
+        """Make the application call Consume with these topics from now on; with None, not at all."""
         self.requested_topics = topics
         if self.state is S.IDLE:
             self.client.resume(self, "consume")

@@ -5,7 +5,7 @@
   first checks whether __consumer_offsets has a leader, and waits another two seconds if it has none.
 * Any other error is returned immediately (M33, M34).
 * A broker that does not respond is removed, and the request goes to the next broker.
-* Lookups are not shared: two routines that look up at the same time send two requests.
+* Lookups are not shared: two routines that look the coordinator up at the same time send two requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CachedCoordinator:
         self.node_id: int | None = None
 
     def cached(self) -> SaramaBroker | None:
-        """Return the coordinator with an open connection, or None if it is unknown."""
+        """Return the cached coordinator, and open its connection if it is closed; None if it is unknown."""
         broker = None if self.node_id is None else self.metadata.brokers.get(self.node_id)
         return None if broker is None else broker.open()
 

@@ -1,11 +1,12 @@
 """The part of a Fetch response for one partition (sarama consumer.go, parseResponse, parseRecords, v1.61.1).
 
 * Records below the requested offset are dropped. A batch without a record at or above the requested offset
-  advances it by one.
+  advances the offset by one.
 * Control batches and, under read_committed, batches of aborted transactions advance the offset and yield no
   message.
 * If the response holds only an incomplete batch, the fetch size is doubled, or set to the size in the batch's
-  header, up to Fetch.Max. At Fetch.Max the message is reported as too large and skipped (M190).
+  header, up to Fetch.Max. If the fetch size is Fetch.Max already, the message is reported as too large, and
+  skipped (M190).
 * A batch that compaction has emptied advances the offset to its end, unless its end is above the high
   watermark (M191). The high watermark is updated only by responses with records (M192).
 """

@@ -124,7 +124,7 @@ def _on_response(fetch: InitialOffsetFetch, broker_response: BrokerResponse) -> 
 def _read_response(
     response: OffsetFetchResponse, partition: TopicPartition
 ) -> PartitionOffset | GoError | int:
-    """Return the committed offset or the partition's error; without the partition, the group's error."""
+    """Return the committed offset or the partition's error, or the group's if the partition is missing."""
     group = response.groups[0] if response.groups else response
     for topic in group.topics:
         for block in topic.partitions:
@@ -138,7 +138,7 @@ def _read_response(
 
 
 def _use_retry(fetch: InitialOffsetFetch, error: GoError) -> bool:
-    """Use one retry. If none is left, finish with the error and return True."""
+    """Count one retry. If no retry is left, finish with the error and return True."""
     if fetch.retries <= 0:
         _finish(fetch, error)
         return True

@@ -4,7 +4,7 @@
   requests go to the broker with the fewest requests in flight. To find that broker, the client waits for the
   lock of each broker: while a JoinGroup is in flight to any broker, no metadata is requested.
 * One refresh runs at a time (metadata.go, SingleFlight). A routine whose topics the current refresh does not
-  cover waits for the next one. The next refresh has the topics of all such routines.
+  cover waits for the next one. The next refresh requests the topics of all routines that wait for it.
 * A refresh that finds a topic without a leader, or an unknown topic, is repeated up to Metadata.Retry.Max
   times.
 * The background updater requests all topics every RefreshFrequency. The partition checker only reads the
@@ -100,8 +100,8 @@ class Metadata:
         """Return the brokers whose locks are taken in turn. The last broker gets the request.
 
         LeastLoadedBroker takes the lock of every registered broker to count its requests, in the order of a
-        Go map. It counts the requests of the first broker twice, as of every broker that is less loaded than
-        those before. A bootstrap address is used without counting.
+        Go map. It counts the requests of the first broker twice, and those of every broker that is less
+        loaded than the brokers before it. A request to a bootstrap address is sent without counting.
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):
@@ -133,7 +133,9 @@ class Metadata:
             self.next = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
 
     def on_refreshed(self, topic_errors: dict[str, GoError] | GoError | None) -> None:
-        """Wake all routines that waited for this refresh, and start the next one if requested."""
+        """Wake all routines that waited for this refresh, and start the next refresh if routines wait for
+        one.
+        """
         waiting, self.waiting, self.refresh = self.waiting, [], None
         for routine, topics, kind in waiting:
             if kind == "queued":

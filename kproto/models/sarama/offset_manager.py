@@ -3,7 +3,8 @@
 * Every partition has one offset: that of the first message that is not processed yet. `mark` only moves the
   offset forward. `reset` only moves it back, or keeps it and changes the metadata. Both make it dirty, which
   means that it has to be committed (M135). A commit contains the offsets that are dirty when the broker's
-  lock is taken. A response makes an offset clean only if it has not changed since it was sent.
+  lock is taken. A response makes an offset clean only if the offset has not changed since the request was
+  sent.
 * The first routine that needs the coordinator looks it up, even if no offset is dirty. After the coordinator
   is released, the next flush looks it up again (M61).
 * Offsets are fetched one partition after another. Only under read_committed are stable offsets requested.
@@ -121,8 +122,8 @@ class OffsetManager(Routine):
         self.partition_offsets: dict[TopicPartition, PartitionOffset] = {}
         self.broker: SaramaBroker | None = None
         self.waiting: deque[Routine] = deque()
-        self.readers = 0  # The number of open flushes of the current generation.
-        # The routine that changes the generation when the open flushes have ended.
+        self.readers = 0  # The number of flushes in progress in the current generation.
+        # The routine that changes the generation when these flushes have ended.
         self.writer: Routine | None = None
         self.writing = False  # Whether the generation is changing. No flush starts while it changes.
         self.locked_out: list[Flush] = []
@@ -149,7 +150,9 @@ class OffsetManager(Routine):
     # -- the generation
 
     def lock_generation(self, routine: Routine) -> None:
-        """Block new commits. `routine` resumes with "commits_locked" when the open commits are complete."""
+        """Block new commits. `routine` resumes with "commits_locked" when the commits in progress are
+        complete.
+        """
         self.writing, self.writer = True, routine
         if not self.readers:
             self.client.resume(routine, "commits_locked")
@@ -233,7 +236,7 @@ class OffsetManager(Routine):
         elif code in _REDISPATCH:
             return True
         elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            pass  # The next flush commits the offset again.
+            pass  # The offset stays dirty, so that the next flush commits it again.
         else:
             self.report(errors.kafka(code), partition)
             if code == ErrorCode.FENCED_INSTANCE_ID:

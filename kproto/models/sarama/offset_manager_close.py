@@ -1,4 +1,4 @@
-"""The end of an offset manager, or of some of its partitions (sarama offset_manager.go, v1.61.1).
+"""The closing of an offset manager, or of some of its partitions (sarama offset_manager.go, v1.61.1).
 
 * Dirty offsets are flushed up to Offsets.Retry.Max + 1 times. Offsets that are still dirty are then dropped.
   Without auto commit, no offset is committed at the end.

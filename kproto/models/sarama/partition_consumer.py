@@ -2,14 +2,15 @@
 
 * `messages` is a channel of ChannelBufferSize records (256). The feeder waits while the channel is full.
   After one tick of MaxProcessingTime without a delivery it waits for one more tick. Then it releases the
-  broker consumer, delivers its remaining messages alone, and subscribes again (M188).
-* The dispatcher starts the partition again whenever it is triggered. After a backoff (Consumer.Retry.Backoff,
-  2 s) it refreshes the topic's metadata. Then it subscribes at the leader, or at the replica that the broker
+  broker consumer, delivers the remaining messages while the broker's other partitions are fetched, and
+  subscribes again (M188).
+* Each trigger makes the dispatcher subscribe the partition again. After a backoff (Consumer.Retry.Backoff, 2
+  s) it refreshes the topic's metadata. Then it subscribes at the leader, or at the replica that the broker
   prefers (M189). A trigger during the backoff has no effect. Retry.Max consecutive failures end the partition
   consumer, if Retry.Max is above 0.
 * A preferred replica is kept for Metadata.RefreshFrequency, and dropped after any error (M179).
-* Closing only sets a flag. The broker consumer releases the partition before its next request. Then the
-  dispatcher ends, then the feeder, and only then the channels are closed (M193).
+* Closing only sets a flag. The broker consumer releases the partition before its next request. After that the
+  dispatcher ends, then the feeder, and only then are the channels closed (M193).
 * Paused partitions stay subscribed and are left out of requests. Messages that were already fetched are still
   delivered (M180).
 """
@@ -30,13 +31,13 @@ from .errors import GoError
 from .fetch_response import parse
 from .routines import Routine, States, Table, Ticker, ignore, row
 
-DEFAULT_REFRESH_MS = 600_000  # How long a preferred replica is kept if RefreshFrequency is 0.
+DEFAULT_REFRESH_MS = 600_000  # The time in ms for which a preferred replica is kept if RefreshFrequency is 0.
 
 
 class MessageReceiver(Routine):
     """The routine that receives the messages of a partition.
 
-    The routine is woken with "messages_available" and "channels_closed".
+    The receiver is woken with "messages_available" and "channels_closed".
     """
 
     __slots__ = ("child",)

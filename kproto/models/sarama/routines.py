@@ -7,11 +7,11 @@ routines in one thread:
 * A routine is woken by a signal, such as `wake(routine, "response", response)`. Each signal is one row of the
   routine's table. Signals are handled in the order in which they were sent, after the current handler.
   Goroutines that become ready together also run in that order.
-* If a handler need not wait, it calls the next handler directly, before any routine that was woken. A
-  goroutine that holds the processor does the same. Go runs the goroutine that became ready last before those
+* If a handler need not wait, it calls the next handler directly, before any routine that was woken. In Go,
+  too, a goroutine runs on until it has to wait. Go runs the goroutine that became ready last before those
   that became ready earlier. Therefore a routine that waits for a lock, and a new routine, run later than a
-  routine that received from a channel. This decides the order of requests.
-* A `select` is a handler that checks flags: closing a channel sets the flag and wakes the routine.
+  routine that received from a channel. These rules decide the order of the requests.
+* A `select` is a handler that checks flags. Closing a channel sets its flag, and wakes the routine.
 * Every routine has at most one timer. A Go ticker is a deadline at a fixed rate. Ticks that were not received
   count as one, since the ticker's channel holds one.
 """
@@ -63,7 +63,7 @@ class Scheduler:
             routine.TABLE[signal][routine.state](routine, payload)
 
     def sleep(self, routine: Routine, until: int) -> None:
-        """Set the routine's timer: wake it with "timer_elapsed" at `until`. Replaces its last timer."""
+        """Set the routine's only timer, which wakes it with "timer_elapsed" at `until`."""
         self._timer_count += 1
         routine.timer = self._timer_count
         heapq.heappush(self._timers, (until, self._timer_count, routine))

@@ -64,7 +64,7 @@ class _Movements:
             self._record(partition, (previous_pair[0], new))
 
     def partition_to_move(self, partition: TopicPartition, old: str, new: str) -> TopicPartition:
-        """Return a partition that was moved from `new` to `old` before, or else `partition`."""
+        """Return a partition of the topic that was moved from `new` to `old` before, or else `partition`."""
         pairs = self.by_topic.get(partition.topic)
         if pairs is None:
             return partition
@@ -292,7 +292,7 @@ def _balance_score(assignment: MemberPartitions) -> int:
 
 
 def _withhold_revoked(assignment: MemberPartitions, members: Mapping[str, Subscription]) -> None:
-    """Remove from the assignment the partitions that their owners must revoke first."""
+    """Remove from the assignment the partitions that their previous owners have not revoked yet."""
     owned = {member_id: frozenset(subscription.owned) for member_id, subscription in members.items()}
     revoked = frozenset(
         partition

@@ -2,10 +2,10 @@
 
 `SINCE_1_38_1` has the versions of Shopify/sarama 1.38.1, which the option "Release" in `extra` selects.
 
-A broker that supports only older request versions gets the newest of them. A broker that supports newer
-versions still gets the selected ones. Config.Version is the oldest Kafka of the *cluster*: a low value also
-works with a new broker, as long as the broker supports the old requests. Kafka 4.0 dropped most versions from
-before 0.11 (KIP-896).
+A request to a broker that supports only older versions has the newest of these. A request to a broker that
+supports newer versions still has the selected version. Config.Version is the oldest Kafka of the *cluster*: a
+low value also works with a new broker, as long as the broker supports the old requests. Kafka 4.0 dropped
+most versions from before 0.11 (KIP-896).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     SyncGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4, (2, 5): 5},
 }
 
-# The same for Shopify/sarama 1.38.1 without an instance id. The version of its OffsetCommit depends on
+# The same table for Shopify/sarama 1.38.1 without an instance id. The version of its OffsetCommit depends on
 # Offsets.Retention instead (constructRequest in offset_manager.go).
 SINCE_1_38_1: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     FetchRequest: {(0, 10, 1): 3, (0, 11): 4, (1, 1): 7, (2, 1): 10, (2, 3): 11},

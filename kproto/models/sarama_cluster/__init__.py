@@ -1,8 +1,8 @@
 """bsm/sarama-cluster 2.1.15 as a state machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
 
-This is the last release of sarama-cluster, which is unmaintained since 2019. The layers below the group are
-sarama's (`kproto.models.sarama`: client, metadata, coordinator_lookup, broker, partition_consumer,
-broker_consumer), with the request versions and settings of that time.
+Release 2.1.15 is the last one of sarama-cluster, which has not been maintained since 2019. The layers below
+the group are sarama's (`kproto.models.sarama`: client, metadata, coordinator_lookup, broker,
+partition_consumer, broker_consumer), with the request versions and settings of that time.
 
 * `consumer`: the main loop and its consume cycle. `consumer_state`: the state of the loop.
 * `consumer_close`: the end of a failed cycle, and Close.

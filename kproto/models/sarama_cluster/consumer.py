@@ -249,7 +249,7 @@ def _start_consuming(consumer: ClusterConsumer) -> None:
 
 
 def _check_loops(consumer: ClusterConsumer, payload: object) -> None:
-    """End the cycle if a loop or a partition ended before the cycle waited for it."""
+    """End the cycle if a loop or a partition has ended before the cycle started to wait for such an end."""
     heartbeats = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
     closed = any(partition.is_closed for partition in consumer.partitions.values())
     if consumer.dying or not heartbeats or closed:

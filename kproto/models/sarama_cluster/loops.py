@@ -1,4 +1,4 @@
-"""The loops beside sarama-cluster's main loop (consumer.go: hbLoop, twLoop, cmLoop; v2.1.15).
+"""The loops that run besides sarama-cluster's main loop (consumer.go: hbLoop, twLoop, cmLoop; v2.1.15).
 
 When one loop ends, the consume cycle and all its other loops end.
 
