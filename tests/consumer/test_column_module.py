@@ -26,7 +26,7 @@ def test_the_first_fetch_does_not_wait_for_the_import() -> None:
 
 
 def test_a_fork_waits_for_the_import() -> None:
-    """Otherwise a module that is being imported could never be imported in the child."""
+    """A fork waits until the import of the module is complete. Otherwise the child could never import it."""
     script = """
 import os
 from consumer.column_module import columns_if_loaded, load_columns

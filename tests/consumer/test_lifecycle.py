@@ -112,8 +112,8 @@ def test_in_a_forked_child_every_call_raises(broker: str, call: Any) -> None:
     ],
 )
 def test_in_a_forked_child_every_call_of_a_client_with_a_loop_thread_raises(broker: str, call: Any) -> None:
-    """Regression: the child process waited for a thread that it does not have. In a child, `close` does
-    nothing.
+    """In a forked child every call raises, and `close` does nothing. Regression: the child waited for a
+    thread that it does not have.
     """
     with ConsumerGroup(broker, **GROUP) as group, PartitionConsumers(broker) as consumers:
         flights = consumers.consume_partition("t", 0, OLDEST)
@@ -261,8 +261,9 @@ def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
     with pytest.raises(RuntimeError, match="can't start") as caught:
         kind("localhost:1")
     assert len(os.listdir("/proc/self/fd")) == files
-    assert set(clients_opened) == opened  # The client is not registered for the end of the process.
-    assert caught.value.__traceback__ is not None  # The traceback still refers to the client.
+    # A client whose constructor failed is not closed at the end of the process.
+    assert set(clients_opened) == opened
+    assert caught.value.__traceback__ is not None  # Keeps the client alive, to which the traceback refers.
 
 
 # ---- a bug inside
@@ -306,7 +307,7 @@ def test_a_bug_fails_the_open_futures() -> None:
     with running(topics={"t": 1}) as server:
         consumer = Consumer(server.bootstrap, group_id="g", request_timeout_ms=1000)
         consumer.assign([P0])
-        server.slow(60)  # A commit without this delay would be done before the bug.
+        server.slow(60)  # The delay keeps the commit pending until the bug.
         server.drop_connections()
         future = consumer.commit_async({P0: 1})
         fail_from_now(consumer, ZeroDivisionError("a bug"))
@@ -545,7 +546,7 @@ def test_an_interrupt_before_poll_returns_gives_the_records_back(
 
 
 class _KeepingProducer(Producer):
-    """Refers to its deliveries, which refer to it."""
+    """A producer in a reference cycle: it refers to its deliveries, which refer to it."""
 
     deliveries: list[Delivery]
 
@@ -590,9 +591,11 @@ def test_polls_with_a_timeout_of_zero_let_the_loop_run(broker: str) -> None:
 def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
     broker: str, apart_s: float, gives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop without pauses never releases the GIL for long enough.
+    """Consecutive polls with a timeout of 0 let other threads run: a loop without pauses never releases the
+    GIL for long enough.
 
-    The clock advances only between the polls. On a busy machine a poll may take longer than a pause.
+    The test's clock advances only between the polls, because on a busy machine a poll may take longer than a
+    pause.
     """
     slept: list[float] = []
     sleep = asyncio.sleep
@@ -626,11 +629,11 @@ def test_wakeup_from_another_thread_ends_a_poll(broker: str) -> None:
         consumer.assign([TopicPartition("t", 1)])
         with ThreadPoolExecutor() as pool:
             poll = pool.submit(consumer.poll, 600)
-            time.sleep(0.2)  # The poll is usually waiting by then.
+            time.sleep(0.2)  # By now the poll is usually waiting.
             consumer.wakeup()
             with pytest.raises(WokenUp, match="ended by wakeup"):
                 poll.result(60)
-        assert consumer.poll(0.1) == []  # one wakeup ends one poll
+        assert consumer.poll(0.1) == []  # The wakeup has ended one poll, and does not end a second one.
 
 
 def test_wakeup_from_a_signal_handler_ends_a_poll(broker: str) -> None:
@@ -648,7 +651,9 @@ def test_wakeup_from_a_signal_handler_ends_a_poll(broker: str) -> None:
 
 
 def test_wakeup_between_polls_loses_no_record_and_lets_close_commit(broker: str) -> None:
-    """As Java: the wakeup is remembered until the next poll, and `close` commits what was returned before."""
+    """As in Java, a wakeup is remembered until the next poll, and `close` commits what an earlier poll
+    returned.
+    """
     options: Any = {**GROUP, "group_id": "woken", "max_poll_records": 10}
     consumer = Consumer(broker, **options)
     consumer.subscribe("t")
@@ -692,7 +697,8 @@ def test_wakeup_ends_every_kind_of_poll(broker: str, method: str) -> None:
 
 @pytest.mark.parametrize("timeout", [0.0, 0.5, 1.5])
 def test_close_keeps_its_timeout_with_a_silent_broker(timeout: float) -> None:
-    # A slow machine may exceed the limit once, but a `close` that waits too long always does.
+    # One of three tries has to keep the limit: a slow machine may exceed it once, but a `close` that waits
+    # too long always does.
     assert any(_closing_behind_silence(timeout) < timeout * 1.1 + 2 for _ in range(3))
 
 
@@ -866,7 +872,7 @@ def test_after_a_stop_longer_than_the_session_no_record_of_a_lost_partition_is_r
                 sleeper.stdin.write("\n")
                 sleeper.stdin.flush()
         assert first[:5] == ["0", "1", "2", "3", "4"]
-        time.sleep(0.3)  # The consumer has fetched ahead at this point.
+        time.sleep(0.3)  # By now the consumer has buffered records that it has not returned.
         sleeper.send_signal(signal.SIGSTOP)
         with Consumer(broker, **{**GROUP, "group_id": "stopped"}, max_poll_records=1000) as other_consumer:
             other_consumer.subscribe("t")

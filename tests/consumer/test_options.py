@@ -90,8 +90,8 @@ def test_an_invalid_producer_option_is_named_with_the_allowed_values(
 
 
 def test_defaults_are_adapted_to_related_options() -> None:
-    """A small buffer_memory reduces the default batch_size. A long request_timeout_ms raises the default
-    delivery_timeout_ms.
+    """Defaults follow related options: a small buffer_memory reduces the default batch_size, and a long
+    request_timeout_ms raises the default delivery_timeout_ms.
     """
     assert producer_options({"buffer_memory": 16384}).batch_size == 16384
     assert producer_options({"buffer_memory": 2**26}).batch_size == 2**19
@@ -172,7 +172,9 @@ UNENCODABLE = [
     ],
 )
 def test_a_text_that_no_request_can_carry_is_rejected(make: Any, name: str, text: str, why: str) -> None:
-    """If the text were accepted, the client would fail permanently when it encodes its first request."""
+    """A text that no request can contain is rejected at creation. Otherwise the client would fail permanently
+    when it encodes its first request.
+    """
     with pytest.raises(ConfigError, match=f"{name}=.*{why}"):
         make({name: text})
 
@@ -202,7 +204,9 @@ def test_a_text_that_no_request_can_carry_is_rejected_by_calls_as_well(
 
 @pytest.mark.parametrize(("text", "why"), UNENCODABLE, ids=["no UTF-8", "long"])
 def test_a_record_for_an_invalid_topic_affects_no_other(text: str, why: str) -> None:
-    """A Metadata request names all topics, so an invalid one would block all of them."""
+    """A record for an invalid topic fails without affecting other topics. A Metadata request names all
+    topics, so the invalid one would block them.
+    """
     with running(topics={"t": 1}) as server, Producer(server.bootstrap) as producer:
         with pytest.raises(ConfigError, match=f"topic=.*{why}"):
             producer.send(text, b"x")

@@ -43,7 +43,7 @@ LIBRDKAFKAS = {"bootstrap.servers": NOWHERE, "sasl.username": "alice", "sasl.pas
 
 @pytest.mark.parametrize("client", [Consumer, Producer, Cluster, ConsumerGroup])
 def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -> None:
-    """A dict of options is passed, as to confluent-kafka. The error must not show its values."""
+    """A dict of options, as confluent-kafka takes it, is rejected. The error must not show the values."""
     message = 'options are given each by its name, with "_" for ".", as client_id="me"'
     for make in (lambda: client(LIBRDKAFKAS), lambda: client(bootstrap_servers=LIBRDKAFKAS)):
         with pytest.raises(ConfigError, match=re.escape(message)) as raised:

@@ -32,14 +32,14 @@ from tests.consumer.stage import Consumer, World, tp
 KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [*(code for code in ErrorCode if code), 9999, -32768]
 TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unreachable"}
-# The limit of requests of one kind in ten seconds, for a client that backs off between its attempts at two
-# brokers.
+# The most requests of one kind in ten seconds that a client may send if it backs off between its attempts at
+# two brokers.
 MOST = 60
 # The highest versions that a broker supports before KIP-890's second version of transactions.
 FIRST = {"Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4, "AddPartitionsToTxn": 3}
 WRITES = "Produce responses.partition_responses.error_code"
 GROUP = GroupMetadata("g", -1, "", None)
-# An error code that a broker returns only if it has the batch in its log.
+# A broker returns this error code only after it has appended the batch to its log.
 HAS_IT = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 AT_ONCE = {"linger_ms": 0, "delivery_timeout_ms": 20_000, "request_timeout_ms": 5_000}
 
@@ -84,8 +84,8 @@ def final(a: Consumer) -> bool:
 
 
 def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True) -> None:
-    """Check a consumer during a minute of wrong responses, and its recovery. `told_of` says that the consumer
-    can notice the errors.
+    """Check that a consumer survives a minute of wrong responses and recovers. `told_of` says whether the
+    consumer can notice these responses, and so has to report them.
     """
     world.put()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)
@@ -189,7 +189,9 @@ class Application:
 
 
 def check_producer_recovers(world: Refusing, late: bool, times: int) -> Application:
-    """Check a producer at failing brokers: each delivery ends, and later records are stored."""
+    """Check a producer whose brokers fail: each delivery ends, and records that are sent after the recovery
+    are stored.
+    """
     app = Application(world)
     if late:
         app.send(2_000)
@@ -222,7 +224,9 @@ class Clerk(Application):
         self.committed: list[tuple[int, str]] = []
 
     def call(self, name: str, ms: int) -> bool:
-        """Return whether the call has succeeded. A call that times out may be repeated."""
+        """Call the method of this name and wait for `ms`. Return whether it has succeeded. A call that times
+        out may be repeated.
+        """
         try:
             call = self.machine.call(name)
         except KprotoError:
@@ -263,7 +267,7 @@ class Clerk(Application):
 
 
 def check_transactions_recover(world: Refusing, late: bool, times: int) -> Clerk:
-    """Check transactions at failing brokers: committed records are in the log exactly once."""
+    """Check transactions whose brokers fail: each committed record is in the log exactly once."""
     clerk = Clerk(world)
     if late:
         assert clerk.transaction(5_000)

@@ -19,8 +19,8 @@ KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [code for code in ErrorCode if code]
 NUMBERS = (-1, 0, 1, 2, 99, 1_000_000, 2**31 - 1)
 
-# A lie: the name of the API, how many responses to it are right before the lie, and the seed of the random
-# choice, or the path and the value of the field to change.
+# The one wrong response: its API, the number of responses to this API before it, and what is wrong: the seed
+# that draws a field and a value, or the path of a field and the change of its value.
 Lie = tuple[str, int, int | tuple[str, Any]]
 
 
@@ -31,8 +31,8 @@ class LyingWorld(World):
         super().__init__(*args, **options)
         self.api, self.right_before, self.change = lie
         self.victim = victim
-        self.is_lasting = False  # Whether every later response has the wrong value as well.
-        self.lie = ""  # What was wrong, for the messages of assertions.
+        self.is_lasting = False  # Whether all responses to this API after the first wrong one are wrong, too.
+        self.lie = ""  # The wrong field and its value, for the messages of assertions.
 
     def _reply(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
@@ -62,7 +62,9 @@ class LyingWorld(World):
 
 
 def change_a_field(response: Message, random: Random) -> str:
-    """Change one random field of a response. Return its place and value; "" if it has no such field."""
+    """Change one random field of a response. Return the field's name and its new value, or "" if no field can
+    be changed.
+    """
     places = list(_fields(response))
     random.shuffle(places)
     for message, name in places:
@@ -75,7 +77,7 @@ def change_a_field(response: Message, random: Random) -> str:
 
 
 def _wrong(value: Any, name: str, random: Random) -> Any:
-    """Return another value of the same type; the same value if there is none."""
+    """Return a different value of the same type, or the same value if there is no different one."""
     match value:
         case bool():
             return not value

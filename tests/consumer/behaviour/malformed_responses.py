@@ -34,16 +34,16 @@ CHANGES: dict[str, Change] = {
 LIST_CHANGES, NAME_CHANGES = ("empty", "left out", "twice"), ("another",)
 
 
-# The changes of a whole response. With "undone" the broker does not perform the request, and its response has
-# empty values.
+# The changes of a whole response: "cut" truncates it, and "denied" rejects the login. With "undone" the
+# broker does not perform the request and sends empty values.
 RESPONSE_CHANGES = ("cut", "denied", "undone")
 
 
 WRITE_APIS = {"CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteGroups", "OffsetCommit", "Produce"}
 
 
-# The malformed parts: an API, the path of a field, and a change. The change is one of CHANGES, or a function
-# of the old value.
+# A malformed field: its API, its path, and its change. The change is one of CHANGES, or a function of the old
+# value.
 Malformation = tuple[str, str, str | Change]
 
 
@@ -100,7 +100,8 @@ class MalformedWorld(Refusing):
             number, answer = decode_response(body, response_class(key), version)
             for part in parts(answer, self.path):
                 value = getattr(part, self.path[-1])
-                if value:  # A field that the response lacks exists only in other versions.
+                # An empty field is not changed: it may exist only in other versions of the response.
+                if value:
                     setattr(part, self.path[-1], self.change(value))
             World._reply(self, wire, encode_response(answer, version, number))
 

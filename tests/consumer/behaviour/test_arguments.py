@@ -34,7 +34,7 @@ BATCH = encode_batch([Record(0, 0, None, b"x")])
 
 
 class KafkaPythonListener(RebalanceListener):
-    """A listener in the style of kafka-python."""
+    """A rebalance listener with the method names of kafka-python."""
 
     def on_partitions_assigned(self, assigned: Any) -> None: ...
 
@@ -175,7 +175,7 @@ def test_a_consumer_rejects_wrong_arguments(
             getattr(consumer, method)(*args, **kwargs)
         assert consumer.subscription() == set()
         assert consumer.assignment() == set()
-        consumer.subscribe(["t"])  # The rejected call has changed nothing, so this call is still allowed.
+        consumer.subscribe(["t"])  # This call is allowed only if the rejected call has changed nothing.
     finally:
         consumer.kill()
 
@@ -339,7 +339,8 @@ def test_no_odd_argument_raises_an_error_of_python(broker: str, kind: Any) -> No
             if name == "create_topics":
                 arguments["topics"] = {"t": 1}
             if wrong.name == "timeout" and (value is True or value in (math.inf, 2**70, 1.5)):
-                continue  # A call with these values is allowed, and would block for a long time.
+                # A call with these values is not tried: it is allowed, and would block for a long time.
+                continue
             tried += 1
             with contextlib.suppress(KprotoError):
                 getattr(client, name)(**arguments | {wrong.name: value})

@@ -14,8 +14,8 @@ def swap(world: World, node_id: int, other_id: int) -> None:
 
 
 def test_after_brokers_swap_addresses_requests_use_new_connections() -> None:
-    """An open connection stays with the broker that had the address before, which does not lead the
-    partitions.
+    """After the swap an open connection still leads to the old broker, which is not the leader, so the client
+    has to open a new one.
     """
     world = World({"t": 2}, brokers=2)
     for partition in (0, 1):

@@ -45,7 +45,7 @@ def test_a_commit_after_max_poll_interval_ms_fails() -> None:
     world.run(100)
     assert isinstance(a.done[token][1], CommitFailed)
     assert "t-0" in str(a.done[token][1])
-    assert world.committed("g", tp("t", 0)) == 0  # Only the initial position is committed at this point.
+    assert world.committed("g", tp("t", 0)) == 0  # So far only the initial position, 0, has been committed.
 
 
 def test_a_commit_after_the_coordinator_removed_the_member_fails() -> None:
@@ -106,7 +106,7 @@ def test_the_last_commit_wins_over_queued_commits_of_earlier_offsets(
     repeated = a.commit()
     world.run(1000)
     assert a.done[repeated] == (None, None)
-    # The client knows that the offset is committed, and sends no request.
+    # The client sends no request, because it knows that this offset is already committed.
     assert len(world.requests_of(a, OffsetCommitRequest)) == requests
 
 
@@ -117,7 +117,7 @@ def test_a_response_does_not_complete_a_commit_queued_behind_it() -> None:
     a.pause_polling()
     for offset in (10, 5):
         a.commit({tp("t", 0): offset})
-    world.run(42)  # The response to the first commit has arrived.
+    world.run(42)  # By now the response to the first commit has arrived.
     token = a.commit()
     world.run(1000)
     assert a.done[token] == (None, None)
@@ -141,7 +141,7 @@ def test_an_automatic_commit_never_goes_behind_a_manual_one(offset: int) -> None
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
     a = caught_up_member(world, **AUTO, max_poll_records=5)
-    a.pause_polling()  # The polls have marked five records as processed.
+    a.pause_polling()  # By now the polls have marked five of the ten records as processed.
     token = a.commit({tp("t", 0): offset})
     world.run(20_000)
     assert a.done[token] == (None, None)

@@ -102,7 +102,7 @@ def test_a_commit_from_before_a_loss_is_not_sent_after_the_partition_is_assigned
     world.run(300)
     forget_member(world)
     assert world.run(until=lambda: a.owns() == set())
-    # Another member may have committed a later offset while this member was removed from the group.
+    # Another member may have committed a higher offset before this member rejoined.
     assert world.run(until=lambda: a.owns() == {T0})
     world.run(20_000)
     assert isinstance(a.done[late][1], CommitFailed)
@@ -283,15 +283,15 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
     first, second = a.commit({T0: 2}), a.commit({tp("u", 0): 5})
     world.run(3_000)
     assert isinstance(a.done[first][1], UnknownTopic)
-    # The position is the start offset of the re-created topic, not 2.
+    # The position is the start offset of the re-created topic, not the 2 of the deleted one.
     assert world.committed("g", T0) == (0 if anew else None)
     assert a.done[second][1] is None
     assert world.committed("g", tp("u", 0)) == 5
 
 
 def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
-    """A member that started at an offset of the deleted topic would skip the records below it in the new
-    topic.
+    """A commit must not store an offset of the deleted topic: the next member would start there, and skip the
+    new topic's records below it.
     """
     world = world_with_records()
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
@@ -301,7 +301,7 @@ def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
     world.delete_topic("t")
     world.create("t", 1)
     world.write("t", 0, "new 0", "new 1", "new 2")
-    done = a.commit()  # At this point the client has not noticed the new topic yet.
+    done = a.commit()  # The client has not yet noticed the new topic.
     assert world.run(until=lambda: len(a.records) == 13 and done in a.done)
     assert isinstance(a.done[done][1], UnknownTopic)
     assert "re-created" in str(a.done[done][1])
@@ -344,7 +344,8 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
     world.run(1_000)
     world.delete_topic("t")
     world.create("t", 1)
-    world.elect("t", 0, 2)  # The leader of the deleted topic no longer has the partition.
+    # Broker 2 leads the new topic: the leader of the deleted topic no longer has the partition.
+    world.elect("t", 0, 2)
     world.write("t", 0, *(f"new {i}" for i in range(5)))
     core = a.engine.core
     plan: Any = cluster_plans.partitions_of(core.view, "t", core.clock)
@@ -359,7 +360,7 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
 
 
 def test_partitions_of_returns_the_current_partitions() -> None:
-    """`partitions_of` must request metadata, because no other request refreshes the metadata of a topic that
+    """`partitions_of` requests metadata each time, because no request refreshes the metadata of a topic that
     is not read.
     """
     world = World({"t": 1})
@@ -382,7 +383,9 @@ def test_partitions_of_returns_the_current_partitions() -> None:
 def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
     other_partitions: list[Any], start: int | None, policy: str
 ) -> None:
-    """When the consumer last read a topic of this name, it was an older topic."""
+    """A topic that was re-created since the consumer read it is read from the new topic's start when it is
+    assigned again.
+    """
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "old")
     a = world.consumer(auto_offset_reset=policy)
@@ -404,7 +407,9 @@ def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
 
 @pytest.mark.parametrize("highest", [{}, {"OffsetFetch": 9, "OffsetCommit": 9}], ids=["by ids", "by names"])
 def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_again(highest: Any) -> None:
-    """The member that gets the partition may be the last to notice the new topic."""
+    """Records of a re-created topic that its previous owner has read are not read again, even if the new
+    owner notices the re-creation later.
+    """
     world = World({"t": 1, "u": 1}, highest=highest)
     members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]
     for member in members:
@@ -428,7 +433,9 @@ def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_aga
 
 
 def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_start() -> None:
-    """The member has started at the committed offset and has read nothing, so it makes no commit."""
+    """A member has started at the committed end offset and has read nothing. When the topic is re-created, it
+    reads the new one from the start.
+    """
     world = world_with_records()
     options: dict[str, Any] = {**AUTO, "auto_offset_reset": "latest"}
     first = world.consumer(**options)
@@ -449,7 +456,9 @@ def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
 def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode) -> None:
-    """Metadata requested for a single lookup must not make the client treat the topic as re-created."""
+    """The client knows a topic from the metadata of a single lookup. A commit to this topic is retried: the
+    topic does not count as re-created.
+    """
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     lookup = a.run(cluster_plans.partitions_of(a.engine.core.view, "t", a.engine.core.clock))
@@ -464,8 +473,8 @@ def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode
 
 
 def test_a_commit_of_a_topic_that_was_read_earlier_refers_to_the_topic_that_exists_now() -> None:
-    """Regression: the metadata was no longer refreshed, and the client requested the id of the deleted topic
-    until the timeout.
+    """A commit of a topic that is no longer read goes to the topic that exists now. Regression: its metadata
+    was no longer refreshed, and the client requested the id of the deleted topic until the timeout.
     """
     world = World({"t": 1, "u": 1})
     a = world.consumer(**GROUP)

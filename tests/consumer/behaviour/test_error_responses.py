@@ -47,7 +47,7 @@ PLACES = [
     "Fetch error_code",
     "Fetch responses.partitions.error_code",
 ]
-# The fields that hold a count, an id or an offset.
+# Fields of responses that hold a count, an id or an offset.
 NUMBERS = [
     "ApiVersions api_keys.api_key",
     "ApiVersions api_keys.max_version",
@@ -131,7 +131,9 @@ def test_a_leader_that_finds_every_offset_out_of_range_is_asked_less_and_less_of
 
 
 def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() -> None:
-    """Each of two brokers names the other as the leader, each time in a newer epoch (KIP-951)."""
+    """Each of two brokers names the other one as the leader, each time in a newer epoch (KIP-951). The
+    consumer has to back off.
+    """
     world = World({"t": 1}, brokers=2)
     responses = 0
 
@@ -165,7 +167,9 @@ def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() 
 @pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize("read", [True, False])
 def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:
-    """Leader epochs go back if a broker has sent one wrong response, or if the cluster was restored."""
+    """A leader epoch that is too high, from one wrong response or from before a restore of the cluster,
+    delays reading only by seconds.
+    """
     world = Hostile("Metadata topics.partitions.leader_epoch", 2**31 - 1)
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)
     a.assign(dict.fromkeys(world.partitions()))
@@ -184,10 +188,10 @@ def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool,
 
 @pytest.mark.parametrize("client", ["consumer", "producer"])
 def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(client: str) -> None:
-    """After the cluster was restored, the topic has the same id, and another leader with a lower leader
-    epoch.
+    """The restored cluster has other broker ids. The topic has the same id, but another leader with a lower
+    leader epoch. Clients continue within seconds.
     """
-    # These versions of the response do not contain the leader epoch.
+    # Fetch 8 and ListOffsets 3 contain no leader epoch.
     world = Restored({"t": 1}, highest={"Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")
     if client == "consumer":

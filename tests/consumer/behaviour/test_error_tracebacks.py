@@ -1,4 +1,4 @@
-"""Errors that are raised repeatedly: each time without the traceback of the previous times.
+"""An error that is raised repeatedly has no traceback of the previous times.
 
 Each `raise` adds the current frames, which hold their variables, to an exception's traceback. If tracebacks
 were not reset, an application that logs each error of `poll` would log longer and longer tracebacks.
@@ -54,6 +54,6 @@ def test_a_fenced_producer_raises_the_same_traceback_at_every_call(server: Serve
 def test_a_failed_delivery_raises_the_same_traceback_at_every_call(server: Server) -> None:
     with Producer(server.bootstrap, linger_ms=50) as producer:
         server.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
-        # Both records are in the same batch, which has one error.
+        # Both records are in one batch, so their deliveries share one error.
         first, second = (producer.send("t", b"") for _ in range(2))
         assert traceback_depths_of(lambda: first.result(5)) == traceback_depths_of(lambda: second.result(5))

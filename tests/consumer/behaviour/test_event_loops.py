@@ -41,7 +41,7 @@ def run(story: Coroutine[Any, Any, Any], loop: Loop = asyncio.new_event_loop) ->
 
 
 def test_records_are_written_and_read_in_any_loop(broker: str, new_loop: Loop) -> None:
-    # One response takes many reads of the socket.
+    # The records are so large that the client reads the socket many times for one response.
     written = [b"%d" % number + bytes(200_000) for number in range(50)]
 
     async def story() -> list[Any]:
@@ -99,7 +99,9 @@ def test_a_callback_that_is_cancelled_from_outside_fails_the_next_call_only(
 
 
 def test_a_callback_that_is_cancelled_before_it_starts_has_returned(broker: str) -> None:
-    """A program may cancel all tasks between the creation of the callback's task and its first line."""
+    """A program may cancel all tasks after the task of a callback was created and before its first line ran.
+    The callback then counts as returned.
+    """
 
     class Never(RebalanceListener):
         def assigned(self, partitions: Iterable[TopicPartition]) -> Any:
@@ -256,14 +258,17 @@ def test_a_delivery_of_another_loop_raises_and_is_called_back_at_the_end_of_its_
 
 
 def test_a_cancelled_send_has_sent_nothing(broker: str) -> None:
-    """A `send` that lets other tasks run, as happens in a loop of sends, can be cancelled there."""
+    """A `send` that is cancelled while it lets other tasks run has sent nothing. In a loop of sends, some of
+    them let other tasks run.
+    """
 
     async def story() -> None:
         async with AsyncProducer(
             broker, batch_size=100, linger_ms=60_000, delivery_timeout_ms=120_000
         ) as producer:
             await producer.send("t", bytes(100))
-            await producer.flush()  # Without `flush` the record would wait for a minute.
+            # The flush sends the record at once, which would otherwise wait for linger_ms, a minute.
+            await producer.flush()
             deliveries: list[Delivery] = []
 
             async def one() -> None:

@@ -56,7 +56,7 @@ class Worker:
             transactional_id=name,
             transaction_timeout_ms=random.choice([1_500, 10_000]),
             linger_ms=0,
-            # With a smaller batch size the records would not be sent in time.
+            # A smaller batch size would make too many batches to be sent in time.
             batch_size=random.choice([200, 2_000]),
             request_timeout_ms=400,
             delivery_timeout_ms=random.choice([600, 3_000]),
@@ -73,7 +73,7 @@ class Worker:
         self.reader.subscribe("in")
 
     def receive(self, rows: list[Any]) -> None:
-        """Keep the records of a poll. The next poll follows when all of them are processed."""
+        """Keep the records of a poll, and do not poll again until all of them are processed."""
         self.rows += rows
         self.reader.pause_polling()
 
@@ -107,11 +107,12 @@ class Worker:
         try:
             for row in self.rows:
                 delivery = self.writer.send("out", row.value, partition=row.partition)
-                # Metadata is missing, or the buffer is full: abort the transaction, and start again.
+                # No delivery, because metadata is missing or the buffer is full: the transaction is aborted
+                # and started again.
                 if delivery is None:
                     self.call("abort")
                     return
-            # The values are those of the consumer's group_metadata().
+            # The same values as in the consumer's group_metadata().
             member_id, generation = self.reader.engine.group_status.assigned_member_and_generation
             self.machine.send_offsets(GroupMetadata("g", generation, member_id, None), offsets)
         except KprotoError:
@@ -255,7 +256,9 @@ def test_every_input_record_comes_out_once_and_in_order() -> None:
 
 
 def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> None:
-    """A partition's new owner starts below an offset that its previous owner is about to commit."""
+    """A mutant: the new owner of a partition does not wait until an open transaction of the previous owner
+    ends, and starts below the offset that it then commits.
+    """
     patch.setattr(
         offset_lookup,
         "offset_fetch_request",

@@ -99,7 +99,7 @@ def offset_fetch_errors(request: OffsetFetchRequest, code: ErrorCode) -> OffsetF
 
 @pytest.mark.parametrize("code", CODES)
 def test_failed_list_offsets_are_retried_in_one_request(code: ErrorCode) -> None:
-    """One request is sent to each leader, as in Java."""
+    """Lookups that failed are retried in one request to each leader, as in Java."""
     world = World({"t": MANY})
     reject_once(world, ListOffsetsRequest, code)
     a = world.consumer(auto_offset_reset="earliest", group_id="g")
@@ -112,7 +112,7 @@ def test_failed_list_offsets_are_retried_in_one_request(code: ErrorCode) -> None
 
 
 def commit_with_epochs(world: World, partitions: list[TopicPartition]) -> None:
-    """Commit offsets with leader epochs, which a consumer must validate."""
+    """Commit offsets together with leader epochs, so that a consumer has to validate its positions."""
     before = world.consumer(group_id="g")
     before.assign(dict.fromkeys(partitions, 0))
     before.do(ev.Commit("c", dict.fromkeys(partitions, (0, 0, "")), 5000))
@@ -134,8 +134,8 @@ def test_failed_position_validations_are_retried_in_one_request(code: ErrorCode)
 
 @pytest.mark.parametrize("kind", [ListOffsetsRequest, OffsetForLeaderEpochRequest, OffsetFetchRequest])
 def test_partitions_that_fail_in_one_response_are_one_error(kind: type) -> None:
-    """One error names all topics, like Java's TopicAuthorizationException. Regression: a poll raised one
-    error for each partition.
+    """A poll raises one error that names all topics, like Java's TopicAuthorizationException. Regression: a
+    poll raised one error for each partition.
     """
     world = World({"t": MANY})
     partitions = [tp("t", index) for index in range(MANY)]

@@ -29,8 +29,8 @@ ENGINE = str(Path(consumer.engine.__file__).parent)
 WHOLE = ("take_actions", "step")
 P0 = TopicPartition("t", 0)
 ALL = list(range(12))
-# The lines at which the poll is interrupted: every eleventh of the several hundred lines of the engine that a
-# poll runs.
+# The distance in lines between two interruptions. A poll runs several hundred lines of the engine; a test at
+# every line would take too long.
 STEP = 11
 
 
@@ -89,7 +89,7 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
         state = reader._operations.engine.partitions[P0]
         for line in count(1, STEP):
             reader.seek(P0, 0)
-            # The records are those of this poll, or of an earlier poll that was complete.
+            # In every second run a complete poll precedes the interrupted one.
             offsets = [] if line % 2 else read(reader)
             while len(state.fetches) < 2:
                 time.sleep(0.001)

@@ -265,7 +265,9 @@ def test_the_session_timeout_loses_no_partitions() -> None:
 
 
 def test_a_fenced_member_raises_once_and_rejoins() -> None:
-    """The rejoining member fences the other process, and is fenced again: see docs/differences.md."""
+    """A fenced member raises the error once and rejoins. With the same instance id it then fences the other
+    process, and later is fenced again: see docs/differences.md.
+    """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
 
@@ -284,8 +286,8 @@ def test_a_fenced_member_raises_once_and_rejoins() -> None:
 
 
 def test_a_member_fenced_between_polls_raises_before_it_rejoins() -> None:
-    """The member does not rejoin before it raises: an application that stops because of the error then does
-    not fence the other process.
+    """A fenced member raises the error before it rejoins. An application that stops because of the error then
+    does not fence the other process.
     """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
@@ -324,7 +326,9 @@ def test_callbacks_run_although_the_commit_before_them_fails() -> None:
 def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
     options: dict[str, Any], fails: bool
 ) -> None:
-    """The group is already rebalancing when the commit arrives (RebalanceInProgressException in Java)."""
+    """A commit arrives while the group is already rebalancing. It fails in Java
+    (RebalanceInProgressException), and kproto's policy retries it.
+    """
     world = World({"t": 2})
     log = caught_up_log(world, **options)
     refuse_one_commit(world, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -336,7 +340,9 @@ def test_a_commit_during_a_rebalance_fails_or_is_retried_by_kprotos_policy(
 @pytest.mark.rule("M95")
 @pytest.mark.parametrize(("options", "fails"), [(JAVA, True), (KPROTO, False)])
 def test_a_commit_while_join_group_is_in_flight_fails_or_waits(options: dict[str, Any], fails: bool) -> None:
-    """Java sends no request for it. Seen in kafka-clients 4.3.1."""
+    """A commit during a JoinGroup fails in Java without a request, and waits with kproto's policy. Java's
+    behaviour was seen in kafka-clients 4.3.1.
+    """
     world = World({"t": 2}, latency=(50, 50))
     log = caught_up_log(world, **{**options, "partition_assignment_strategy": "cooperative-sticky"})
     log.member.rejoin()
@@ -344,7 +350,8 @@ def test_a_commit_while_join_group_is_in_flight_fails_or_waits(options: dict[str
     token = log.member.commit({tp("t", 0): 4})
     world.run(3_000)
     assert isinstance(log.member.done[token][1], RebalanceInProgress if fails else type(None))
-    assert world.committed("g", tp("t", 0)) == (10 if fails else 4)  # 10: Java commits before JoinGroup.
+    # 10 is the offset that Java committed before JoinGroup.
+    assert world.committed("g", tp("t", 0)) == (10 if fails else 4)
 
 
 @pytest.mark.rule("M95")
@@ -364,7 +371,9 @@ def test_a_commit_without_a_membership_fails_with_commit_failed() -> None:
 def test_an_idle_connection_to_the_coordinator_that_breaks_starts_a_lookup(
     options: dict[str, Any], lookups: int
 ) -> None:
-    """Seen in kafka-clients 4.3.1. The member keeps its generation."""
+    """When its idle coordinator connection breaks, Java's member looks the coordinator up and keeps its
+    generation. This was seen in kafka-clients 4.3.1.
+    """
     world = World({"t": 2})
     log = caught_up_log(world, **options, fetch_max_wait_ms=100)
     assert world.run(1_000, until=lambda: world.requests_of(log.member, HeartbeatRequest) != [])
@@ -428,7 +437,7 @@ def test_the_default_assignors_are_javas() -> None:
 def test_an_asynchronous_commit_is_retried_by_kprotos_policy_only(
     options: dict[str, Any], once: bool, sent: int, code: ErrorCode
 ) -> None:
-    """With kproto's policy the commit is retried, and later commits wait for it."""
+    """A failed asynchronous commit is retried with kproto's policy only. Commits after it wait for it."""
     world = World({"t": 2})
     log = caught_up_log(world, **options)
     refuse_one_commit(world, code)
@@ -467,7 +476,9 @@ def test_a_commit_of_an_unknown_topic_is_retried(options: dict[str, Any], fails:
 
 
 def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
-    """The commit fails, and changes nothing else, as in ConsumerCoordinator.OffsetCommitResponseHandler."""
+    """An error fails the commit, and does not change the member, as in
+    ConsumerCoordinator.OffsetCommitResponseHandler.
+    """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
     joins = len(world.requests_of(log.member, JoinGroupRequest))
@@ -481,7 +492,9 @@ def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
 
 @pytest.mark.parametrize("by_time", [True, False], ids=["by time", "commit_async"])
 def test_a_fenced_asynchronous_commit_is_raised_by_every_poll(by_time: bool) -> None:
-    """The consumer no longer reads, commits or joins, as with ConsumerCoordinator.asyncCommitFenced."""
+    """A fenced asynchronous commit stops the consumer: it no longer reads, commits or joins, as with
+    ConsumerCoordinator.asyncCommitFenced.
+    """
     world = World({"t": 1})
     options = {**JAVA, "auto_commit_interval_ms": 2_000, "enable_auto_commit": by_time}
     log = caught_up_log(world, **options, group_instance_id="one")
@@ -522,8 +535,8 @@ def test_topics_and_a_pattern_exclude_each_other(options: dict[str, Any], may_ch
 
 @pytest.mark.parametrize("options", [JAVA, KPROTO])
 def test_a_member_with_a_manual_assignment_before_joins_the_group(options: dict[str, Any]) -> None:
-    """The reason in the first JoinGroup is that of a leave, as in Java, where every `unsubscribe` leaves the
-    group.
+    """A member that unsubscribes from a manual assignment and then joins sends the reason of a leave in its
+    first JoinGroup. In Java every `unsubscribe` leaves the group.
     """
     world = World({"t": 1})
     member = world.consumer(**options)

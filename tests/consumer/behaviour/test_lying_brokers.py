@@ -20,7 +20,8 @@ from kproto.messages.api_versions import ApiVersionsRequest
 from tests.consumer.behaviour.lying_brokers import KEYS, Lie, LyingWorld
 
 AGE_MS = 10_000
-# The time for timeouts of requests, session timeouts and rebalances, in addition to the age of metadata.
+# The time in ms that request timeouts, session timeouts and rebalances may take in addition to the age of
+# metadata.
 SLACK_MS = 3_000
 READS = (
     "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit",
@@ -34,7 +35,7 @@ def lies(apis: tuple[str, ...]) -> st.SearchStrategy[Lie]:
 
 
 def without(api: str) -> tuple[str, Callable[[list[Any]], list[Any]]]:
-    """Return the change of an ApiVersions response that leaves out an API."""
+    """Return the change that removes an API from an ApiVersions response."""
     return "api_keys", lambda listed: [entry for entry in listed if entry.api_key != KEYS[api]]
 
 
@@ -110,7 +111,9 @@ def test_a_producer_writes_on_after_one_lie(lie: Lie) -> None:
 
 @pytest.mark.parametrize("api", ["Metadata", "FindCoordinator", "ListOffsets", "OffsetFetch"])
 def test_a_lasting_lack_of_a_request_is_raised_by_poll(api: str) -> None:
-    """The error names the request and the broker. Retries are limited to one per second."""
+    """If a broker never supports a needed request, poll raises an error that names the request and the
+    broker. The client retries at most once per second.
+    """
     world = LyingWorld(("ApiVersions", 0, without(api)), "a", {"t": 1})
     world.is_lasting = True
     a = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")

@@ -26,8 +26,8 @@ READS = malformations(
     "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",
     "OffsetCommit", "OffsetFetch", "ListOffsets", "OffsetForLeaderEpoch", "Fetch",
 )  # fmt: skip
-# Responses without an entry are valid here. A group may also have another leader; Java's members wait for it
-# as well.
+# Changes that leave the response valid. A response without an entry is valid here, and a group may have
+# another leader, for which Java's members also wait.
 PLAUSIBLE = [
     ("Fetch", at, how) for at in ("responses", "responses.partitions") for how in ("empty", "left out")
 ]
@@ -148,7 +148,9 @@ def test_a_commit_that_the_response_both_accepts_and_rejects_is_retried() -> Non
 
 @pytest.mark.parametrize("offsets", [(1, 0), (0, 1)])
 def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets: tuple[int, int]) -> None:
-    """A consumer that used the first of the two offsets would skip the records before it."""
+    """A start offset that the response contains twice, with different numbers, is requested again. The higher
+    one would skip records.
+    """
 
     def two_offsets(partitions: list[Any]) -> list[Any]:
         return [
@@ -174,7 +176,9 @@ def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets
 
 @pytest.mark.parametrize("how", ["empty", "another"])
 def test_a_leader_that_is_not_among_the_members_raises_and_rejoins(how: str) -> None:
-    """If the response were accepted, the member's assignment would be empty, without an error."""
+    """A JoinGroup response whose leader is not among the members raises an error and the member rejoins.
+    Otherwise its assignment would be empty, without an error.
+    """
     world = MalformedWorld(("JoinGroup", "members" if how == "empty" else "members.member_id", how))
     a = reader(world)
     a.rejoin()
@@ -197,8 +201,8 @@ def give_u_the_id_of_t(topics: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_topic_with_the_id_of_another_topic_is_not_read(late: bool) -> None:
-    """If the response were accepted, the consumer would continue in one topic at a position in the other, and
-    commit it.
+    """Metadata that gives one topic the id of another is rejected. Otherwise the consumer would continue in
+    one topic at a position in the other, and commit it.
     """
     world = MalformedWorld(("Metadata", "topics", give_u_the_id_of_t))
     world.create("u", 1)

@@ -172,7 +172,7 @@ REPEATABLE = (
 
 
 def is_true(world: MalformedWorld, call: str, result: Any) -> bool:
-    """Return whether the reported result of a call is true in the cluster."""
+    """Return whether the result that a call reported agrees with the cluster's state."""
     partitions, groups = world.partitions(), world.cluster.classic_coordinator.groups
     match call:
         case "leader":

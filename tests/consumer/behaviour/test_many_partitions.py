@@ -73,7 +73,7 @@ def test_a_record_costs_no_more_with_a_thousand_idle_partitions() -> None:
 
 
 def test_a_stalled_fetch_connection_is_replaced_within_seconds() -> None:
-    """The broker answers ApiVersions on the connection, and no other request."""
+    """A fetch connection on which the broker answers only ApiVersions is replaced within seconds."""
     world = World({"t": 1})
     world.write("t", 0, "x")
     stalled: list[Any] = []

@@ -45,8 +45,8 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 
 
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
-    """Return the number of fetched bytes that poll has not returned: of all partitions, or only of paused or
-    of other partitions.
+    """Return the number of fetched bytes that poll has not returned. `paused` selects the paused partitions
+    or the others. By default all are counted.
     """
     states = a.engine.core.partitions.states.values()
     return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)
@@ -89,7 +89,8 @@ def test_paused_partitions_do_not_block_the_others() -> None:
 
 def test_one_response_of_paused_partitions_is_kept_and_the_others_are_fetched_again() -> None:
     world, a = filled()
-    for number in range(PARTITIONS):  # Each partition is paused after others have been fetched.
+    # Partitions are paused one by one. In the second between two pauses, other partitions are fetched.
+    for number in range(PARTITIONS):
         a.pause(tp("t", number))
         world.run(1_000)
     assert 0 < buffered(a, paused=True) <= ANSWER
@@ -171,7 +172,7 @@ def test_columns_decoded_at_once_are_bounded_whatever_the_compression_ratio_is(
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch, *sizes: int, codec: str = "gzip") -> CompletedFetch:
-    """Return a fetch with a batch of each size, which is decoded in parts of at most 10 records."""
+    """Return a fetch with one batch of each size. Batches are decoded in parts of at most 10 records."""
     monkeypatch.setattr("consumer.engine.fetch.buffers.MAX_DECODED_RECORDS", 30)
     monkeypatch.setattr("consumer.engine.fetch.buffers.PART_RECORDS", 10)
     data, base = b"", 0

@@ -31,7 +31,9 @@ SLOW = {"metadata_max_age_ms": 300_000}
 
 
 def member_of(world: World, **options: Any) -> Consumer:
-    """Add a member that has read ten records of `t` and learns of no change by itself."""
+    """Add a member that has read ten records of `t`. It does not notice changes by itself: its metadata is
+    old, and `t` is paused.
+    """
     world.write("t", 0, *map(str, range(10)))
     a = world.consumer(**{**GROUP, **SLOW, **options})
     a.subscribe("t", "u")
@@ -115,7 +117,9 @@ def test_without_topic_ids_a_topic_that_was_missing_is_read_from_its_start(assig
     ("word", "since"), [("max_timestamp", 7), ("earliest_local", 8), ("latest_tiered", 9)]
 )
 def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since: int) -> None:
-    """As in Java's Admin.listOffsets. Older brokers take the number for a time before 1970."""
+    """A special timestamp is sent only in a version of ListOffsets that defines it, as in Java's
+    Admin.listOffsets. Older brokers take the number for a time before 1970.
+    """
     for highest, is_known in ((since - 1, False), (since, True)):
         world = World({"t": 2}, highest={"ListOffsets": highest})
         world.write("t", 0, "a", "b")
@@ -135,7 +139,9 @@ def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since:
 
 
 def test_messages_without_timestamps_have_no_offset_at_a_time() -> None:
-    """As in Java's OffsetFetcherUtils, the other partitions have theirs (message format before 0.10)."""
+    """Messages in the format before 0.10 have no timestamps, so their partition has no offset at a time. The
+    other partitions have theirs, as in Java's OffsetFetcherUtils.
+    """
     world = World({"t": 1, "u": 1}, brokers=2)
     world.elect("t", 0, 1)
     world.elect("u", 0, 2)

@@ -90,7 +90,7 @@ def test_poll_returns_all_buffered_records() -> None:
 def callback_is_due(world: World, a: Consumer) -> None:
     b = world.consumer(**GROUP)
     b.subscribe("t")
-    a.in_callback = ("", ())  # The simulated application does not run the callback.
+    a.in_callback = ("", ())  # The simulated application leaves the callback pending.
     assert world.run(5000, until=lambda: a.engine.group.has_callbacks)
 
 

@@ -36,8 +36,8 @@ pytestmark = pytest.mark.thorough
 
 SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
 ERROR_CODES = [3, 5, 6, 7, 13, 19, 20, 56, 87, 59, 45]
-NOT_STORED = (45, 59, 87)  # Errors that brokers return only for batches that they did not store.
-MAYBE_STORED = (7, 20)  # Errors that brokers may return for batches that they stored.
+NOT_STORED = (45, 59, 87)  # Error codes that a broker returns only for batches that it did not store.
+MAYBE_STORED = (7, 20)  # Error codes that a broker may return for batches that it stored.
 MAX_MESSAGE_BYTES = 400  # The max.message.bytes of one topic. Larger batches have to be split.
 
 
@@ -85,7 +85,8 @@ class Chaos:
             return None
         if code in MAYBE_STORED and self.random.random() < 0.5:
             for topic, entry in self.entries(request):
-                with suppress(ConfigError):  # A broker does not store a batch that is out of order.
+                # Raised for a batch that is out of order, which the broker does not store.
+                with suppress(ConfigError):
                     self.world.append(topic, entry.index, entry.records)
         return ProduceResponse(
             responses=[
@@ -224,8 +225,8 @@ def no_memory_is_leaked(chaos: Chaos) -> None:
 
 def after_recovery_every_record_is_delivered(chaos: Chaos) -> None:
     if chaos.timeout < 900:
-        # A connection that the broker has dropped without notice costs one request timeout, which is the
-        # whole delivery timeout.
+        # Not checked with this short timeout: the first send on a connection that the broker has dropped
+        # without notice costs one request timeout, and so the whole delivery timeout.
         return
     assert [afterward.delivery.exception() for afterward in chaos.afterwards] == [None] * sum(
         chaos.partitions.values()
@@ -257,7 +258,7 @@ def test_the_claims_hold_in_every_schedule() -> None:
         ends = [request.delivery.exception() is None for request in chaos.sent]
         delivered, failed = delivered + sum(ends), failed + len(ends) - sum(ends)
     assert SCHEDULES == 1 or delivered > 5 * SCHEDULES
-    assert SCHEDULES < 60 or failed > 0  # If this fails, the schedules had no faults.
+    assert SCHEDULES < 60 or failed > 0  # Without any failure, the schedules would have had no faults.
 
 
 # ---- mutants

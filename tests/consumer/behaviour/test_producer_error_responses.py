@@ -56,7 +56,7 @@ NUMBERS_OF_TRANSACTIONS = [
     "EndTxn producer_epoch",
     "TxnOffsetCommit topics.partitions.partition_index",
 ]
-# Larger numbers are not tried, because a throttle time of weeks is respected for weeks, as in Java.
+# Larger numbers are not tried: clients, like Java's, wait as long as a throttle time says, even weeks.
 WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
@@ -132,7 +132,7 @@ def check_transactions(place: str, late: bool, code: int, second: bool) -> None:
 
 
 def test_an_error_is_not_raised_by_a_send_long_after_it() -> None:
-    """The earlier `send` timed out before enough responses said that the topic does not exist."""
+    """A `send` that timed out because the topic seemed to be missing does not make a later `send` fail."""
     world = Hostile("Metadata topics.error_code", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     producer = world.producer()
     world.bad = True

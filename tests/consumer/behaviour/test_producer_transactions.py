@@ -123,7 +123,7 @@ def test_repeating_a_call_that_timed_out_returns_its_result(
         until(lambda: machine(producer).state is not waiting)
         call()
     with pytest.raises(IllegalState):
-        call()  # The result of the commit is returned once.
+        call()  # A second call does not return the result again.
     if method == "begin":
         producer.abort()
     producer.begin()
@@ -239,7 +239,7 @@ def test_a_cancelled_begin_is_resumed_by_the_next_one(broker: Coordinator) -> No
 
 @pytest.mark.parametrize("steps", range(1, 25))
 def test_a_producer_works_after_a_cancellation_at_any_step(broker: Coordinator, steps: int) -> None:
-    """The task is cancelled after `steps` short sleeps, at whatever point it waits."""
+    """A producer works after its task was cancelled, wherever the task waited after `steps` short sleeps."""
 
     async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS, max_block_ms=20_000) as producer:

@@ -28,7 +28,7 @@ from consumer.engine.network.transport import Write
 from kproto.broker.server import running
 from kproto.errors import BrokerError, ConfigError, IllegalState, NotDelivered, RequestTimedOut, UnknownTopic
 
-# Only `flush` sends batches, even if the test is slow.
+# Timeouts so long that only `flush` sends batches, even if the test is slow.
 WAITS: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
 SLOW: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 500, "delivery_timeout_ms": 800}
 
@@ -368,13 +368,14 @@ def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_usable(broker: str) -> No
 
     def ctrl_c(frame: Any, event: str, arg: Any) -> None:
         nonlocal remaining
-        # CPython checks for signals after the call of a C function, not before it.
+        # CPython checks for signals when a call of a C function has returned, not before the call.
         remaining -= event != "c_call"
         if not remaining and event != "c_call":
             raise KeyboardInterrupt
 
     with Producer(broker, batch_size=200) as producer:
-        for moment in range(1, 100):  # Each number stands for a point in a `send` that begins a batch.
+        # `moment` numbers the points of a `send` at which it is interrupted. This `send` begins a batch.
+        for moment in range(1, 100):
             producer.send("t", bytes(150)).result(5)
             remaining = moment
             with suppress(KeyboardInterrupt), profiling(ctrl_c):
@@ -435,7 +436,7 @@ def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) ->
 
     def handler(frame: Any, event: str, arg: Any) -> None:
         nonlocal inside, remaining
-        # CPython checks for signals after the call of a C function, not before it.
+        # CPython checks for signals when a call of a C function has returned, not before the call.
         remaining -= event != "c_call"
         if not remaining and not inside and event != "c_call":
             inside = True
@@ -455,7 +456,7 @@ def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) ->
 
 
 def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> None:
-    with Producer(broker, batch_size=1) as producer:  # Each record begins a new batch.
+    with Producer(broker, batch_size=1) as producer:  # With batch_size=1 each record begins a new batch.
         first = producer.send("t", b"1")
         for wait in (producer.close, producer.flush, first.result):
             errors: list[BaseException] = []
@@ -470,7 +471,8 @@ def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> N
             with profiling(handler):
                 producer.send("t", b"2")
             assert not errors or "a signal handler interrupted" in str(errors[0])
-            assert errors or wait == first.result  # The first delivery has already ended.
+            # result() may return, because the first delivery has already ended.
+            assert errors or wait == first.result
         assert producer.send("t", b"3").result(5).offset is not None
 
 
@@ -517,7 +519,7 @@ def test_a_second_close_waits_for_callbacks_unless_it_runs_in_one(broker: str) -
         while not producer._records.closed:
             time.sleep(0.001)
         producer.close(20)
-        time.sleep(0.1)  # The second `close` gets time to run.
+        time.sleep(0.1)  # Leaves the second `close` time to run.
         on_delivered.append(True)
 
     producer.send("t", b"x").add_done_callback(callback)
@@ -635,7 +637,7 @@ def test_deliveries_to_a_silent_broker_fail_in_time_with_the_reason(server: Serv
 
 @contextmanager
 def clock_ahead(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProducer) -> Iterator[None]:
-    """Advance the clock by ten minutes, as if the process had been stopped."""
+    """Set the producer's clock ten minutes ahead, as if the process had been stopped."""
     with monkeypatch.context() as clock:
         clock.setattr(f"{type(producer._runtime).__module__}.now", lambda: now() + 600_000)
         clock.setattr(producer._records, "_clock", lambda: now() + 600_000)
@@ -645,7 +647,9 @@ def clock_ahead(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProdu
 def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is stopped after it has polled its sockets, and the response arrives during the stop."""
+    """A response that arrives while the process is stopped is handled before the expired deadline. The stop
+    begins after a poll of the sockets.
+    """
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
         producer.send("t", b"0", partition=0).result(5)
         sockets = producer._runtime.sockets
@@ -739,7 +743,8 @@ def test_a_crash_of_the_thread_ends_every_delivery_and_is_raised_by_close(
 def test_an_asyncio_crash_ends_every_await(broker: str) -> None:
     async def main() -> None:
         producer = AsyncProducer(broker, linger_ms=1_000)
-        delivery = await producer.send("t", b"x")  # The event loop does not run until the next await.
+        # The batch is not sent yet: the event loop runs at the next await.
+        delivery = await producer.send("t", b"x")
         producer._runtime.engine.settle = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
         with pytest.raises(IllegalState, match="producer failed"):
             await asyncio.wait_for(_await(delivery), 5)

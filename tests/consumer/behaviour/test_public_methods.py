@@ -60,7 +60,7 @@ def test_every_public_method_is_defined_in_its_class_which_has_few_bases(kind: t
 
 
 def test_help_shows_signatures_and_docstrings() -> None:
-    # In Python 3.14 annotations are not quoted.
+    # Quotes are removed, because Python 3.14 shows annotations without them.
     text = pydoc.plain(pydoc.render_doc(Consumer)).replace("'", "")
     assert "poll(self, timeout: float = 1.0, max_records: int | None = None, **unknown: Never)" in text
     assert "Return the next records, at most max_poll_records" in text
@@ -103,7 +103,9 @@ def test_a_blocking_client_does_not_import_asyncio() -> None:
     "client", ["from consumer import AsyncProducer as C", "from consumer import AsyncConsumer as C"]
 )
 def test_crc32c_is_imported_with_the_client_and_not_at_the_first_batch(client: str) -> None:
-    """The import of crc32c looks up package metadata, which would block the event loop for 40 ms."""
+    """crc32c is imported with the client, and not at the first batch: the import looks up package metadata,
+    which would block the event loop for 40 ms.
+    """
     program = "import asyncio\nasync def main(): return C('127.0.0.1:1')\nasyncio.run(main())"
     heavy = imported(f"{client}\n{program}")
     assert {"crc32c", "importlib.metadata"} <= set(heavy)

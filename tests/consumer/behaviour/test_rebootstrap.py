@@ -60,7 +60,8 @@ def test_rebootstrap_required_leads_to_the_bootstrap_addresses(brokers: int) -> 
 
     world.tamper = tamper
     assert world.run(20_000, until=lambda: len(connected_nodes) >= 2)
-    assert 2 not in connected_nodes[1]  # The connections to all other brokers were closed.
+    # After REBOOTSTRAP_REQUIRED the client has closed its connection to broker 2.
+    assert 2 not in connected_nodes[1]
     assert world.run(20_000, until=lambda: len(connected_nodes) >= 4)
     assert [change.reason for change in a.changes if change.kind == "unreachable"] == [
         "broker:9092: REBOOTSTRAP_REQUIRED (129)"
@@ -84,7 +85,9 @@ def test_without_recovery_rebootstrap_required_is_an_ordinary_response() -> None
 
 
 def test_a_client_without_metadata_for_the_trigger_time_forgets_its_brokers() -> None:
-    """Many brokers do not respond. If the client tried one after the other, this would take minutes."""
+    """After the trigger time without metadata, a client forgets its brokers. If it tried 30 brokers that do
+    not respond one after the other, this would take minutes.
+    """
     assert 20_000 <= time_until_rebootstrap(20_000) < 40_000
     assert time_until_rebootstrap(300_000) >= 300_000
 
@@ -99,7 +102,8 @@ def time_until_rebootstrap(trigger_ms: int) -> int:
     a.assign({tp("t", 0): None})
     check_reads(world, a, "x")
     view = a.engine.core.view
-    del view.brokers[1]  # The broker has moved, and can be found only by its bootstrap address.
+    # The client does not know broker 1 any more, and can find it only by its bootstrap address.
+    del view.brokers[1]
     for node in range(2, 31):
         world.fault("drop", node=node, ms=10_000_000)
     world.cut(a)
@@ -144,7 +148,9 @@ def test_a_producer_rebootstraps_as_well() -> None:
 
 
 def test_after_a_freeze_received_data_is_handled_before_brokers_are_forgotten() -> None:
-    """The response to the metadata request may have arrived while the process was stopped."""
+    """After a stop of the process, received data is handled before brokers are forgotten: it may contain the
+    metadata response.
+    """
     world = world_with_one_bootstrap_address()
     producer = world.producer()
     producer.deliver("t", "x", partition=0)
@@ -168,7 +174,9 @@ def test_without_recovery_the_bootstrap_addresses_are_not_used_once_brokers_are_
 
 
 def test_without_recovery_a_silent_bootstrap_broker_is_asked_again() -> None:
-    """The client knows no broker and no other address."""
+    """A bootstrap broker that does not respond is asked again if the client knows no broker and no other
+    address.
+    """
     stage = Stage(("home", 1), recovers=False)
     call = question(stage)
     stage.connect(1)

@@ -25,7 +25,7 @@ TOPICS = {"mixed": "none", "even": "none", "squeezed": "lz4"}
 
 
 def value(topic: str, partition: int, offset: int) -> bytes:
-    """Return the value of a record. With "even" all values, and so all responses, have the same size."""
+    """Return the value of a record. In the topic "even" all values, and so all responses, have one size."""
     text = b"%d/%d %s " % (partition, offset, topic.encode())
     return text.ljust(400) if topic == "even" else text * (1 + offset % 60)
 
@@ -59,7 +59,7 @@ PLAY = st.fixed_dictionaries(
 
 
 class HeldRecords:
-    """The records that a run has received and keeps."""
+    """Records of a topic that the application holds while the buffers are reused."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic

@@ -20,7 +20,7 @@ from kproto.errors import IllegalState, KprotoError, WokenUp
 
 P0 = TopicPartition("t", 0)
 SENT = 20
-# The excluded methods: those for deliveries, and those with tests in other files.
+# Methods that are not tried here: those for deliveries, and those with tests in other files.
 INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
 PRODUCING: dict[str, tuple[Any, ...]] = {
     "send": ("t", b"again"),
@@ -81,7 +81,7 @@ def test_a_delivery_callback_may_call_every_method(broker: str, method: str, tra
     producer.send("t", b"x").add_done_callback(callback)
     assert done.wait(20)
     assert all(isinstance(error, IllegalState) for error in called)
-    with suppress(IllegalState):  # The producer is closed, or has no open transaction.
+    with suppress(IllegalState):  # Raised if the callback has closed the producer or ended its transaction.
         assert producer.send("t", b"y").result(10).topic == "t"
     producer.close(10)
     assert not producer._runtime.thread.is_alive()

@@ -80,7 +80,8 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
             consumer.poll(0.1)
         generation = consumer.group_metadata().generation
         earlier, deadline = len(heartbeats), time.monotonic() + 20
-        while len(heartbeats) < earlier + 10:  # The consumer does not poll for the time of ten heartbeats.
+        # While the loop is busy for ten heartbeats, the consumer does not poll.
+        while len(heartbeats) < earlier + 10:
             sum(range(1000))
             assert time.monotonic() < deadline
         consumer.poll(0.2)
@@ -196,7 +197,7 @@ def test_close_without_a_broker_ends_within_its_timeout() -> None:
         consumer.subscribe("t")
         while not consumer.assignment():
             consumer.poll(0.1)
-        # `close` would otherwise report that the initial position could not be committed.
+        # Without the commit of this position, `close` would report that it could not be committed.
         consumer.position(P0)
         consumer.commit()
     started_at = time.monotonic()
@@ -307,7 +308,8 @@ def test_a_value_that_is_not_bytes_is_rejected(broker: str) -> None:
         assert producer.send("t", bytearray(b"x"), memoryview(b"k")).result(10).offset == 0
         delivery = producer.send("t", b"x")
         delivery.result(10)
-        for pending in (delivery, producer.send("t", b"x")):  # The record may already be delivered, or not.
+        # One delivery has ended, and one may still be pending.
+        for pending in (delivery, producer.send("t", b"x")):
             with pytest.raises(IllegalState, match="AsyncProducer"):
                 asyncio.run(_await(pending))
     with pytest.raises(IllegalState, match="closed"):
@@ -518,8 +520,8 @@ def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
 
 
 def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
-    """The consumer's thread and the application's thread both publish reports. In this test they always do so
-    at the same time.
+    """Each report is delivered once, although the consumer's thread and the application's thread both publish
+    reports. In this test they always do so at the same time.
     """
     failed: list[BaseException] = []
 
@@ -548,7 +550,9 @@ def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
 
 
 def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
-    """The log is empty, so only the known position can end the wait."""
+    """`position` returns a committed offset before any record is read. The log ends there, so no record can
+    end the wait.
+    """
     fill(broker, 5)
     with Cluster(broker) as cluster:
         cluster.commit_offsets("g", {P0: 5})
@@ -558,8 +562,8 @@ def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
 
 
 def test_a_corrected_clock_is_read_again(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ages of records and the timestamps of reports follow the corrected clock. by_duration starts at the
-    records that are young enough by that clock.
+    """After the system clock is corrected, the ages of records and the timestamps of reports follow it.
+    by_duration starts at the records that are young enough by the corrected clock.
     """
     hour_ms, original = 3_600_000, time.time_ns
     # The clock is an hour fast until the test corrects it.

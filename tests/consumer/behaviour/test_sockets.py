@@ -127,9 +127,8 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
         accepted.append(b"")
         ended.append(sock.recv(1))
 
-    def addresses(
-        host: str, port: int, *_: object, **__: object
-    ) -> Any:  # The replaced function returns immediately, without a thread.
+    # Replaces getaddrinfo, which asyncio runs in a thread, by a function that returns at once.
+    def addresses(host: str, port: int, *_: object, **__: object) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
 
     monkeypatch.setattr(socket, "getaddrinfo", addresses)
@@ -151,7 +150,7 @@ def test_a_connection_that_is_shut_while_it_opens_is_closed_in_any_turn_of_the_l
 
         async def main() -> int:
             turns = await turns_until_opened(int(port))
-            # The last connection is reported after all others have been accepted.
+            # The server accepts this connection last, so all others have been accepted by then.
             socket.create_connection((host, int(port))).close()
             async with asyncio.timeout(10):
                 while not accepted or len(ended) < len(accepted):
@@ -268,7 +267,8 @@ def test_an_address_that_timed_out_is_tried_last_the_next_time(monkeypatch: pyte
 def test_a_poll_may_be_longer_than_a_selector_allows() -> None:
     sockets = Sockets()
     sockets.wake()
-    # With a token that is valid for two months, the renewal of the session is due that late.
+    # The longest wait: with a token that is valid for two months, the session's renewal is due after about 60
+    # days.
     sockets.poll(60 * 86_400)
     sockets.close()
 
@@ -519,7 +519,7 @@ def test_writes_to_a_closed_peer_report_a_broken_connection_once() -> None:
             sockets.perform(Write(1, b"x"))
             events += sockets.wait(0)
         sockets.close()
-    # The reset may arrive before the client has noticed that the connection is open.
+    # Opened is ignored: the reset may arrive before the client has noticed that the connection is open.
     assert [type(event) for event in events if not isinstance(event, Opened)] == [Broken]
 
 
@@ -544,7 +544,7 @@ def test_write_at_once_leaves_what_the_socket_does_not_accept() -> None:
         assert not sockets.write_at_once(actions)  # The connection is not open yet.
         while not sockets.wait(0.1):
             pass
-        # The connection is unknown, or the action is not a write.
+        # Not written at once: connection 2 is unknown, and Shut is not a write.
         for action in (Write(2, b"abc"), Shut(1)):
             assert not sockets.write_at_once(deque([action]))
         assert sockets.write_at_once(actions)
@@ -641,7 +641,8 @@ def test_a_large_response_in_pieces_of_any_size_is_read() -> None:
                 size = min(next(sizes), len(framed) - 1000 - position)
                 sock.sendall(framed[position : position + size])
                 position += size
-            time.sleep(0.1)  # The reader has to be woken for the remaining bytes, although they are few.
+            # The remaining bytes complete the response, so the reader has to be woken although they are few.
+            time.sleep(0.1)
             sock.sendall(framed[position:])
             receive_into(sock, [], 1)
 
@@ -691,7 +692,9 @@ def test_a_loop_reads_all_available_bytes_of_a_large_response_in_one_turn(end: s
 
 @pytest.mark.parametrize("shell", ["blocking", "asyncio"])
 def test_a_response_larger_than_the_limit_ends_the_connection(shell: str) -> None:
-    """The limit is librdkafka's receive.message.max.bytes."""
+    """A response larger than the limit ends the connection. The limit is the default of librdkafka's
+    receive.message.max.bytes.
+    """
 
     def script(sock: socket.socket) -> None:
         sock.sendall(frame(b"first") + struct.pack(">i", 5001))
@@ -849,7 +852,9 @@ def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> S
 
 @pytest.mark.thorough
 def test_a_stalled_fetch_connection_is_replaced_before_the_request_timeout() -> None:
-    """With the default request timeout of 30 s, a poll of 25 s returns the record."""
+    """A fetch connection that stalls is replaced before the request timeout of 30 s, so a poll of 25 s
+    returns the record.
+    """
     stalled: list[socket.socket] = []
     ports: list[int] = []
 

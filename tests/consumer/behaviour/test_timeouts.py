@@ -28,7 +28,9 @@ def test_a_reading_consumer_closes_its_fetch_session() -> None:
 
 
 def test_after_a_freeze_beyond_the_session_timeout_no_buffered_record_is_returned() -> None:
-    """The process is stopped (SIGSTOP) and continued: the first event after this has a later time."""
+    """After a stop of the process (SIGSTOP) that exceeds the session timeout, no buffered record is returned.
+    The first event after the stop has a later time.
+    """
     world = world_with_records()
     a = world.consumer(**GROUP)
     a.limit = 3
@@ -69,7 +71,8 @@ def test_partitions_are_lost_when_the_coordinator_is_silent_for_the_session_time
 def test_a_member_whose_joins_are_lost_drops_its_partitions_before_they_are_reassigned(
     requests_arrive: bool,
 ) -> None:
-    """Either both the requests and the responses are lost, or only the responses.
+    """A member whose JoinGroups are lost drops its partitions before the group reassigns them. Either the
+    requests and the responses are lost, or only the responses.
 
     Regression (chaos seed 9170): the removed member continued to read after records that another member had
     committed.

@@ -131,7 +131,7 @@ class Chaos:
         try:
             application.current_call = application.machine.call(operation)
         except KprotoError:
-            return  # Since the state was read, the transaction has failed, or the producer was fenced.
+            return  # After the state was read, the transaction has failed or the producer was fenced.
         application.producer.tick()
 
     def on_call_done(self, application: Application, call: PendingCall) -> None:
@@ -177,7 +177,9 @@ class Chaos:
         application.producer.tick()
 
     def restart(self, application: Application) -> None:
-        """Start another process with the transactional id. The old process may not notice this."""
+        """Start another process with the application's transactional id. The old process may go on without
+        noticing it.
+        """
         if (
             application.machine.state is not ProducerTransactionState.FATAL_ERROR
             and self.random.random() < 0.5
@@ -192,7 +194,7 @@ class Chaos:
         )
 
     def continue_fenced_producer(self) -> None:
-        """Make a replaced process continue its transaction."""
+        """Let a replaced process try the next operation of its transaction."""
         old = self.random.choice(self.fenced)
         machine = old.engine.transactions
         assert machine is not None
@@ -380,7 +382,7 @@ def test_each_transaction_is_atomic_in_every_schedule() -> None:
         ]
         known, unknown = known + len(ends) - ends.count(None), unknown + ends.count(None)
     assert SCHEDULES < 40 or known > SCHEDULES
-    assert SCHEDULES < 40 or unknown > 0  # If this fails, the schedules had no faults.
+    assert SCHEDULES < 40 or unknown > 0  # Without any failure, the schedules would have had no faults.
 
 
 # ---- mutants
@@ -391,7 +393,7 @@ def a_failed_batch_does_not_fail_the_transaction(patch: pytest.MonkeyPatch) -> N
 
 
 def the_epoch_is_reused_after_a_lost_batch(patch: pytest.MonkeyPatch) -> None:
-    """The next transaction keeps the epoch."""
+    """A mutant: after a lost batch, the next transaction keeps the epoch."""
     patch.setattr(
         TransactionManager,
         "_needs_new_epoch",

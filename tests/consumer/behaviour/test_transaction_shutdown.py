@@ -92,7 +92,7 @@ def test_close_keeps_its_timeout_with_a_silent_broker(
 
 
 def test_close_reports_a_commit_in_progress(broker: Coordinator, make: Callable[..., Any]) -> None:
-    """The caller of `commit` has stopped waiting, so only `close` can report the error."""
+    """`close` reports the error of a commit whose caller has stopped waiting."""
     producer = make()
     producer.begin()
     producer.send("t", b"a", partition=0)
@@ -324,7 +324,9 @@ def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_usable(broker: Coo
                 machine(producer).state is ProducerTransactionState.IN_TRANSACTION
                 and machine(producer).current_call.reported
             ):
-                producer.abort()  # The interrupt came after `begin` and before the first line of the block.
+                # The interrupt came after `begin` had succeeded and before the first line of the block, so
+                # nothing has aborted the transaction.
+                producer.abort()
             with producer.transaction():
                 last = producer.send("t", b"b", partition=0)
             assert last.done()
@@ -369,7 +371,7 @@ def test_a_fork_in_a_transaction_leaves_it_to_the_parent(broker: Coordinator) ->
 
 
 def exit_in_transaction(producer: Producer) -> None:
-    """Exit the process inside a transaction block."""
+    """Leave a transaction block by the SystemExit of sys.exit()."""
     block = producer.transaction()
     try:
         sys.exit(3)
@@ -434,7 +436,9 @@ def test_a_process_that_ends_in_a_transaction_reports_it(
 
 
 def test_a_loop_that_ends_in_a_transaction_aborts_it(broker: Coordinator) -> None:
-    """At Ctrl-C, `asyncio.run` cancels the task and waits for it."""
+    """At Ctrl-C, `asyncio.run` cancels the main task and waits for it. The transaction of the task is then
+    aborted.
+    """
 
     async def main() -> None:
         async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer, producer.transaction():

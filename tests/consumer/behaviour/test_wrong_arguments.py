@@ -130,7 +130,9 @@ def arguments_with(kind: Any, method: str, wrong: str, value: Any) -> dict[str, 
 
 
 def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[Any], Any]) -> BaseException:
-    """Return the error that `act` raises with a new client. After this, call `then`, and close the client."""
+    """Return the error that `act` raises with a new client. `then` is called with the client afterwards, and
+    the client is closed.
+    """
 
     earlier = set(opened)
 
@@ -186,7 +188,7 @@ def failing_iterator() -> Iterator[Any]:
     raise LookupError("the application's own")
 
 
-# Iterators are created for each call, because they can be used once.
+# Functions that create the values: an iterator among them can be used once, so each call gets a new one.
 WRONG_INSIDE: list[Callable[[], Any]] = [
     lambda: [Hostile()],
     lambda: (Hostile(), 0),
@@ -238,7 +240,7 @@ def test_a_wrong_value_inside_of_a_collection_is_rejected(
         error = attempt(kind, broker, act, check_usable)
         assert isinstance(error, ConfigError), (value, error)
     if wrong == "plan":
-        return  # A generator is a valid plan.
+        return  # Any generator is a valid plan, so it raises no ConfigError.
     error = attempt(
         kind,
         broker,

@@ -179,11 +179,13 @@ class CtrlC:
         self.remaining = at
         self.within = CLIENT, *application_files
         self.where = ""
-        self._last: dict[FrameType, int] = {}  # The last instruction that ran in each frame.
+        self._last: dict[FrameType, int] = {}  # Frame -> the opcode of its last instruction.
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "call" and frame.f_back in self._last:
-            self._last[frame.f_back] = 0  # The called function is written in Python, and counts at its begin.
+            # A call of a Python function is not counted at its end, because the function itself counts at its
+            # beginning.
+            self._last[frame.f_back] = 0
         if not frame.f_code.co_filename.startswith(self.within):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False

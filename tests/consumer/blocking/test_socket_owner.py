@@ -104,7 +104,8 @@ def test_a_recalled_own_thread_is_next(long_grace_period: None) -> None:
     owner.recall()
     own.check_waits()
     owner.give_back()
-    assert not owner.borrow()  # The client's thread already owns the sockets, or is about to get them.
+    # Refused, because the client's thread owns the sockets or is about to get them.
+    assert not owner.borrow()
     own.check_gets_sockets()
 
 
@@ -125,7 +126,7 @@ def test_a_recall_withdraws_a_request_and_none_is_accepted_until_the_own_thread_
     owner.acquire()
     assert not owner.borrow()
     owner.recall()
-    assert not owner.requested  # The client's thread continues to read.
+    assert not owner.requested  # The request is withdrawn: the client's thread continues to read.
     assert not owner.borrow()
     owner.hand_over()
     owner.recall()
@@ -180,7 +181,7 @@ def reading(kafka: SecuredKafka, topic: str, **options: Any) -> Consumer:
 
 
 def record_polls(reader: Consumer) -> list[int]:
-    """Return a list to which each thread that polls the sockets is added."""
+    """Return a list that gets the id of the polling thread at each poll of the sockets."""
     thread_ids: list[int] = []
     poll = reader._runtime.sockets.poll
 
@@ -225,7 +226,7 @@ def test_ctrl_c_ends_a_waiting_poll_and_the_next_poll_reads_on(kafka: SecuredKaf
                 started_at = time.monotonic()
                 with pytest.raises(KeyboardInterrupt):
                     reader.poll(TIMEOUT_S)
-                # The poll was not ended by a response of the broker.
+                # So early that Ctrl-C, and not a response of the broker, has ended the poll.
                 assert time.monotonic() - started_at < 10
             with Producer(kafka.bootstrap, **security_options(kafka)) as producer:
                 producer.send("quiet", b"after").result(TIMEOUT_S)
@@ -333,7 +334,7 @@ def test_polls_and_commits_of_both_kinds_can_alternate(kafka: SecuredKafka) -> N
 
 
 def test_a_waiting_poll_is_idle(kafka: SecuredKafka) -> None:
-    """A poll of two seconds on an idle topic polls the sockets only a few times."""
+    """A poll that waits two seconds on an idle topic polls the sockets only a few times."""
     with reading(kafka, "quiet") as reader:
         reader.seek_to("latest")
         reader.poll(1)

@@ -29,12 +29,12 @@ AUTO = {**GROUP, "enable_auto_commit": True}
 
 
 def numbers(*ends: int) -> list[str]:
-    """Return the numbers of a range as strings."""
+    """Return the numbers of a range as strings, the values of test records."""
     return [str(number) for number in range(*ends)]
 
 
 def caught_up_member(world: World, records: int = 10, **options: Any) -> Consumer:
-    """Add a member that has read all records and committed only its initial positions."""
+    """Add a member that has read all records. Only its initial positions are committed."""
     a = world.consumer(**{**GROUP, **options})
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == records)
@@ -42,7 +42,7 @@ def caught_up_member(world: World, records: int = 10, **options: Any) -> Consume
 
 
 def lose_commits_and_member(world: World) -> None:
-    """Do not answer commits, and answer heartbeats with UNKNOWN_MEMBER_ID."""
+    """Leave commits without a response, and answer heartbeats with UNKNOWN_MEMBER_ID."""
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         if isinstance(request, OffsetCommitRequest):

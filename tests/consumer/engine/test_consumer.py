@@ -102,7 +102,9 @@ def test_a_poll_returns_at_most_its_limit() -> None:
 
 
 def test_partitions_added_after_a_second_subscription_are_assigned() -> None:
-    """Regression (schedule of seed 134): unsubscribing stopped the metadata refresh for good."""
+    """Partitions that are added after a second subscription are assigned. Regression (chaos seed 134):
+    unsubscribing stopped the metadata refresh for good.
+    """
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -196,7 +198,7 @@ def test_no_record_is_read_twice_over_clean_rebalances(strategy: str) -> None:
 def test_no_record_of_a_partition_is_returned_after_its_revoked_callback() -> None:
     world = World({"t": 4})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
-    # The number of records that were read before each partition was revoked.
+    # Partition -> the number of records that `a` had read when the partition was revoked.
     revoked: dict[Any, int] = {}
 
     def listen(kind: str, partitions: Any) -> None:
@@ -417,7 +419,7 @@ def test_latest_skips_existing_records_and_earliest_reads_them() -> None:
 @pytest.mark.rule("I10", "M209")
 @pytest.mark.parametrize("wait", [0, 1, 5, 50, 400, 900])
 def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
-    """Partitions are read from their first record, whenever they are added (M209)."""
+    """With `latest`, an added partition is read from its first record, whenever it is added (M209)."""
     world = World({"t": 1})
     a, b = (world.consumer(**{**GROUP, "auto_offset_reset": "latest"}) for _ in range(2))
     a.subscribe("t")
@@ -434,8 +436,8 @@ def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
 
 @pytest.mark.rule("M203", "M209")
 def test_a_crash_before_the_first_commit_of_a_new_partition_loses_nothing() -> None:
-    """The consumer is killed after reading and before its first interval commit (M203 c). More records are
-    written before it restarts.
+    """No record is skipped if the consumer is killed after reading and before its first interval commit, and
+    more records are written before it restarts (M203 c).
     """
     world = World({"t": 1})
     options = {**GROUP, "auto_offset_reset": "latest", "auto_commit_interval_ms": 10**6}
@@ -480,7 +482,7 @@ def test_the_start_offset_is_committed_before_the_first_record_is_returned() -> 
 
 @pytest.mark.rule("I7")
 def test_an_offset_fetch_error_never_resets_the_position() -> None:
-    """The position is kept, whatever the error of OffsetFetch (I7)."""
+    """The position is kept whatever error OffsetFetch returns (I7)."""
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**GROUP)
@@ -550,7 +552,9 @@ def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
 
 
 def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
-    """The start is set as in Java's consumer, which fetches the committed offsets again with each poll."""
+    """A commit to a partition without an offset sets its start, as in Java's consumer, which fetches the
+    committed offsets again with each poll.
+    """
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 10))
     a = world.consumer(**{**GROUP, "auto_offset_reset": "none"})
@@ -590,8 +594,8 @@ def test_a_re_created_topic_is_read_from_its_start() -> None:
 def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon(
     policy: str, read: bool
 ) -> None:
-    """The broker takes the static member back without a rebalance, although the plan moved partitions away
-    from it.
+    """Partitions that an expired static member was revoking soon get an owner. The plan gave them to others,
+    but the broker takes the member back without a rebalance.
     """
     world = World({"t": 4})
     options = {**GROUP, "max_poll_interval_ms": 5000, "session_timeout_ms": 60_000, "policy": policy}
@@ -612,7 +616,7 @@ def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon
 
 @pytest.mark.rule("I8")
 def test_the_last_seek_overrides_everything_in_progress() -> None:
-    """A seek at any moment of the start alone determines the position (I8)."""
+    """A seek at any moment of the start determines the position, whatever the lookups return (I8)."""
     for moment in range(40):
         world = World({"t": 1})
         world.write("t", 0, *numbers(0, 100))
@@ -643,8 +647,8 @@ def test_a_seek_in_the_assigned_callback_applies_before_the_first_record() -> No
 
 
 def test_a_seek_in_a_lost_partition_does_not_affect_the_next_assignment() -> None:
-    """The next poll reports the loss to the application. Until then the application believes that it still
-    owns the partition.
+    """A seek in a lost partition does not affect the next assignment. The application may make it, because
+    only the next poll reports the loss.
     """
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
@@ -713,7 +717,8 @@ def filled(world: World, **options: Any) -> Consumer:
     """Return a consumer with full buffers of three partitions. Each batch has ten records."""
     for partition, number in itertools.product(range(3), range(20)):
         world.write("t", partition, *numbers(10 * number, 10 * number + 10))
-    a = world.consumer(max_partition_fetch_bytes=200, **options)  # Each fetch returns one batch.
+    # The limit lets each fetch return one batch.
+    a = world.consumer(max_partition_fetch_bytes=200, **options)
     a.limit = 0
     a.assign({tp("t", partition): 0 for partition in range(3)})
     states = a.engine.partitions
@@ -746,7 +751,7 @@ def test_a_drained_partition_is_fetched_beside_an_open_fetch_only_if_the_broker_
     world = World({"t": 3})
     a = filled(world, fetch_min_bytes=least)
     before = len(world.requests_of(a, FetchRequest))
-    a.do(ev.Seek(tp("t", 1), 50))  # The consumer fetches this partition immediately.
+    a.do(ev.Seek(tp("t", 1), 50))  # A seek that makes the consumer fetch this partition immediately.
     a.do(ev.Take(40))
     world.run(200)
     requests = world.requests_of(a, FetchRequest)[before:]
@@ -763,7 +768,7 @@ def test_a_high_watermark_that_the_leader_no_longer_has_delays_no_other_partitio
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
     assert world.run(until=lambda: len(a.records) == 20)
     state = a.engine.partitions[tp("t", 0)]
-    state.high_watermark = state.last_stable_offset = 100  # An earlier leader has reported this value.
+    state.high_watermark = state.last_stable_offset = 100  # As if an earlier leader had reported this value.
     state.mark_dirty()
     world.run(700_000)
     a.do(ev.Seek(tp("t", 1), 0))
@@ -819,7 +824,7 @@ def test_auto_commit_commits_what_earlier_polls_returned() -> None:
     a.limit = 10
     a.subscribe("t")
     assert world.run(until=lambda: len(a.records) == 20)
-    a.pause_polling()  # The application processes the second ten records.
+    a.pause_polling()  # The application still processes the second ten records.
     world.run(500)
     assert committed(world) == {tp("t", 0): 10}
 
@@ -878,7 +883,7 @@ def test_close_without_leaving_keeps_the_membership() -> None:
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 8, 12, 20, 50, 300])
 def test_close_ends_in_time_at_every_moment_of_the_start(moment: int) -> None:
-    """The broker stops responding at any moment of the start (I16)."""
+    """`close` ends in time if the broker stops responding at any moment of the start (I16)."""
     world = World({"t": 1})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -933,8 +938,8 @@ def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
 
 
 def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> None:
-    """JoinGroup and OffsetCommit are sent on two connections. The coordinator may begin a new generation
-    before it reads the commit.
+    """A commit that a JoinGroup overtakes is sent again: they use two connections, and the coordinator may
+    begin a new generation before it reads the commit.
     """
     world = World({"t": 2})
     a = world.consumer(**GROUP)
@@ -953,7 +958,9 @@ def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> Non
 
 
 def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
-    """The member stops returning records and rejoins immediately (I3)."""
+    """A member that learns from a commit's response that the group has removed it stops returning records and
+    rejoins immediately (I3).
+    """
     world = World({"t": 2})
     a = world.consumer(**GROUP)
     a.subscribe("t")
@@ -999,7 +1006,7 @@ def test_a_commit_without_a_coordinator_fails_after_its_timeout() -> None:
 
 @pytest.mark.rule("I9")
 def test_a_failed_commit_on_revoke_does_not_stop_the_rebalance() -> None:
-    """The member joins although the commit has failed (I9)."""
+    """A commit that fails on revocation does not stop the rebalance: the member joins (I9)."""
     world = World({"t": 2})
     world.write("t", 0, "x")
     world.write("t", 1, "x")
@@ -1137,8 +1144,8 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
-    """Found by the schedule with seed 198: the coordinator let the leader keep its plan, and the leader
-    mistook new metadata for the metadata of that plan.
+    """Regression (chaos seed 198): the coordinator let the leader keep its plan, and the leader mistook new
+    metadata for the metadata of that plan.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}
@@ -1154,8 +1161,8 @@ def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assigno
 
 
 def test_a_member_that_unsubscribes_before_the_coordinator_is_found_can_subscribe_again() -> None:
-    """Found by the schedule with seed 37: the response that was not needed was dropped, and the request was
-    never repeated.
+    """Regression (chaos seed 37): a response that was not needed at its arrival was dropped, and the request
+    was never repeated.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)

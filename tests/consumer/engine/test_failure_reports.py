@@ -213,7 +213,9 @@ def test_an_unknown_assigned_partition_is_reported_at_once_and_again_later() -> 
 
 
 def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoins() -> None:
-    """Java's policy does not compare the assignment with the one that the leader has sent."""
+    """A member that is assigned a topic to which it is not subscribed reports this and rejoins. The test uses
+    Java's policy, which does not compare the assignment with the leader's plan first.
+    """
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "x")
     a = world.consumer(**GROUP, policy="java", partition_assignment_strategy=["cooperative-sticky"])
@@ -254,8 +256,8 @@ class ChangingAssignments(World):
 
 
 def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -> None:
-    """A cooperative member revokes the partitions that it is not assigned again, and rejoins. With these
-    assignments this never ends.
+    """An assignment that changes with each generation is reported, and joins back off. A cooperative member
+    revokes what it is not assigned again and rejoins, which would never end.
     """
     world = ChangingAssignments({"t": 2})
     world.write("t", 0, "x")
@@ -299,7 +301,8 @@ def test_alternating_reasons_are_reported_once_each() -> None:
     assert world.run(30_000, until=lambda: bool(a.changes_of("reachable")))
     world.stop_broker(1)
     world.run(10_000)
-    assert len(a.changes_of("unreachable")) > len(reasons)  # The failure is reported again after a recovery.
+    # A failure after a recovery is a new one, and is reported.
+    assert len(a.changes_of("unreachable")) > len(reasons)
 
 
 def test_an_unreachable_cluster_is_reported_at_growing_intervals_and_its_recovery_once() -> None:

@@ -17,7 +17,7 @@ PARTITIONS = [tp("t", number) for number in range(4)]
 
 
 def joining(**options: Any) -> tuple[World, Consumer]:
-    """Return a member that keeps two partitions during a join of 2 s, which takes long because another member
+    """Return a member that keeps two partitions while it joins. The join takes 2 s, because the other member
     is frozen.
 
     The member has read five records of each partition since its last commit.

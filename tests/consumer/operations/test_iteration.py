@@ -98,7 +98,9 @@ asyncio.run(main())
 def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
     broker: str, program: str
 ) -> None:
-    """At most the record being returned when the process was stopped may belong to another member."""
+    """After a stop longer than the session, the iteration returns no buffered record. Only the record that it
+    was returning at the stop may belong to another member by then.
+    """
     command = [sys.executable, "-c", program, broker]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
         assert reader.stdout is not None
@@ -122,7 +124,9 @@ def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
 def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the iteration checks the clock, because the client's thread sleeps until the next heartbeat."""
+    """The first record after a pause longer than the session was not buffered before it. Only the iteration
+    checks the clock, because the client's thread sleeps until the next heartbeat.
+    """
     calls: list[str] = []
     slept = 0
 
@@ -199,7 +203,7 @@ def test_a_commit_in_an_iteration_covers_the_returned_records_and_keeps_the_buff
             assert committed is not None
             assert committed.offset == consumer.position(place) == offset + 1
             assert consumer.lag(place) == 200 - offset - 1
-        # With a new leader epoch all records would be fetched again.
+        # The epoch has not changed: with a new one, all records would be fetched again.
         assert consumer._operations.engine.partitions[place].epoch == epoch
 
 
@@ -289,7 +293,8 @@ def test_auto_commit_covers_what_an_iteration_has_returned(broker: str, alone: b
             committed = consumer.committed([record.topic_partition])[record.topic_partition]
             if committed is not None and committed.offset:
                 break
-            assert count < 150  # All of these records were returned by the first poll.
+            # The first poll returned at least 150 records, so the commit happens without another poll.
+            assert count < 150
             time.sleep(0.005)
         assert committed.offset <= record.offset
 

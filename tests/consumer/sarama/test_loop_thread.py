@@ -81,7 +81,9 @@ def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
 
 
 def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that has stopped but is not closed yet accepts coroutines that it never runs."""
+    """A call raises while the loop ends. A loop that has stopped but is not closed yet accepts coroutines,
+    and never runs them.
+    """
     loop_thread: LoopThread[None] = LoopThread("ending", lambda: None)
     loop: Any = loop_thread._loop
     stopped, go_on, close = threading.Event(), threading.Event(), loop.close
@@ -103,8 +105,8 @@ def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> N
 def test_close_after_a_close_that_ctrl_c_interrupted_returns(
     loop_thread: LoopThread[None], ctrl_c: Callable[[], None]
 ) -> None:
-    """Regression: the second call found a loop that could not be closed, or waited for a loop that had
-    stopped.
+    """A second close returns after Ctrl-C has interrupted the first. Regression: the second one found a loop
+    that could not be closed, or waited for a loop that had stopped.
     """
     start_work(loop_thread, ctrl_c)  # Ctrl-C arrives while close() waits for the thread's end.
     with pytest.raises(KeyboardInterrupt):
@@ -125,7 +127,9 @@ def test_a_loop_ends_by_itself_if_ctrl_c_interrupted_close(
 
 
 def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None:
-    """Regression: the second call raised RuntimeError, AttributeError or ValueError from inside asyncio."""
+    """Two threads may call close at once. Regression: the second call raised RuntimeError, AttributeError or
+    ValueError from inside asyncio.
+    """
     began = threading.Event()
 
     async def long() -> None:
@@ -136,5 +140,5 @@ def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None
     assert began.wait(10)
     loop_thread.close(asyncio.sleep(0))
     assert first.wait() == []
-    loop_thread._stop()  # A second call may have reached this point when the first one was complete.
+    loop_thread._stop()  # A second call of close may get here when the first one is complete.
     assert loop_thread.ended

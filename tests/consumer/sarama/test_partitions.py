@@ -213,7 +213,9 @@ def test_close_ends_threads_that_wait_for_messages(server: Server) -> None:
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
-    """The interrupt neither loses the current record nor leaves a lock of the loop's thread acquired."""
+    """Ctrl-C while a record is read neither skips this record nor leaves a lock of the loop's thread
+    acquired.
+    """
     fill(server, 6)
     below = (asyncio.__path__[0], concurrent.futures.__path__[0], threading.__file__)
     # If a shell has started this process in the background, SIGINT is ignored until a handler is set.
@@ -260,7 +262,7 @@ def test_asyncio_partition_consumers_read_and_close(server: Server) -> None:
 
 
 def test_a_cancelled_close_ends_the_client(server: Server) -> None:
-    """A timeout may cancel `close`. The next `close` has nothing left to do."""
+    """A `close` that a timeout cancels still ends the client, and the next `close` returns."""
 
     async def main() -> None:
         consumers = AsyncPartitionConsumers(server.bootstrap, **FAST)
@@ -290,7 +292,7 @@ def test_concurrent_calls_do_not_start_a_partition_twice(server: Server) -> None
 
 
 def test_a_repeated_error_is_reported_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """The error is reported once even if another partition has records in the meantime."""
+    """A repeated error of a partition is reported once, even if another partition has records in between."""
     with PartitionConsumers(server.bootstrap, **FAST, retry_backoff_max_ms=100) as consumers:
         first, second = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
         server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)

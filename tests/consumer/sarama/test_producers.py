@@ -151,7 +151,9 @@ def test_async_close_ends_the_readers_after_all_messages(server: Server) -> None
 def test_async_close_works_if_no_thread_can_be_started(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`close` and the readers would wait without end if `async_close` failed."""
+    """`async_close` works even if no thread can be started. Otherwise `close` and the readers would wait
+    without end.
+    """
 
     def start(thread: Any) -> None:
         raise RuntimeError("can't start new thread")

@@ -80,8 +80,8 @@ def test_a_mark_moves_back_only_by_reset(server: Server) -> None:
 
 
 def test_a_mark_of_an_unclaimed_partition_does_not_fail_other_commits(server: Server) -> None:
-    """A thread may mark an offset of a partition that now belongs to another member. Later commits must not
-    fail.
+    """A thread may mark an offset of a partition that now belongs to another member. This mark must not fail
+    later commits of other partitions.
     """
     fill(server, 5)
 
@@ -119,7 +119,9 @@ def test_a_mark_of_an_earlier_session_is_ignored(server: Server) -> None:
 
 
 def test_a_claim_starts_at_the_offset_that_setup_reset_to(server: Server) -> None:
-    """Users of sarama seek in this way, because sarama has no method to seek."""
+    """A claim starts at the offset to which `setup` has reset it. Users of sarama seek in this way, because
+    sarama has no method to seek.
+    """
     fill(server, 10)
 
     class Back(RecordingHandler):
@@ -204,7 +206,9 @@ def test_close_with_a_handler_that_does_not_end_commits_the_marks(server: Server
 
 
 def test_the_session_after_a_failed_setup_starts_at_the_committed_offset(server: Server) -> None:
-    """Regression: the claim started at offset 0, although the record there may be deleted."""
+    """The session after a failed `setup` starts at the committed offset. Regression: it started at offset 0,
+    whose record may be deleted.
+    """
     fill(server, 10)
     with Cluster(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 5})
@@ -449,8 +453,8 @@ def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Se
 
 
 def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: Server) -> None:
-    """The consumer knows the assignment before its callback runs, and the next `consume` may begin in
-    between.
+    """Partitions that are assigned between two sessions get one handler each. The consumer knows the
+    assignment before its callback runs, and the next `consume` may begin in between.
     """
     handler, second = AsyncRecordingHandler(), RecordingHandler()
 
@@ -532,7 +536,7 @@ def test_a_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     stopped.check()
 
 
-@pytest.mark.thorough  # The session waits as long as in the previous test.
+@pytest.mark.thorough  # Thorough, because the test waits for the session timeout, like the previous one.
 def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -552,7 +556,7 @@ def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_
 
 
 def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """The error is not repeated even for an application that reads each error immediately."""
+    """An error that repeats is reported once, even to an application that reads each error immediately."""
     reported: list[Exception] = []
     handler = RecordingHandler()
     loop = ConsumeLoop(server, handler, retry_backoff_max_ms=100)

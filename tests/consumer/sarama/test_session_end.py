@@ -38,8 +38,8 @@ def server() -> Iterator[Server]:
 
 
 def test_without_auto_commit_only_commit_commits_marks(server: Server) -> None:
-    """Marks are not committed, not even at the end of the session. (This is the second example of
-    docs/lessons/003.)
+    """With automatic commits off, marks are not committed, not even at the end of the session. (This is the
+    second example of docs/lessons/003.)
     """
     fill(server, 10)
 
@@ -65,7 +65,9 @@ def test_without_auto_commit_close_with_a_running_handler_commits_nothing(server
 
 
 def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: Server) -> None:
-    """Marks of a batch that failed are committed neither by the same session nor by a later commit."""
+    """With automatic commits off, marks of a failed batch are committed neither by the session nor by a later
+    commit. The next session starts at the last commit.
+    """
     fill(server, 10)
 
     class Fails(RecordingHandler):
@@ -93,8 +95,8 @@ def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: 
 
 @rule("M103")
 def test_a_mark_made_in_cleanup_is_committed(server: Server) -> None:
-    """A handler that collects batches may flush the last batch in `cleanup`. The last commit follows, as in
-    sarama.
+    """A mark that `cleanup` makes is committed, because the last commit follows `cleanup`, as in sarama. A
+    handler that collects batches may flush the last one there.
     """
     fill(server, 10)
 
@@ -112,7 +114,9 @@ def test_a_mark_made_in_cleanup_is_committed(server: Server) -> None:
 
 @rule("M103")
 def test_a_mark_made_in_cleanup_is_committed_before_a_rebalance(server: Server) -> None:
-    """If the mark were not committed, the next owner of the partition would read the record again."""
+    """A mark that `cleanup` makes is committed before a rebalance. Otherwise the next owner of the partition
+    would read the record again.
+    """
     fill(server, 1)
 
     class Flushes(RecordingHandler):
@@ -156,8 +160,8 @@ def test_a_mark_in_setup_below_the_commit_does_not_move_it_back(server: Server) 
 
 
 def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None:
-    """Regression: each mark was reported as an error. In `cleanup` the session still has its generation, and
-    the marks are dropped.
+    """Claims that were lost during `setup` do not start. In `cleanup` the session still has its generation,
+    and its marks are dropped. Regression: each mark was reported as an error.
     """
     fill(server, 10)
     with Cluster(server.bootstrap) as cluster:
@@ -213,8 +217,8 @@ def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -
 def test_an_error_after_the_loop_of_a_handler_is_reported(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A handler may raise after its loop, for example if its last flush fails. Regression: the error was
-    lost.
+    """An error that a handler raises after its loop is reported, for example when its last flush fails.
+    Regression: the error was lost.
     """
 
     class Flushes(RecordingHandler):
@@ -263,7 +267,9 @@ def test_an_error_of_cleanup_in_a_rebalance_is_raised_by_consume(server: Server)
 
 
 def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continues(server: Server) -> None:
-    """The partitions now belong to another member, so the application only has to call `consume` again."""
+    """A commit in `cleanup` that fails after a loss is reported, and `consume` returns. The partitions belong
+    to another member, so the application only has to call `consume` again.
+    """
     fill(server, 3)
 
     class Commits(RecordingHandler):
@@ -284,8 +290,8 @@ def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continu
 def test_exits_and_interrupts_in_a_handler_end_the_session_only(
     server: Server, where: str, error_type: type[BaseException]
 ) -> None:
-    """A handler may call `sys.exit()`, or `next()` on an exhausted iterator. Regression: `consume` and
-    `close` waited without end.
+    """SystemExit, KeyboardInterrupt and StopIteration in a handler end the session only: a handler may call
+    `sys.exit()`, or `next()` on an exhausted iterator. Regression: `consume` and `close` waited without end.
     """
     fill(server, 1)
 
@@ -309,7 +315,9 @@ def test_exits_and_interrupts_in_a_handler_end_the_session_only(
 
 @pytest.mark.parametrize("where", ["setup", "consume_claim", "cleanup"])
 def test_close_in_a_handler_is_rejected_at_once(server: Server, where: str) -> None:
-    """`close` in a handler would wait for the handlers, and so for itself. In sarama it never returns."""
+    """`close` in a handler is rejected at once: it would wait for the handlers, and so for itself. In sarama
+    it never returns.
+    """
     errors: list[IllegalState] = []
 
     class Closes(RecordingHandler):
@@ -347,7 +355,9 @@ def test_close_in_a_coroutine_of_the_handler_is_rejected_at_once(server: Server)
 
 
 def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> None:
-    """Regression: a caller that awaited `consume` waited for `max_poll_interval_ms`."""
+    """`close` cancels a handler coroutine that does not end. Regression: a caller that awaited `consume`
+    waited for `max_poll_interval_ms`.
+    """
 
     class Sleeps(AsyncRecordingHandler):
         async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
@@ -374,8 +384,8 @@ def test_close_cancels_a_handler_coroutine_that_does_not_end(server: Server) -> 
 
 
 def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
-    """A timeout may cancel `consume`. Regression: the client stayed a member with heartbeats, and no handler
-    read its partitions.
+    """A `close` that a timeout cancels still leaves the group. Regression: the client stayed a member with
+    heartbeats, and no handler read its partitions.
     """
 
     class Sleeps(AsyncRecordingHandler):
@@ -408,7 +418,9 @@ def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
 
 
 def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
-    """`done` of a session is the counterpart of sarama's `session.Context().Done()`, for threads."""
+    """A handler in a thread can wait for the end of its session by `session.done`, the counterpart of
+    sarama's `session.Context().Done()`.
+    """
     sessions: list[Any] = []
 
     class Waits(RecordingHandler):
@@ -433,7 +445,9 @@ def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
 
 
 def test_a_coroutine_handler_is_rejected_by_the_threaded_group(server: Server) -> None:
-    """Threads would never await the coroutines, and each session would end immediately."""
+    """The threaded group rejects a handler whose methods are coroutines: threads would never await them, and
+    each session would end immediately.
+    """
     with (
         ConsumerGroup(server.bootstrap, group_id="g") as group,
         pytest.raises(ConfigError, match="consume_claim is a coroutine: use AsyncConsumerGroup"),

@@ -39,7 +39,9 @@ def repeat(ask: Callable[[], object]) -> None:
 def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
     kafka: SecuredKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A fetch and a produce request are always in flight."""
+    """A rejected renewal loses no acknowledged record, and fails all other records. A Fetch and a Produce are
+    always in flight.
+    """
     how: Any = kafka.options("alice", "secret")
     sent: list[Delivery] = []
     with (
@@ -91,7 +93,7 @@ def test_clients_continue_after_the_password_is_correct_again(
                 repeat(ask)
         kafka.set_password("alice", "secret")
         delivery = producer.send("t", b"after")
-        # The last attempt with the old password may still raise its error.
+        # The first sends may still raise the error of the last attempt with the old password.
         while isinstance(delivery.exception(30), AuthenticationFailed):
             delivery = producer.send("t", b"after")
         values: list[bytes | None] = []

@@ -164,7 +164,9 @@ def test_a_pkcs12_file_with_a_key_allows_no_other_key(tmp_path: Path) -> None:
 
 
 def test_a_failed_read_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a file with the key nor an open file remains, with and without files in memory."""
+    """A read that fails leaves neither a file with the key nor an open file, on systems with and without
+    files in memory.
+    """
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     for in_memory in (True, False):

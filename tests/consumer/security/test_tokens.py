@@ -97,7 +97,9 @@ def test_a_secret_in_an_issuers_response_is_not_shown(status: int, body: str, wo
     ("encodes", "sent"), [(False, "a+b%:ü/x y"), (True, "a%2Bb%25:%C3%BC%2Fx+y")], ids=["java", "rfc6749"]
 )
 def test_client_id_and_secret_are_encoded_only_with_the_option(encodes: bool, sent: str) -> None:
-    """As Java's sasl.oauthbearer.header.urlencode, whose default is false (KIP-1025)."""
+    """The client id and secret are URL-encoded only with the option, like Java's
+    sasl.oauthbearer.header.urlencode, whose default is false (KIP-1025).
+    """
     with http_server(200, '{"access_token": "token"}') as (url, requests):
         Endpoint(url, "a+b%", Secret("ü/x y"), None, encodes_header=encodes)()
     authorization = re.search(r"Authorization: Basic (\S+)", requests[0])
@@ -134,7 +136,7 @@ def fails() -> str:
 
 
 def ends_the_test() -> str:
-    pytest.fail(SECRET)  # Some exceptions, such as that of `pytest.fail`, are not subclasses of Exception.
+    pytest.fail(SECRET)  # Not a subclass of Exception, like the exception of `pytest.fail`.
 
 
 def is_cancelled() -> str:
@@ -227,7 +229,9 @@ def test_a_token_may_expire_after_the_largest_date() -> None:
 def test_a_token_is_used_for_its_lifetime_although_the_wall_clock_is_set(
     monkeypatch: pytest.MonkeyPatch, set_by: int
 ) -> None:
-    """The clock may be corrected after the expiry of the token was computed."""
+    """A token is used for its lifetime, although the wall clock is corrected after the token's expiry was
+    computed.
+    """
     today, passed = 1_800_000_000.0, [0]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])
     monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today)
@@ -244,7 +248,9 @@ def test_a_token_is_used_for_its_lifetime_although_the_wall_clock_is_set(
 def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, by: str, final: bool
 ) -> None:
-    """The issuer may be unavailable for minutes. A session that has to be renewed in this time continues."""
+    """The last token is used until it expires if no new one is available. The issuer may be unavailable for
+    minutes, and a session that has to be renewed then continues.
+    """
     today, passed, available = [1_800_000_000.0], [0.0], [Token(SECRET, 1_800_000_000.0 + 3600)]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])
     monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today[0])
@@ -269,7 +275,7 @@ def test_the_last_token_is_used_until_it_expires_if_there_is_no_new_one(
     assert [record.getMessage() for record in caplog.records] == [
         "https://idp responds with HTTP 503: the last token is used, which is valid for 1 s more"
     ]
-    passed[0] += 2000  # The wall clock has been set back since.
+    passed[0] += 2000  # The token has expired by the monotonic clock, although the wall clock was set back.
     with pytest.raises(NoToken, match="HTTP 503"):
         ask()
     available.append(Token("y", today[0] + 3600))

@@ -84,7 +84,7 @@ def top() -> Any:
 
 
 def message() -> Any:
-    """Return the class of Top in protobuf's own library."""
+    """Return the message class of Top that protobuf's own library creates."""
     return message_factory.GetMessageClass(top())
 
 
@@ -158,7 +158,7 @@ def fill(random: Random, message: Any) -> Any:
 
 
 def shown(field: Any, value: Any) -> Any:
-    """Convert a value of protobuf's own library to the form in which the source returns it."""
+    """Convert a value of protobuf's own library to the value that the source returns for it."""
     if field.type == F.TYPE_ENUM:
         enum_value = field.enum_type.values_by_number.get(value)
         return enum_value.name if enum_value else str(value)
@@ -187,7 +187,7 @@ def expected(message: Any) -> dict[str, Any]:
 
 
 def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
-    """Decode values of Top with the source. Return the rows, and the reasons for those that are bad."""
+    """Decode values of Top with the source. Return the rows, and why each malformed value is malformed."""
     target = pa.struct([(field.name, kind(field)) for field in top().fields])
     lanes = Lanes(pa.array(written, pa.binary()))
     column, bad = protobuf._column(lanes, top(), target)
@@ -200,7 +200,7 @@ def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
 
 
 def check(random: Random) -> None:
-    """Check random messages, then the same messages with one of them malformed."""
+    """Check random messages, and then the same messages after one of them was malformed."""
     messages = [fill(random, message()()) for _ in range(random.choice([1, 4, 150]))]
     written = [message_.SerializeToString() for message_ in messages]
     rows, bad = decode(written)

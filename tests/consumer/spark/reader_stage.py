@@ -56,7 +56,9 @@ def failure(filled: Filled, **more: Any) -> Exception:
 
 
 def read_offsets(planned: KprotoReader, slices: Sequence[InputPartition]) -> list[tuple[int, int]]:
-    """Return (partition, offset) of each record that an action reads by a plan made for an earlier action."""
+    """Return (partition, offset) of each record that an action reads with a plan that was made for an earlier
+    action.
+    """
     sent = pickle.loads(pickle.dumps(planned))
     batches = [batch.to_pydict() for slice_ in slices for batch in sent.read(slice_)]
     return sorted(place for b in batches for place in zip(b["partition"], b["offset"], strict=True))

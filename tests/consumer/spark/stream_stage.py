@@ -27,8 +27,8 @@ class Run:
         self.at: Offset = self.reader.initialOffset() if start is None else start
 
     def poll(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> Offset | None:
-        """Request the next end, after enough seconds to detect new topics. Return None if nothing has
-        changed.
+        """Advance the clock far enough to detect new topics, and request the next end. Return None if it has
+        not changed.
         """
         self.now += later
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())

@@ -1,4 +1,4 @@
-"""Calculations with a query's offsets, without Spark and without a broker."""
+"""Calculations with the offsets of a query, without Spark or a broker."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def test_partitions_are_in_order_of_number_not_of_text() -> None:
 
 
 def test_other_readers_of_the_json_see_only_kafkas_form() -> None:
-    """Tools that read a query's progress expect JSON that maps topics to partitions and offsets."""
+    """The JSON of offsets maps topics to partitions and offsets, as tools that read a query's progress
+    expect.
+    """
     offsets = Offsets({A0: 9, B0: 3}, {"a": "id-a", "b": "id-b"}, {A0: 2})
     pairs = {
         (topic, int(partition)): int(offset)
@@ -86,7 +88,9 @@ def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
 
 
 def test_a_new_query_differs_from_one_without_partitions() -> None:
-    """Spark's own source writes ``{}`` for a query without partitions."""
+    """The offsets of a new query differ from those of a query without partitions, for which Spark's own
+    source writes ``{}``.
+    """
     assert Offsets.from_json(Offsets().to_json()) == Offsets()
     assert Offsets().new
     begun = Offsets(begun=True)
@@ -450,7 +454,9 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """Records at an explicit offset must exist; a start or end that was looked up may have moved."""
+    """A start or end that was looked up and has moved since is no data loss. Only records at an explicit
+    offset must exist.
+    """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])
     assert batch_ranges({A0: 10}, {A0: 9}, {A0: 0}, {A0: 9}, {}) == ([], [])

@@ -332,7 +332,9 @@ def test_progress_tracking_options_are_accepted_and_have_no_effect(name: str) ->
 
 
 def test_a_table_is_rejected_on_creation_and_on_read() -> None:
-    """Spark creates a table with the provider as an option, and reads the table without any options."""
+    """A table is rejected, both when Spark creates it (with the option `provider`) and when Spark reads it
+    (without any option).
+    """
     assert "CREATE TEMPORARY VIEW" in error_of(provider="kproto")
     with pytest.raises(
         ConfigError, match=r"no options were passed\. Spark does not keep the options of a table"

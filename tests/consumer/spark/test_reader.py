@@ -102,7 +102,9 @@ def test_an_unknown_column_or_another_type_is_rejected(
     ],
 )
 def test_an_unusable_schema_is_rejected(filled: Filled, schema: StructType, why: str) -> None:
-    """Arrow cannot represent rows without columns: the rows would silently disappear."""
+    """An unusable schema is rejected. Without columns, for example, Arrow cannot represent rows, and they
+    would silently disappear.
+    """
     with pytest.raises(ConfigError, match=why):
         checked(schema, parse(filled.options(includeHeaders="true")))
 
@@ -183,7 +185,9 @@ def test_a_start_after_the_end_of_the_log_is_data_loss_or_reads_nothing(filled: 
 def test_records_deleted_since_the_plan_are_skipped_with_a_warning(
     filled: Filled, pieces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One record batch contains both deleted and remaining records."""
+    """Records that were deleted after the plan are skipped with a warning. One record batch contains both
+    deleted and remaining records.
+    """
     filled.topic("t", 30)
     planned = reader(filled, failOnDataLoss="false", minPartitions=pieces, startingOffsets='{"t": {"0": 0}}')
     slices = planned.partitions()
@@ -204,7 +208,8 @@ def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_bounds_at_the_logs_edges_are_looked_up_at_every_action(filled: Filled, pieces: int) -> None:
-    """Spark reuses the plan of a batch for a second action, or for the next micro-batch of a stream.
+    """Bounds at the edges of a log are looked up at every action, because Spark reuses the plan of a batch
+    for a second action, or for the next micro-batch of a stream.
 
     Spark's own source determines the ends of the logs when the rows are read.
     """
@@ -369,7 +374,8 @@ def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -
         before = calls()
         for _ in range(5):
             filled.cluster.fetch(at)
-        assert calls() <= before + 1  # The arguments of the last call may still be referenced.
+        # One Call more, because the arguments of the last call may still be referenced.
+        assert calls() <= before + 1
     finally:
         gc.enable()
 

@@ -350,7 +350,9 @@ def test_each_writer_schema_is_requested_once_from_the_registry() -> None:
 
 @pytest.mark.parametrize("reads", ["reader", "streamReader"])
 def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
-    """A new version of a schema may lack a field. The new version must not make the running query fail."""
+    """A query keeps the schema that the registry had at its load. A newer version may lack a field, and must
+    not make the running query fail.
+    """
     pytest.importorskip("fastavro")
     latest, new = "/subjects/t-value/versions/latest", {"schema": json.dumps(NEW)}
     answers = {latest: new, "/schemas/ids/2": new}
@@ -423,7 +425,7 @@ def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
 
 
 def test_missing_parts_of_a_map_entry_have_their_default() -> None:
-    """A missing message is empty and not null, as in protobuf's own library."""
+    """A message that a map entry lacks is empty and not null, as in protobuf's own library."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 
@@ -456,7 +458,7 @@ def test_unknown_fields_of_a_map_entry_are_handled_as_in_from_protobuf() -> None
 
 
 def test_a_number_of_ten_bytes_keeps_its_lowest_64_bits() -> None:
-    """Protobuf's own library for Python and that for Java return the same number."""
+    """A number of ten bytes keeps its lowest 64 bits, as in protobuf's own libraries for Python and Java."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 

@@ -64,7 +64,9 @@ def test_an_offset_fetch_response_without_a_partition_is_retried() -> None:
 def test_the_coordinator_is_looked_up_again_only_after_not_coordinator(
     code: ErrorCode, found_again: list[Message]
 ) -> None:
-    """The request is sent again while the coordinator is still loading, as in Java."""
+    """COORDINATOR_LOAD_IN_PROGRESS repeats the request at the same coordinator. NOT_COORDINATOR looks the
+    coordinator up first, as in Java.
+    """
     plan = offset_plans.committed_offsets(known(), "g", [P0], clock)
     response = OffsetFetchResponse(
         groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)]
@@ -195,7 +197,9 @@ def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request()
 
 
 def test_a_cached_authorization_error_is_checked_again() -> None:
-    """The permission may have been granted since the error, so the next call sends the request again."""
+    """An authorization error is not cached: the permission may have been granted since, so the next call
+    sends the request again.
+    """
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert play(cluster_plans.leader_of(view, P0, clock), CLUSTER) == (1, ["Metadata"])
@@ -222,7 +226,9 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
     ],
 )
 def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
-    """After a timeout it is unknown whether the topic is deleted, so the error is raised."""
+    """A response without the topic is retried. UNKNOWN_TOPIC_OR_PARTITION then counts as success, because the
+    first request may have deleted the topic.
+    """
     plan = topic_plans.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, delete_response(code)) == (
         None,
@@ -250,7 +256,7 @@ def list_offsets_response(*offsets: int, topic: str = "t") -> ListOffsetsRespons
 def test_a_list_offsets_response_without_the_offset_is_retried(
     answer: ListOffsetsResponse, place: str
 ) -> None:
-    """Regression: the lag of a group seemed to be zero after a response without its offset."""
+    """A response without the requested offset is retried. Regression: the lag of the group seemed to be zero."""
     plan = record_plans.list_offsets(
         known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000
     )
@@ -299,7 +305,9 @@ def test_a_lost_leader_is_looked_up_before_the_next_batch() -> None:
 
 @pytest.mark.parametrize("route", [1, ("leader", "t", 0)])
 def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
-    """A broker whose connection broke may no longer be the leader, or may have another address."""
+    """After a broken connection the plan refreshes the metadata before the next request: the broker may no
+    longer be the leader, or may have another address.
+    """
     view = known()
     first = [] if isinstance(route, int) else [CLUSTER]
     with pytest.raises(ConnectionFailed):
@@ -309,7 +317,9 @@ def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
 
 
 def test_the_leader_is_looked_up_each_time() -> None:
-    """Brokers do not announce elections, and the error of a request belongs to its caller."""
+    """The leader is looked up for each request. Brokers do not announce elections, and the response's error
+    goes to the caller, so the plan would not notice a new leader.
+    """
     view = known()
     partition = MetadataResponsePartition(
         error_code=0, partition_index=0, leader_id=2, replica_nodes=[1, 2], isr_nodes=[]

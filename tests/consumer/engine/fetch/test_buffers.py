@@ -133,7 +133,9 @@ def test_columns_return_records_before_a_corrupt_batch_and_then_the_error() -> N
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_unreadable_marker_is_raised_after_the_records_before_it(columns: bool) -> None:
-    """Regression: an unreadable marker counted as a commit, and the producer's next records were skipped."""
+    """An unreadable transaction marker raises an error after the records before it. Regression: it counted as
+    a commit, and the producer's next records were skipped.
+    """
     transactional: dict[str, Any] = {"producer_id": 7, "is_transactional": True}
     data = (
         batch(0, 1)
@@ -173,7 +175,9 @@ def read_offsets(fetch: CompletedFetch, columns: bool, limit: int) -> list[int]:
 def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
     how: str, count: int, limit: int, columns: bool
 ) -> None:
-    """Regression: the records of the batch were returned twice, and the position moved back."""
+    """The position never moves back within a response. Regression: the records of a batch were returned
+    twice.
+    """
     if columns:
         pytest.importorskip("pyarrow")
     first, second = {
@@ -197,7 +201,9 @@ def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
 
 
 def test_a_batch_out_of_order_before_the_position_is_raised_at_once() -> None:
-    """If the batch were skipped, the fetch would return no record, and would be repeated without end."""
+    """A batch out of order before the position raises an error at once. If it were skipped, the fetch would
+    return no record, and would be repeated without end.
+    """
     with pytest.raises(RecordError, match="begins with 2 follows offset 4"):
         chunk(span(0, 5) + span(2, 30), 10)
 
@@ -214,7 +220,9 @@ def test_old_messages_out_of_order_are_raised() -> None:
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("count", [10, 1500])
 def test_records_after_the_last_offset_of_their_batch_are_not_returned(count: int, columns: bool) -> None:
-    """The next fetch starts after the last offset of the batch, and would return records beyond it again."""
+    """Records after the last offset of their batch are not returned. The next fetch starts at this offset +
+    1, and would return them again.
+    """
     if columns:
         pytest.importorskip("pyarrow")
     torn = bytearray(span(5, 5 + count))
@@ -276,7 +284,7 @@ LAST = 2**63 - 1
 
 
 def with_base_offset(base: int, data: bytes) -> bytes:
-    """Change the base offset of a batch, which no checksum covers."""
+    """Change the base offset of a batch. The checksum does not cover it."""
     return base.to_bytes(8, "big") + data[8:]
 
 
@@ -284,7 +292,9 @@ def with_base_offset(base: int, data: bytes) -> bytes:
     ("base", "data"), [(LAST, batch(0)), (LAST - 1, batch(0, 1)), (LAST - 9, batch(0, last=9))], ids=[1, 2, 3]
 )
 def test_a_batch_that_ends_at_the_largest_offset_is_corrupt(base: int, data: bytes) -> None:
-    """A position after the largest offset can be neither fetched nor committed."""
+    """A batch that ends at the largest offset is corrupt: the position after it could be neither fetched nor
+    committed.
+    """
     with pytest.raises(RecordError, match="no offset may follow 9223372036854775807"):
         chunk(with_base_offset(base, data))
     assert chunk(with_base_offset(LAST - 1, batch(0))).end == LAST

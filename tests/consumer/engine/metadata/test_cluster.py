@@ -29,7 +29,9 @@ def view(*answers: MetadataResponse, version: int = 13, everything: bool = False
 
 @pytest.mark.rule("M198")
 def test_the_newest_leader_epoch_wins() -> None:
-    """Brokers answer from metadata of different ages: a response may be older than the last one (M198)."""
+    """A leader with an older epoch is ignored (M198): brokers answer from metadata of different ages, so a
+    response may be older than the last one.
+    """
     assert (
         view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=4)).leader(tp("t", 0))
         == 1
@@ -54,7 +56,9 @@ def test_an_older_epoch_is_accepted_without_a_leader_after_enough_responses() ->
 
 
 def test_an_older_epoch_is_accepted_if_the_leader_is_no_longer_a_broker() -> None:
-    """The cluster was restored with other broker ids, or one response named a leader that does not exist."""
+    """Metadata with an older leader epoch is accepted if the known leader is no longer a broker: the cluster
+    was restored with other broker ids, or one response named a leader that does not exist.
+    """
     known = view(
         metadata_response(leader=9, epoch=5),
         *[metadata_response(leader=2, epoch=4)] * (MAX_OLDER_RESPONSES - 1),
@@ -152,8 +156,8 @@ def make_address_stale(world: World, node: int, client: Any) -> None:
 
 
 def test_a_coordinator_with_a_new_address_is_found() -> None:
-    """The response to FindCoordinator contains the new address, while metadata is refreshed only after five
-    minutes.
+    """The client finds a coordinator at its new address by FindCoordinator's response. Its metadata is
+    refreshed only after five minutes.
     """
     world = World({"t": 1}, brokers=2)
     a = world.consumer(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
@@ -169,7 +173,9 @@ def test_a_coordinator_with_a_new_address_is_found() -> None:
 
 @pytest.mark.rule("I1")
 def test_a_leader_with_a_new_address_is_found_by_the_old_leaders_response() -> None:
-    """The old leader's error response contains the new leader and its address (KIP-951)."""
+    """The client finds a new leader at a new address by the old leader's error response, which contains both
+    (KIP-951).
+    """
     world = World({"t": 1}, brokers=2)
     a = world.consumer(auto_offset_reset="earliest")
     a.assign({tp("t", 0): None})

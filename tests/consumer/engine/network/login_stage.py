@@ -62,15 +62,15 @@ class LoginStage:
         self.server: Any = None
         self.bare = False
         self.silent = False
-        # Whether to answer a renewal as KafkaChannel does within a second after the previous one.
+        # Whether the broker rejects a renewal as KafkaChannel rejects one that follows within a second.
         self.too_soon = False
         self.versions_without_sasl = 0  # The number of ApiVersions responses that do not list SaslHandshake.
         self.answers_no: tuple[str, ...] = ()
-        # The bytes that the broker sends instead of its part of the SASL exchange.
+        # The bytes that the broker sends instead of its answer to SaslAuthenticate.
         self.says: bytes | None = None
         self.offers = list(SERVERS)
-        self.cut = False  # Break the connection at the first request after the login.
-        self.repeats = ""  # The error message for rejected credentials.
+        self.cut = False  # Whether the connection breaks at the first request after the login.
+        self.repeats = ""  # The broker's error message for rejected credentials.
         self.hosts: dict[int, str] = {}  # Connection key -> host.
         self.refusing: set[str] = set()  # Hosts that reject all credentials.
         self.host = ""

@@ -104,8 +104,8 @@ def test_impossible_versions_break_the_connection(ranges: Any) -> None:
 def test_an_unsupported_version_error_with_impossible_versions_breaks_the_connection(
     low: int, high: int
 ) -> None:
-    """After UNSUPPORTED_VERSION the client repeats ApiVersions in a version that the broker lists (KIP-511),
-    which is -1 in this response.
+    """Impossible versions in an UNSUPPORTED_VERSION error break the connection: the client could not repeat
+    ApiVersions in a version that the broker lists (KIP-511).
     """
     stage = Stage(("a", 1))
     call = stage.ask()
@@ -127,7 +127,7 @@ def test_an_unsupported_version_error_with_impossible_versions_breaks_the_connec
 
 
 def test_brokers_that_have_all_moved_are_found_through_the_bootstrap_addresses() -> None:
-    """The client returns to the bootstrap addresses (KIP-899)."""
+    """When all known brokers have moved, the client returns to the bootstrap addresses (KIP-899)."""
     stage = Stage(("home", 1)).knows(BrokerAddress(1, "old", 9), BrokerAddress(2, "old", 8))
     call = stage.ask()
     while stage.opened[-1].host != "home":

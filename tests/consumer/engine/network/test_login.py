@@ -83,7 +83,7 @@ def test_a_token_is_requested_when_it_is_needed() -> None:
 def test_a_rejected_login_says_why(options: Any, words: str | None) -> None:
     stage = LoginStage(**options)
     call = stage.ask()
-    if words is None:  # A broker older than SaslAuthenticate only closes the connection.
+    if words is None:  # A broker older than SaslAuthenticate closes the connection without an error message.
         assert isinstance(call.error, ConnectionFailed)
         assert "wrong password?" in str(call.error)
     else:
@@ -141,7 +141,7 @@ def test_requests_in_flight_are_answered_before_a_renewal_and_new_ones_after_it(
         if isinstance(action, Write)
         for body in Frames().feed(action.data)
     ]
-    for body in bodies:  # The broker reads these requests when it wakes up.
+    for body in bodies:  # Only now the broker reads the requests.
         stage.serve(1, body)
         stage.run()
     assert before.response is not None
@@ -164,7 +164,9 @@ def test_a_rejected_renewal_fails_the_calls() -> None:
 
 
 def test_a_renewal_that_is_too_early_opens_another_connection() -> None:
-    """KafkaChannel allows one renewal in a second, and answers a second handshake with ILLEGAL_SASL_STATE."""
+    """A session is renewed at most once a second: KafkaChannel answers an earlier handshake with
+    ILLEGAL_SASL_STATE.
+    """
     stage = LoginStage(sasl_mechanism="PLAIN", session_ms=500)
     stage.ask()
     stage.too_soon = True
@@ -274,7 +276,7 @@ def test_a_slow_token_provider_is_not_reported_as_a_silent_broker() -> None:
     stage = LoginStage(sasl_mechanism="OAUTHBEARER")
     call = stage.ask()
     stage.tick(3_000)
-    assert not call.done  # The limit is longer for a token provider, which may be slower than a broker.
+    assert not call.done  # A token provider gets a longer limit than a broker, because it may be slower.
     stage.tick(10_000)
     assert "the token provider has returned nothing within 10000 ms" in str(call.error)
 
@@ -337,7 +339,9 @@ def test_a_login_rejected_by_one_broker_names_it_and_does_not_affect_the_other()
 
 
 def test_a_login_rejected_by_one_bootstrap_address_is_tried_at_the_other_next_time() -> None:
-    """One broker may learn of a changed password later than the others."""
+    """A login that one bootstrap address rejects is tried at the other one next time: brokers may learn of a
+    changed password at different times.
+    """
     stage = LoginStage(sasl_mechanism="PLAIN")
     stage.network.view.brokers.clear()
     stage.refusing = {"a"}

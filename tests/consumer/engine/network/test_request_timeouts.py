@@ -39,7 +39,9 @@ def test_the_timeout_of_a_slow_broker_doubles() -> None:
 
 
 def test_a_fast_response_does_not_reset_the_timeout_of_another_api() -> None:
-    """ListOffsets for a tiered topic takes seconds, while fetches are fast."""
+    """A fast response resets the timeout of its own API only: ListOffsets for a tiered topic takes seconds,
+    while fetches are fast.
+    """
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     stage.ask(node=1, lane=GROUP)
     stage.connect(stage.opened[0].key)
@@ -75,11 +77,14 @@ def test_a_pending_produce_request_triggers_liveness_checks() -> None:
     while not call.done:
         stage.tick(stage.network.next_deadline() or 0)
     assert checks[:3] == [5_000, 7_000, 9_000]
-    assert stage.now == 30_000  # The connection stays open, because the broker may be healthy.
+    # The connection has stayed open for the whole request timeout, because the broker may be healthy.
+    assert stage.now == 30_000
 
 
 def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
-    """Requests to a bootstrap address fail as well, although calls for any broker may still be sent to it."""
+    """Requests to a broker fail when it is no longer in the metadata, even if its address is a bootstrap
+    address, to which other calls may still be sent.
+    """
     stage = Stage(("a", 1)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.network.metadata_changed(0)
     call = send_produce_request(stage)
@@ -94,7 +99,9 @@ def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
 
 
 def test_a_batch_at_a_frozen_leader_is_sent_to_the_next_leader() -> None:
-    """If the batch waited for the frozen leader, the call would take the request timeout of 30 s."""
+    """A batch in flight to a frozen leader is sent to the next leader. Otherwise the call would take the
+    request timeout of 30 s.
+    """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 2)
     producer = world.producer()
@@ -183,8 +190,8 @@ def test_a_commit_times_out_after_10_seconds() -> None:
 
 
 def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> None:
-    """Kafka fences a frozen broker after broker.session.timeout.ms. In Java's client a request would wait 30
-    s.
+    """Members keep their partitions when another broker takes over from a frozen coordinator. Kafka fences a
+    frozen broker after broker.session.timeout.ms; a request of Java's client would wait 30 s for it.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)
@@ -208,7 +215,9 @@ def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> Non
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
 def test_members_of_a_coordinator_that_cannot_write_commits_keep_their_partitions(code: ErrorCode) -> None:
-    """The coordinator's offsets topic lacks replicas. Commits fail for minutes, but heartbeats succeed."""
+    """Members keep their partitions while the coordinator cannot write commits, because its offsets topic
+    lacks replicas. Commits fail for minutes, but heartbeats succeed.
+    """
     world = World({"t": 1}, brokers=2, latency=(300, 300))
     options: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
     a = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, **options)
@@ -249,9 +258,9 @@ def test_a_coordinator_that_cannot_write_commits_is_looked_up_again() -> None:
 def test_a_group_resumes_at_once_when_its_coordinator_returns_after_the_session_timeout(
     strategy: str,
 ) -> None:
-    """According to their own clocks, all members have lost their partitions. The restarted coordinator still
-    knows the members and restarts their sessions. If they joined as new members, all would wait until the old
-    ones expire.
+    """Members whose sessions have expired by their own clocks rejoin with their old ids. The restarted
+    coordinator still knows these ids, and restarts the sessions. New members would all wait until the old
+    sessions expire.
     """
     world = World({"t": 4}, brokers=1)
     options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": strategy}

@@ -198,7 +198,9 @@ def test_throttling_is_reported_again_after_a_minute_without_it() -> None:
 
 
 class ReportsByIntervalOnly(ThrottleReports):
-    """A mutant that decides by the interval only, without the duration of the throttling."""
+    """A mutant: whether to report is decided by the interval since the last report only, and not by the
+    duration of the throttling.
+    """
 
     def _outlasts(self, now: int) -> bool:
         return False
@@ -329,7 +331,7 @@ def test_a_throttle_time_above_the_request_timeout_fails_no_fetch() -> None:
     earlier = len(world.requests)
     world.run(190_000)
     assert a.values() == []
-    # A failed fetch would cause a metadata request.
+    # No fetch has failed: a failure would cause a metadata request.
     assert requests_since(world, MetadataRequest, earlier) == []
     assert world.run(20_000, until=lambda: a.values() == ["x"])
     assert a.changes_of("refused") == []

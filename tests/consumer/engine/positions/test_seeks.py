@@ -59,7 +59,9 @@ def test_a_seek_of_another_members_partition_is_rejected(event: Any) -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_seek_before_the_assignment_sets_the_start_offset(strategy: str) -> None:
-    """With cooperative-sticky the partition is assigned in the second generation."""
+    """A seek before the assignment sets the start offset of the partition, even if cooperative-sticky assigns
+    it only in the second generation.
+    """
     world = filled_world()
     a = owner(world, partition_assignment_strategy=strategy)
     world.run(2_000)
@@ -87,8 +89,8 @@ def test_a_seek_of_a_partition_assigned_to_another_member_is_reported() -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
-    """The other member reads its partition to the end and is killed. The offset that it has committed
-    applies, not the earlier seek.
+    """A seek in a partition of another member has no effect once that member has committed. The other member
+    reads to the end and is killed; its committed offset applies.
     """
     world = filled_world()
     a = owner(world, partition_assignment_strategy=strategy)
@@ -108,7 +110,9 @@ def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
 
 
 def test_a_seek_expires_after_the_second_generation() -> None:
-    """A cooperative rebalance has two generations, so the seek is kept until the second one."""
+    """A seek in a partition that is not assigned expires after two generations, because a cooperative
+    rebalance has two.
+    """
     world = World({"t": 3})
     world.write("t", 2, *(str(number) for number in range(10)))
     world.write("t", 1, *(str(number) for number in range(10)))
@@ -131,7 +135,9 @@ def test_a_seek_expires_after_the_second_generation() -> None:
 
 @pytest.mark.parametrize(("place", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
 def test_a_seek_to_a_place_that_the_log_lacks_does_not_block(place: str, start: int) -> None:
-    """An empty log has no record with the maximum timestamp, and nothing is tiered."""
+    """A seek to an offset that the log lacks does not block, and starts at 0: an empty log has no record with
+    the maximum timestamp, and nothing is tiered.
+    """
     world = World({"t": 1})
     a = world.consumer()
     a.assign({T0: 5})

@@ -16,5 +16,5 @@ def values_of(world: World, topic: str, partition: int) -> list[str]:
 
 
 def numbers(*ends: int) -> list[str]:
-    """Return the numbers of a range as strings."""
+    """Return the numbers of a range as strings, the values of test records."""
     return [str(number) for number in range(*ends)]

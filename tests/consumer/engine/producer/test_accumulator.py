@@ -63,7 +63,9 @@ def test_a_batch_holds_its_records_however_they_were_kept(rows: list[Row]) -> No
 
 @pytest.mark.parametrize("last", [(), (("h", b"x"),)])
 def test_values_with_few_timestamps_are_kept_without_rows(last: Any) -> None:
-    """The last record may have a header, for which the batch stores its records as rows from then on."""
+    """Values with few timestamps are kept without rows. If the last record has a header, the batch stores its
+    records as rows from then on.
+    """
     records = accumulator()
     rows: list[Row] = [(MOMENTS[0], None, b"%d" % number, ()) for number in range(1000)]
     rows += [(MOMENTS[-1], None, b"1000", last)]
@@ -82,7 +84,7 @@ def test_many_different_timestamps_are_kept_with_the_records() -> None:
 
 
 class SendingFinalizer:
-    """An object that calls send when it is garbage-collected, as may happen at any allocation."""
+    """An object that calls send when it is garbage-collected. This may happen at any allocation."""
 
     def __init__(self, send: Any) -> None:
         self.me, self.send = self, send
@@ -129,7 +131,7 @@ def test_finalizers_may_send_during_a_send(seed: int) -> None:
 
 
 class InterruptedTimestamps(list[tuple[int, int]]):
-    """A list of timestamp runs that sends more records just before a run is appended."""
+    """A list of timestamp runs. Just before a run is appended, it sends further records."""
 
     def __init__(self, before: list[tuple[int, int]], send: Any) -> None:
         super().__init__(before)

@@ -130,7 +130,9 @@ def test_the_first_batch_of_a_partition_is_sent_alone(code: int) -> None:
     "code", [6, 7, *(pytest.param(code, marks=pytest.mark.thorough) for code in (3, 5, 13, 19, 20))]
 )
 def test_order_is_kept_through_retries_with_five_requests_in_flight(code: int) -> None:
-    """Every third Produce fails, after which all batches in flight are retried in order."""
+    """Order is kept with five requests in flight: when every third Produce fails, all batches in flight are
+    retried in order.
+    """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
     turn = [0]
@@ -170,7 +172,9 @@ def test_broken_connections_cause_no_loss_reordering_or_duplicates() -> None:
 
 
 def test_a_lost_response_causes_no_duplicate() -> None:
-    """The broker recognizes the sequence number of the retried batch (KIP-98)."""
+    """A batch whose response is lost is retried, and stored once: the broker recognizes its sequence number
+    (KIP-98).
+    """
     world = World({"t": 1})
     a = world.producer(linger_ms=0)
     batch = a.must_send("t", "once")
@@ -439,7 +443,9 @@ def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
 
 
 def test_a_batch_that_expires_before_the_connection_opens_is_left_out_of_the_request() -> None:
-    """Kafka does not respond to a request that has a partition without records."""
+    """A batch that expires before the connection opens is left out of the request, together with its
+    partition: Kafka does not respond to a partition without records.
+    """
     world = World({"t": 2}, brokers=2)
     a = world.producer(
         linger_ms=500,
@@ -529,7 +535,9 @@ def test_a_huge_partition_index_allocates_no_memory() -> None:
 
 
 def test_metadata_of_a_missing_partition_is_requested_with_backoff() -> None:
-    """The topic was re-created with fewer partitions. Records for a missing partition wait for a leader."""
+    """While records wait for a leader of a partition that does not exist, metadata is requested with a
+    backoff. The topic was re-created with fewer partitions.
+    """
     world = World({"t": 2})
     a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=20_000)
     warm = a.must_send("t", "warm", partition=1)
@@ -630,7 +638,9 @@ def test_a_response_without_the_partition_is_not_a_success(change: str) -> None:
 def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_sequence_number(
     codes: tuple[int, int],
 ) -> None:
-    """The response contains the partition twice, once with success and once with an error."""
+    """A response that contains a partition twice, once with an error, is not trusted: the batch is retried
+    with the same sequence number.
+    """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, request_timeout_ms=400)
 
@@ -654,8 +664,8 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
 
 @pytest.mark.parametrize("later", [60_000, 63_000, 66_000, 69_000])
 def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
-    """The topic was deleted and re-created. A later `send` does not wait for the backoff, and refreshes the
-    metadata.
+    """An error of a deleted topic does not fail a `send` after its re-creation. This `send` does not wait for
+    the backoff, and refreshes the metadata.
     """
     world = World({"t": 1})
     producer = world.producer()
@@ -702,7 +712,7 @@ def send_after_a_crash(expected: int) -> tuple[World, Client, list[Any]]:
 def test_an_out_of_order_batch_is_stored_if_a_later_batch_is(expected: int) -> None:
     world, producer, sent = send_after_a_crash(expected)
     assert [delivery.result().offset for delivery in sent[: expected - 1]] == [None] * (expected - 1)
-    # Each number was sent once.
+    # Each sequence number was sent once.
     assert numbers_of(world, producer) == [(0, 0, number) for number in range(4)]
     producer.deliver("t", "4", partition=0)
     producer.flush()

@@ -78,12 +78,12 @@ def test_large_batches_do_not_keep_records_without_a_key_on_one_partition() -> N
     runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
     assert min(Counter(partitions).values()) > 500
     assert 120 < min(runs[:-1]) < 140  # Each record is counted with 124 bytes.
-    assert len(records.open) == 4  # Each partition still fills one batch.
+    assert len(records.open) == 4  # Each partition has one batch that is not full yet.
 
 
 def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
-    """A partition with the most waiting batches has a share of 1, and an idle partition a share of that
-    number + 1 (KIP-794).
+    """The more batches of a partition wait, the less often it is drawn (KIP-794). With n the most batches of
+    any partition, that partition has a share of 1, and an idle one a share of n + 1.
     """
     records = new_accumulator()
     records.route("t", 3, [0, 1, 2])
@@ -116,7 +116,9 @@ def test_a_partition_without_a_leader_gets_no_record_without_a_key() -> None:
 
 
 def test_metadata_requested_earlier_does_not_prove_that_a_partition_is_missing() -> None:
-    """The topic may have grown since the request, so only the next response is used."""
+    """Metadata requested before the partition was missed does not prove that it is missing: the topic may
+    have grown. Only the next response is used.
+    """
     records = new_accumulator()
     for _ in range(2):
         records.route("t", 1, [0])

@@ -20,7 +20,7 @@ from tests.consumer.engine.producer.stage import numbers, values_of
 from tests.consumer.stage import Producer, World
 
 PARTITIONS = 6
-TIMES = 4  # Connections are opened only in the first round.
+TIMES = 4  # The rounds of sends. Connections are opened only in the first one.
 
 
 def batches_of(world: World) -> list[tuple[int, int, str]]:
@@ -113,8 +113,8 @@ def test_one_connection_suffices_again_after_all_responses() -> None:
 
 
 def test_with_acks_0_there_is_one_connection() -> None:
-    """Without responses, the client does not know when a connection has no batch of a partition in flight any
-    more, and another may be used.
+    """With acks=0 there is one connection. Without responses the client does not know when a batch is no
+    longer in flight on it, so it cannot change to another connection without overtaking.
     """
     world = World({"t": PARTITIONS}, latency=(1, 9))
     producer = warmed_up_producer(world, acks=0, max_in_flight_requests_per_connection=1)
@@ -126,7 +126,9 @@ def test_with_acks_0_there_is_one_connection() -> None:
 
 
 def check_no_overtaking(seed: int) -> None:
-    """Check the order of records without idempotence, on connections of different latency."""
+    """Check that the producer without idempotence keeps the order of records on connections of different
+    latency.
+    """
     world = World({"t": PARTITIONS}, latency=(1, 40), seed=seed)
     producer = warmed_up_producer(world, enable_idempotence=False, max_in_flight_requests_per_connection=2)
     for _ in range(TIMES):

@@ -152,8 +152,8 @@ def test_sends_outside_of_a_transaction_raise() -> None:
 
 @pytest.mark.parametrize("code", [-1, 55])
 def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: int) -> None:
-    """OPERATION_NOT_ATTEMPTED (55) is an error as well, as in Java, even if the response names no other
-    partition.
+    """A rejected partition fails the transaction and not the producer. OPERATION_NOT_ATTEMPTED (55) counts as
+    a rejection even if the response names no other partition, as in Java.
     """
     play = TransactionWorld()
     play.refusals[AddPartitionsToTxnRequest] = [code]
@@ -205,7 +205,9 @@ def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
     "request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, ProduceRequest, EndTxnRequest]
 )
 def test_a_lost_authorization_asks_for_a_new_producer(request_: type) -> None:
-    """The error is final for this producer even if an ACL is added later, as in Java."""
+    """A lost authorization is final for this producer, as in Java: after an ACL is added, the application
+    needs a new producer.
+    """
     play = TransactionWorld()
     play.refusals[request_] = [53]
     error: KprotoError | None = play.call("begin")
@@ -244,7 +246,9 @@ def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
 
 
 def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the_epoch() -> None:
-    """Such a coordinator assigns no epoch to the producer's own id (KIP-360). Java waits as well."""
+    """Before Kafka 2.5 an abort waits for the batches in flight, as in Java, and keeps the epoch: the
+    coordinator cannot assign a new epoch to the producer's id (KIP-360).
+    """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
     play.begin()
@@ -340,8 +344,8 @@ def test_offsets_are_part_of_the_transaction() -> None:
 
 
 def test_a_response_without_the_requested_part_is_retried() -> None:
-    """The response lacks the partition, the offset or the producer id. Treating it as success would lose a
-    part of the transaction.
+    """A response that lacks the partition, the offset or the producer id is retried. If it counted as
+    success, a part of the transaction would be lost.
     """
     play = TransactionWorld()
     play.leaves_out = {InitProducerIdRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest}
@@ -394,7 +398,9 @@ def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
 
 
 def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None:
-    """As in Java's TxnOffsetCommitRequest.Builder. The group's name alone is accepted in every version."""
+    """Offsets with a member id need a version of TxnOffsetCommit that contains it, as in Java's
+    TxnOffsetCommitRequest.Builder. Offsets with the group's name alone are sent in every version.
+    """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
     for member, is_accepted in (
@@ -472,7 +478,9 @@ def test_offsets_of_a_deleted_topic_fail_the_transaction_but_not_the_producer() 
     ],
 )
 def test_offsets_expire_after_delivery_timeout_ms(request_: type, second: bool) -> None:
-    """If offsets waited longer, the transaction could be neither committed nor aborted."""
+    """Offsets fail after delivery_timeout_ms. If they waited longer, the transaction could be neither
+    committed nor aborted.
+    """
     play = TransactionWorld(second=second, request_timeout_ms=500, delivery_timeout_ms=2000)
     play.begin()
     play.refusals[request_] = [14] * 1000

@@ -62,7 +62,9 @@ def test_each_spark_process_imports_only_what_it_needs(module: str, heavy: tuple
 
 
 def test_spark_finds_the_source_on_the_path() -> None:
-    """Spark pickles the class of a source that it finds by name, so that every worker can import it."""
+    """Spark finds the source by its name on the path, and pickles its class so that every worker can import
+    it.
+    """
     program = (
         "import sys; from io import BytesIO\n"
         "from pyspark.sql.worker import lookup_data_sources\n"
@@ -84,7 +86,7 @@ def test_spark_finds_the_source_on_the_path() -> None:
 
 @pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
 def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
-    """The stream reader raises the error in its first call, and not before.
+    """The stream reader of an older Spark raises the error in its first call.
 
     Spark 4.0 and 4.1 would replace an error that is raised before this call by an error of their own. In
     these versions, a new query requests the latest offset first, and a resumed query the initial offset.
@@ -108,7 +110,9 @@ def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None
     ("version", "package"), [("4.0.5", "streaming"), ("4.1.4", "streaming.checkpointing")]
 )
 def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str, package: str) -> None:
-    """With the package of Spark 4.1 in Spark 4.0, every stream would end with a ClassNotFoundException."""
+    """The checkpoint class has the package of the Spark version: with the package of Spark 4.1, each stream
+    in Spark 4.0 would end with a ClassNotFoundException.
+    """
     from consumer.spark.session import settings_of
 
     manager = settings_of(version)["spark.sql.streaming.checkpointFileManagerClass"]
@@ -119,7 +123,9 @@ def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str,
     ("first", "arguments"), [("initialOffset", ()), ("latestOffset", ()), ("partitions", ({}, {}))]
 )
 def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, arguments: Any) -> None:
-    """A query that repeats a batch after a crash calls `partitions` first."""
+    """A wrong option raises an error at the reader's first call, whichever that is: a query that repeats a
+    batch after a crash calls `partitions` first.
+    """
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     source = KprotoDataSource(options)
     with pytest.raises(ConfigError, match=r"endingOffsets.*a stream has no end"):
@@ -127,7 +133,9 @@ def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, 
 
 
 def test_a_wrong_option_raises_without_our_stack_frames() -> None:
-    """kproto's stack frames are removed, because Spark shows the complete traceback above the error."""
+    """The error of a wrong option has no stack frames of kproto, because Spark shows the complete traceback
+    above the error.
+    """
     with pytest.raises(ConfigError, match="startingOffsets='soon'") as raised:
         KprotoDataSource({"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "soon"})
     assert [Path(entry.path).name for entry in raised.traceback] == [Path(__file__).name, "source.py"]
@@ -170,7 +178,9 @@ decoded([b"x", bytes([255])], StringType(), {"value.format": "string", **null})
 
 
 def test_no_format_imports_pandas() -> None:
-    """Many conversions of pyarrow import pandas, for which each worker of a query would wait."""
+    """No format imports pandas, for which each worker of a query would wait. Many conversions of pyarrow
+    import it.
+    """
     done = subprocess.run(
         [sys.executable, "-c", DECODES_VALUES], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -26,7 +26,7 @@ def test_an_end_before_the_start_of_the_log_is_data_loss_or_reads_nothing(
     assert message in str(failure(filled, endingOffsets=end))
     assert offsets(filled, endingOffsets=end, failOnDataLoss="false") == [(1, 0, 3)]
     assert caplog.messages == [f"failOnDataLoss=false: {message}"]
-    # The batch requests no record of t-0.
+    # No error: this batch requests no record of t-0.
     assert offsets(filled, endingOffsets='{"t": {"0": 0, "1": 4}}') == [(1, 0, 3)]
 
 
@@ -77,8 +77,8 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str) -> None:
-    """A new leader may return OFFSET_OUT_OF_RANGE wrongly. The remaining records of the slice must not be
-    skipped.
+    """A new leader may return OFFSET_OUT_OF_RANGE for an offset inside its log. The remaining records of the
+    slice must not be skipped.
     """
     with running(topics={}) as server:
         filled = Filled(server.bootstrap)

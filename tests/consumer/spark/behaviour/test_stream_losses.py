@@ -34,9 +34,9 @@ def re_create_topic(filled: Filled, *counts: int) -> None:
 
 
 def run_after_deletion(filled: Filled) -> Run:
-    """Return a query of the topics t and u that allows data loss and has read one batch.
+    """Return a query of the topics t and u with failOnDataLoss=false. It has read one batch.
 
-    After the batch, t was deleted, and one more record was written to u.
+    After this batch, t was deleted, and a record was written to u.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
@@ -130,7 +130,8 @@ def test_a_deleted_topic_is_data_loss(filled: Filled) -> None:
 def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     filled: Filled, fail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic that the query may no longer describe must not be read from its start again.
+    """A topic that the query may no longer describe does not count as deleted. It must not be read from its
+    start again later.
 
     In a response with all topics, brokers omit those that the client may not describe.
     """
@@ -166,7 +167,9 @@ def test_other_topics_are_still_read_after_a_deletion_when_loss_is_allowed(fille
 
 
 def test_records_deleted_between_two_runs_are_skipped(filled: Filled) -> None:
-    """Before the query restarts, offsets 10 to 29 are written as one batch, and 0 to 19 are deleted."""
+    """Records that are deleted between two runs are skipped. Before the query restarts, offsets 10 to 29 are
+    written as one batch, and 0 to 19 are deleted.
+    """
     filled.topic("t", 10)
     run = Run(filled, startingOffsets="earliest")
     assert run.batch() == {"t-0": list(range(10))}
