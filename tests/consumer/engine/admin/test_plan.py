@@ -256,7 +256,7 @@ def list_offsets_response(*offsets: int, topic: str = "t") -> ListOffsetsRespons
 def test_a_list_offsets_response_without_the_offset_is_retried(
     answer: ListOffsetsResponse, place: str
 ) -> None:
-    """A response without the requested offset is retried. Regression: the lag of the group seemed to be zero."""
+    """A response without the requested offset is retried. Regression: the lag seemed to be zero."""
     plan = record_plans.list_offsets(
         known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000
     )
