@@ -284,7 +284,7 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
 
 
 def record_lines(data: bytes, *, whole: bool = False) -> Iterator[str]:
-    """Yield a line for each batch and each record of a record set. With `whole`, print all records."""
+    """Yield a line for each batch of a record set and for its first records, or with `whole` for all."""
     from ..records import batches  # The import is local, because most messages contain no records.
 
     end = 0

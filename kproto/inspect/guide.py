@@ -176,7 +176,7 @@ _COLUMNS: tuple[_Column, ...] = (
 
 
 def _columns(field_rows: Sequence[FieldRow], version: int | None) -> list[_Column]:
-    """Return the columns of the table that are not empty."""
+    """Return the columns of the table in which at least one row has a value."""
     columns = [column for column in _COLUMNS if version is None or column[0] != "versions"]
     return [_NAME, *(column for column in columns if any(column[1](row) for row in field_rows))]
 

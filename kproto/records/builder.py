@@ -165,7 +165,7 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
     ) -> bytes:
         """Return the batch with this producer id, epoch and sequence; -1 stands for none.
 
-        The first call does not copy the records.
+        Only later calls copy the records; the first call returns the buffer that already has them.
         """
         return add_header(
             self._laid_out,

@@ -34,17 +34,17 @@ class Loss:
     doubled: int
     # The ms from the growth to the assignment of the new partitions; None if they were never assigned.
     discovered_after_ms: int | None
-    every_ms: int = 50  # ms between two batches of records
+    every_ms: int = 50  # The time in ms between two batches of records.
 
     rate: int = 100
-    new: int = 2  # number of partitions added
+    new: int = 2  # The number of partitions that were added.
 
     @property
     def formula(self) -> int:
         """Predict the loss: rate x new partitions x the time until they were assigned.
 
-        The prediction is 0 for a client that starts new partitions at their beginning. It is all records if
-        the partitions were never assigned.
+        The prediction is 0 for a client that starts new partitions at their beginning. If the partitions were
+        never assigned, it is the number of all records.
         """
         if self.discovered_after_ms is None:
             return self.written

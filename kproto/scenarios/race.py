@@ -20,9 +20,10 @@ class RaceProgram:
 
     join_ms: int = 3_000
     rejoin_ms: int | None = None
-    inside: bool = False  # each request subscribes; otherwise the program does so once, at its start
-    sleep_ms: int = 0  # sleep between subscribe and seek, without polling
-    waits: tuple[int, ...] = (0,)  # the wait before each request
+    # Whether each request subscribes. Otherwise the program subscribes once, at its start.
+    inside: bool = False
+    sleep_ms: int = 0  # How long a request sleeps between subscribe and seek, without polling.
+    waits: tuple[int, ...] = (0,)  # How long the program waits before each request.
     polls: int = 4
 
 

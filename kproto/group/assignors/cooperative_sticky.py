@@ -55,7 +55,7 @@ def assign(
 def _claim(subscription: Subscription) -> ReportedOwnership:
     """Return the partitions that a member reports to own, and their generation.
 
-    The generation is that of the subscription, or else that of the user data.
+    The generation is that of the subscription. A subscription without it may have it in the user data.
     """
     if subscription.generation is not None:
         return ReportedOwnership(subscription.owned, subscription.generation)

@@ -153,7 +153,7 @@ def on_leave_response(member: Member, event: Received, now: int, out: Actions) -
 
 
 def on_leave_failed(member: Member, event: SendFailed, now: int, out: Actions) -> None:
-    """Close the member without a response to LeaveGroup."""
+    """Close the member, because LeaveGroup got no response."""
     if event.request is member.leave_request:
         close_now(member, out)
 
