@@ -54,8 +54,8 @@ def main() -> None:
                 print("error:", error)
 
         def consume() -> None:
-            with suppress(IllegalState):  # consume() raises it after the group was closed
-                while not printer.done.is_set():  # consume() returns after each rebalance
+            with suppress(IllegalState):  # After the group was closed, consume() raises this error.
+                while not printer.done.is_set():  # After each rebalance, consume() returns.
                     group.consume(["flights"], printer)
 
         threads = [threading.Thread(target=errors), threading.Thread(target=consume)]

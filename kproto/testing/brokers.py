@@ -336,7 +336,7 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
                 container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
             stack.callback(container.stop)  # Stop the container, also after a failed start or Ctrl-C.
             container.start()
-        # All exceptions are caught, because the Docker client raises many classes.
+        # All exceptions are caught, because the Docker client raises exceptions of many classes.
         except Exception as error:
             raise BrokerMissing(f"a Kafka in Docker: {error}") from error
         if why := why_silent(f"127.0.0.1:{port}", None):

@@ -34,7 +34,7 @@ class Producer(EngineClient):
     def due(self) -> int | None:
         return self.engine.due()
 
-    @journaled  # `do` is journaled as well, because `deliver` calls it from outside of a run.
+    @journaled  # A tick is journaled, because `deliver` calls this method from outside of a run.
     def tick(self) -> None:
         self.do(ev.Tick())
 
