@@ -21,8 +21,8 @@ The broker deliberately differs from Kafka in these points:
 * Only the topic configs whose `TopicConfig.acts` is true have an effect. Other topic configs are accepted,
   stored and described. The documentation in a DescribeConfigs response says whether a config has an effect. A
   topic without `retention.ms` keeps its records, where Kafka deletes them after a week.
-* A dynamic change of a broker config is rejected if this broker cannot apply it without a restart
-  (`Setting.dynamic`), where Kafka accepts any name.
+* A dynamic change of a broker config that this broker cannot apply without a restart is rejected
+  (`Setting.dynamic`). Kafka accepts dynamic configs of any name.
 * The markers of a transaction are written before EndTxn is answered, where Kafka writes them later. A
   transaction is aborted as soon as its timeout has passed, where Kafka looks for expired transactions every
   ten seconds.

@@ -301,8 +301,8 @@ class Broker:
     def on_partitions_changed(self, partitions: Iterable[Partition]) -> None:
         """Try to complete the fetches that wait for these partitions, on all brokers of the cluster.
 
-        This includes fetches on other brokers, because the transaction coordinator writes markers also to
-        partitions that other brokers lead.
+        The fetches on other brokers are included, because the transaction coordinator of one broker writes
+        markers to partitions that others lead.
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():

@@ -12,9 +12,9 @@ Rules:
   created while its default leader is down is led by another node. The leaders of the partitions of
   `__consumer_offsets` and `__transaction_state` are assigned in the same way. A group id or transactional id
   is hashed to one of these partitions, whose leader is its coordinator, until the group is moved.
-* When a group is moved, the delayed requests of its members are answered NOT_COORDINATOR. The new coordinator
-  loads the group, and restarts the session timeout of every member (GroupMetadataManager.onUnloaded,
-  onLoaded).
+* When a group is moved, the delayed requests of its members are answered with NOT_COORDINATOR. The new
+  coordinator loads the group, and restarts the session timeout of every member
+  (GroupMetadataManager.onUnloaded, onLoaded).
 * Connection numbers are unique in the cluster, so that a broker can respond on a connection of another
   broker.
 """

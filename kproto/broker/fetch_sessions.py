@@ -191,7 +191,8 @@ class FetchContext:
             if not is_changed and self.incremental:
                 continue
             changed[key] = data
-            # After an error, -1 makes `is_unchanged` false until the partition has no error.
+            # -1 after an error makes `is_unchanged` false until a response has the partition without an
+            # error.
             cached.high_watermark = data.high_watermark if data.error_code == 0 else -1
             cached.log_start_offset = data.log_start_offset
             if data.records:

@@ -107,7 +107,8 @@ class Log:
     def append(self, batch: bytes, count: int, max_timestamp: int, limits: Limits = UNLIMITED) -> None:
         """Store a batch of `count` records whose base offset is `end_offset`.
 
-        If the batch does not fit into the active segment within `limits`, a new segment is rolled before.
+        If the batch does not fit into the active segment within `limits`, a new segment is rolled before the
+        batch is stored.
         """
         if not self.segments[-1].has_room(len(batch), max_timestamp, limits):
             self.roll()

@@ -25,8 +25,8 @@ from .settings import Settings
 from .topics import Topic
 
 # The most records of a compressed batch, unless the batch has at least seven bytes (the size of the smallest
-# record) for each of them. Decoding so many records takes 0.1 s. Kafka has no such limit. Producers split a
-# batch that is too large.
+# record) for each of them. Decoding so many records takes 0.1 s. Kafka has no such limit. When a batch is
+# rejected because of it, producers split the batch.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
 # The most invalid records that the error of one batch names.

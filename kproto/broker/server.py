@@ -354,7 +354,7 @@ class Server:
 
         As Kafka does, the broker also runs retention every log.retention.check.interval.ms, and compaction
         every log.cleaner.backoff.ms. Periodic compaction requires min.cleanable.dirty.ratio, and skips the
-        active segment. This method rolls the active segment first, and ignores the ratio.
+        active segment. This method compacts the active segment, too, and ignores the ratio.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 
@@ -419,7 +419,7 @@ class Server:
     def advertise(self, place: str) -> None:
         """Advertise another HOST:PORT for the first listener, such as the address of a proxy.
 
-        This changes the broker config advertised.listeners, but not `bootstrap`.
+        The call changes the broker config advertised.listeners, but not `bootstrap`.
         """
         listener = Listener.parse(place)
         if not listener.port:

@@ -72,7 +72,8 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
         if identity.epoch != txn.last_epoch:
             send_error(context, call, ErrorCode.PRODUCER_FENCED)
             return
-        # The request retries one that succeeded. Kafka rejects such a retry if the epochs were exhausted.
+        # The request is the retry of one that succeeded. Kafka rejects such a retry if the epochs were
+        # exhausted.
     else:
         txn.last_epoch = NO_EPOCH if identity is None else txn.epoch
         if txn.is_epoch_exhausted:

@@ -91,7 +91,7 @@ class TransactionEventKind(Enum):
     MARKERS_WRITTEN = "the markers have been written"
     DEADLINE = "the transaction timeout, or the expiration of an unused transactional id, has passed"
 
-    __hash__ = object.__hash__  # Enum's own `__hash__` is Python code, which is slow.
+    __hash__ = object.__hash__  # Replaces Enum's `__hash__`, which is slow because it is Python code.
 
 
 EVENTS: Final = (RequestReceived, MarkersWritten, Tick)
@@ -268,7 +268,7 @@ REQUESTS: Final = frozenset(_REQUEST_HANDLERS)
 # CompleteAbort.
 
 _NOT_OWNER = (E.INVALID_PRODUCER_ID_MAPPING, E.PRODUCER_FENCED)
-# Clients of old versions receive INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
+# The errors of `_NOT_OWNER`, and the one that clients of old versions receive instead of PRODUCER_FENCED.
 _NOT_OWNER_V4 = (*_NOT_OWNER, E.INVALID_PRODUCER_EPOCH)
 _FENCED = (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH)
 _END_STATES = (S.PREPARE_COMMIT, S.PREPARE_ABORT)

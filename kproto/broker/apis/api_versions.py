@@ -69,7 +69,7 @@ def _transaction_version(broker: Broker) -> int:
 def unsupported_api_versions(broker: Broker) -> ApiVersionsResponse:
     """Return the response, in version 0, to an ApiVersions request whose version is not supported.
 
-    After this response a client retries with one of the versions that the response lists (KIP-511).
+    A client retries its request with one of the versions that the response lists (KIP-511).
     """
     own = [broker.apis[API_VERSIONS]]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)

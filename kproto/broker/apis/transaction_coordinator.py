@@ -2,10 +2,10 @@
 
 Rules, as in Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
 
-* X6. Records and offsets of a transaction are accepted only while it is ongoing and contains their partition.
-  Newer clients add a partition by writing to it, older clients with AddPartitionsToTxn. The coordinator
-  verifies this for the first record or offset in a partition. Later requests are not verified with the
-  coordinator, even if they carry another transactional id.
+* X6. Records and offsets of a transaction are accepted only while the transaction is ongoing and contains
+  their partition. Newer clients add a partition by writing to it, older clients with AddPartitionsToTxn. The
+  coordinator verifies this for the first record or offset in a partition. Later requests are not verified
+  with the coordinator, even if they carry another transactional id.
 * A fenced producer is answered with INVALID_PRODUCER_EPOCH instead of the coordinator's PRODUCER_FENCED.
   Clients that do not know TRANSACTION_ABORTABLE are answered with INVALID_TXN_STATE instead.
 """

@@ -7,8 +7,8 @@
 Rules:
 
 * A failed handshake or a corrupt stream raises TlsError with the reason for the log. `outgoing` then returns
-  the TLS alert. The caller must give the client time to read the alert: in TLS 1.3 the client has already
-  sent its first request.
+  the TLS alert. The caller must give the client time to read the alert, because in TLS 1.3 the client may
+  have sent its first request before it learns of the failure.
 * Nothing is encrypted or decrypted before the handshake is complete.
 * `server_context` accepts no weak protocol or cipher, as the scanner sslyze confirms.
 """

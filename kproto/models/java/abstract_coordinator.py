@@ -134,7 +134,7 @@ def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
 def on_join_group_response(
     state: JavaState, entry: InFlightRequest, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """Handle a JoinGroup response, or None for a lost connection (JoinGroupResponseHandler)."""
+    """Handle a JoinGroup response; None means that the connection was lost (JoinGroupResponseHandler)."""
     if not state.join_in_flight:
         return
     if response is None:
@@ -221,7 +221,7 @@ def perform_assignment(state: JavaState, out: Out) -> None:
     """Assign the partitions as the leader, and keep the metadata snapshot: a later difference causes a
     rejoin.
 
-    The Java method is performAssignment, in later releases onLeaderElected.
+    The function follows performAssignment of 2.6, which 4.3 calls onLeaderElected.
     """
     state.awaiting_metadata = False
     if state.state is not M.COMPLETING_REBALANCE:
@@ -278,7 +278,7 @@ def send_sync_group(state: JavaState, assignments: list[SyncGroupRequestAssignme
 def on_sync_group_response(
     state: JavaState, entry: InFlightRequest, response: SyncGroupResponse | None, out: Out
 ) -> None:
-    """Handle a SyncGroup response, or None for a lost connection (SyncGroupResponseHandler)."""
+    """Handle a SyncGroup response; None means that the connection was lost (SyncGroupResponseHandler)."""
     if not state.join_in_flight:
         return
     if response is None:

@@ -87,7 +87,7 @@ def _send_heartbeat(state: JavaState, out: Out) -> None:
 def on_heartbeat_response(
     state: JavaState, entry: InFlightRequest, response: HeartbeatResponse | None, out: Out
 ) -> None:
-    """Handle a Heartbeat response, or None for a lost connection (HeartbeatResponseHandler)."""
+    """Handle a Heartbeat response; None means that the connection was lost (HeartbeatResponseHandler)."""
     if entry.send.request is state.heartbeat_in_flight:
         state.heartbeat_in_flight = None
     unchanged = entry.generation == state.generation

@@ -76,7 +76,7 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
-    # The application's thread is already inside a call, so this call comes from another thread.
+    # The application's thread is inside another call, so this call comes from another thread.
     if state.thread.state is not NOTHING:
         out.append(c.Notify("error", *CONCURRENT))
         return

@@ -50,7 +50,7 @@ _RETRIABLE_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
 
 
 def update_fetch_positions(state: JavaState, out: Out) -> None:
-    """Advance all positions: validation, committed offsets, default reset, ListOffsets (M139).
+    """Perform the next step for each position: validation, committed offset, reset or ListOffsets (M139).
 
     updateFetchPositions.
     """
@@ -243,7 +243,7 @@ def _validate_offsets(state: JavaState, out: Out) -> None:
 def on_offset_for_epoch_response(
     state: JavaState, entry: InFlightRequest, response: OffsetForLeaderEpochResponse | None, out: Out
 ) -> None:
-    """Handle OffsetForLeaderEpoch: keep the position, or seek to where the logs diverge (M150).
+    """Handle an OffsetForLeaderEpoch response: keep the position, or seek to where the logs diverge (M150).
 
     OffsetForEpochHandler.
     """

@@ -74,7 +74,7 @@ NOTHING, POLLING = BlockedOn.NOTHING, BlockedOn.POLL
 
 
 B = BlockedOn
-# Transitions that close() causes. It may be called in any call of the application, also in callbacks.
+# Transitions that close() causes. The application may call close() inside any other call, even in a callback.
 _CLOSE = {
     B.CLOSE_COMMIT: "the application closes the consumer, which commits first",
     B.NOTHING: "the call returns",

@@ -70,7 +70,7 @@ def _find_coordinator(state: KafkaGoState, phase: ConsumerGroupPhase, out: Out) 
 
 
 def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
-    """Handle FindCoordinator, or None for a failed request.
+    """Handle FindCoordinator's response; None means that the request failed.
 
     On success the member joins, or sends the LeaveGroup that the lookup was for.
     """
@@ -202,7 +202,7 @@ def _sync_group(state: KafkaGoState, out: Out) -> None:
 def on_sync_group_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """Handle SyncGroup: adopt the assignment and fetch the committed offsets."""
+    """Handle a SyncGroup response: adopt the assignment and fetch the committed offsets."""
     if not isinstance(response, SyncGroupResponse) or response.error_code:
         code = response.error_code if isinstance(response, SyncGroupResponse) else 0
         _fail(state, kafka_error(code) if code else network_error(why), now, out, code)
@@ -229,7 +229,7 @@ def on_sync_group_response(
 def on_offset_fetch_response(
     state: KafkaGoState, response: Message | None, why: str, now: int, out: Out
 ) -> None:
-    """Handle OffsetFetch and start the generation."""
+    """Handle an OffsetFetch response, and start the generation."""
     if not isinstance(response, OffsetFetchResponse):
         _fail(state, network_error(why), now, out)
         return

@@ -35,7 +35,8 @@ def start(state: KafkaGoState, start: dict[TopicPartition, int], now: int, out: 
 
     Follows nextGeneration, Reader.run.
 
-    If the Reader was closed before the offsets arrived, partition readers and commit loop do not start.
+    If the Reader was closed before the committed offsets arrived, no partition reader and no commit loop
+    starts.
     """
     every = state.commit_ms
     watched = state.topics if state.config.watch else ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-# Member id -> topic -> partitions.
+# An assignment: member id -> topic -> partitions.
 Plan = dict[str, dict[str, list[int]]]
 
 

@@ -55,7 +55,7 @@ class ConsumerGroupPhase(Enum):
 
 
 P = ConsumerGroupPhase
-# Transitions after an error. A member with an id leaves the group first.
+# Transitions after an error. A member with an id leaves the group before it joins again.
 _AFTER_ERROR = {
     P.FINDING_TO_LEAVE: "an error, and the member has an id",
     P.BACKING_OFF: "an error, and the member has no id",

@@ -160,7 +160,7 @@ def _lacks_require_stable(state: LibrdkafkaState) -> bool:
 def on_offset_fetch_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetFetchResponse | None, code: int, out: Out
 ) -> None:
-    """Handle an OffsetFetch response. `code` is the error of a request without a response.
+    """Handle an OffsetFetch response. Without a response, `code` is the error of the request.
 
     rd_kafka_assignment_handle_OffsetFetch.
     """

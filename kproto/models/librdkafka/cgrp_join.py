@@ -109,7 +109,7 @@ def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
 def on_join_group_response(
     state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """Handle JoinGroup's response; None for a lost connection (rd_kafka_cgrp_handle_JoinGroup)."""
+    """Handle JoinGroup's response, or None if the connection was lost (rd_kafka_cgrp_handle_JoinGroup)."""
     state.join_or_sync_in_flight = None
     if state.terminating or state.state is not J.WAIT_JOIN:
         return

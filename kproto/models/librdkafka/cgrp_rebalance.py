@@ -171,7 +171,7 @@ def _finish_assign(state: LibrdkafkaState) -> None:
 
 
 def assignment_done(state: LibrdkafkaState, out: Out) -> None:
-    """Continue the group after all starts, stops and commits (rd_kafka_cgrp_assignment_done)."""
+    """Continue the rebalance when all starts, stops and commits are done (rd_kafka_cgrp_assignment_done)."""
     if state.state is J.WAIT_UNASSIGN_TO_COMPLETE:
         _unassign_done(state, out)
     elif state.state is J.WAIT_INCR_UNASSIGN_TO_COMPLETE:

@@ -24,7 +24,7 @@ _REFRESH = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRANSPORT}
 def on_heartbeat_response(
     state: LibrdkafkaState, entry: RequestBuf, response: HeartbeatResponse | None, out: Out
 ) -> None:
-    """Handle a Heartbeat response; None for a lost connection (rd_kafka_cgrp_handle_Heartbeat)."""
+    """Handle a Heartbeat response, or None if the connection was lost (rd_kafka_cgrp_handle_Heartbeat)."""
     state.heartbeat_in_flight = False
     code = TRANSPORT if response is None else response.error_code
     if code == E.NONE:

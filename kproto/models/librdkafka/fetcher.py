@@ -84,7 +84,7 @@ def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
 def on_fetch_response(
     state: LibrdkafkaState, entry: RequestBuf, response: FetchResponse | None, out: Out
 ) -> None:
-    """Handle a Fetch response, or None for a lost connection (rd_kafka_broker_fetch_reply)."""
+    """Handle a Fetch response; None means that the connection was lost (rd_kafka_broker_fetch_reply)."""
     node, versions = cast("tuple[int, dict[TopicPartition, int]]", entry.context)
     state.fetching_brokers.discard(node)
     if response is None:

@@ -1,8 +1,8 @@
 """The offset store and its commits (rdkafka_offset.c, offsets_commit of rdkafka_cgrp.c).
 
 An offset is *stored* when the application has received the record before it. With enable.auto.offset.store
-the delivery of a record stores the offset, otherwise a call of the application does. An offset is *committed*
-when the group's coordinator has accepted it (M126).
+the delivery of a record stores the offset. Without it, a call of the application stores it. An offset is
+*committed* when the group's coordinator has accepted it (M126).
 
 * The auto-commit timer commits stored offsets that are newer than the committed ones. It runs with
   enable.auto.commit and an interval above 0. A member of a group commits only in STEADY.
@@ -181,7 +181,9 @@ def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
 def on_offset_commit_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle OffsetCommit; None for a lost connection (rd_kafka_cgrp_op_handle_OffsetCommit)."""
+    """Handle OffsetCommit's response; None means that the connection was lost
+    (rd_kafka_cgrp_op_handle_OffsetCommit).
+    """
     operation = entry.context
     assert isinstance(operation, OffsetCommitOp)
     errors = commit_errors(response) if response is not None else {}

@@ -171,8 +171,8 @@ def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
 
     Follows rd_kafka_assignment.
 
-    These offsets are not positions: STORED (-1000) stays STORED, and neither a seek nor a record changes
-    them.
+    The returned offsets are not positions: STORED (-1000) stays STORED, and neither a seek nor a record
+    changes them.
     """
     return dict(state.assignment)
 

@@ -181,9 +181,9 @@ class BrokerConsumers:
 
 
 class SubscriptionManagerState(States):
-    IDLE = "idle"  # Waits for a partition, and offers the fetcher an empty batch.
-    GATHERING = "gathering"  # Collects more partitions for 100 ms.
-    OFFERING = "offering"  # Waits until the fetcher takes the batch.
+    IDLE = "idle"  # The manager waits for a partition, and offers the fetcher an empty batch.
+    GATHERING = "gathering"  # The manager collects more partitions for 100 ms.
+    OFFERING = "offering"  # The manager waits until the fetcher takes the batch.
     STOPPED = "stopped"
 
 
@@ -263,11 +263,13 @@ SubscriptionManager.TABLE = {
 
 class BrokerFetcherState(States):
     STARTING = "starting"
-    RECEIVING = "receiving"  # Waits for a batch of the subscription manager.
+    RECEIVING = "receiving"  # The fetcher waits for a batch of the subscription manager.
     NAPPING = "napping"
     FETCHING = "fetching"
-    FEEDING = "feeding"  # Waits until every partition has taken its records, or has been left out.
-    ABORTED = "aborted"  # Takes the manager's remaining batches, and dispatches their partitions again.
+    # The fetcher waits until every partition has taken its records, or has been left out.
+    FEEDING = "feeding"
+    # The fetcher takes the manager's remaining batches, and dispatches their partitions again.
+    ABORTED = "aborted"
     ENDED = "ended"
 
 

@@ -24,8 +24,8 @@ from .routines import Routine, States, Table, row
 class OpenState(States):
     LISTING_NEWEST = "listing_newest"  # ListOffsets for the end of the log.
     LISTING_OLDEST = "listing_oldest"  # ListOffsets for the start of the log
-    FINDING_LEADER = "finding_leader"  # Refreshes the topic's metadata, since the leader is unknown.
-    QUEUEING = "queueing"  # Waits until the subscription manager takes the partition.
+    FINDING_LEADER = "finding_leader"  # The call refreshes the topic's metadata, since the leader is unknown.
+    QUEUEING = "queueing"  # The call waits until the subscription manager takes the partition.
     DONE = "done"
 
 
@@ -56,7 +56,7 @@ class ConsumePartition(Routine):
         self.child: PartitionConsumer | None = None
 
     def start(self) -> None:
-        """Start the call. It runs in the caller's goroutine, as in Go."""
+        """Start the call, which runs in the caller's goroutine."""
         LogOffset(self.client, self, self.partition, NEWEST).start()
 
 

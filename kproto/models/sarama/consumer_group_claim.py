@@ -45,7 +45,7 @@ class ClaimState(States):
     UNREADABLE = "unreadable"  # No leader is known. The claim checks again every 5 s.
     OPENING = "opening"  # ConsumePartition
     BACKING_OFF = "backing_off"
-    REFRESHING = "refreshing"  # Refreshes the topic's metadata before the next attempt.
+    REFRESHING = "refreshing"  # The claim refreshes the topic's metadata before the next attempt.
     CONSUMING = "consuming"  # The handler runs.
     # The handler has returned. The claim waits until the partition consumer has closed its channels.
     DRAINING = "draining"

@@ -100,7 +100,7 @@ class Join(Routine):
         self.counts: dict[str, int] | None = None
 
     def start(self) -> None:
-        """Start the join, in the caller's goroutine."""
+        """Start the join, which runs in the caller's goroutine."""
         _join_sync(self)
 
 

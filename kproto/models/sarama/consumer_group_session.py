@@ -180,7 +180,7 @@ class GroupSession:
 
 class HeartbeatState(States):
     FINDING_COORDINATOR = "finding_coordinator"
-    LOCKING = "locking"  # Waits until no join holds the lock.
+    LOCKING = "locking"  # The heartbeat loop waits until no join holds the lock.
     SENDING = "sending"
     REDISCOVERING = "rediscovering"
     BACKING_OFF = "backing_off"
@@ -352,7 +352,7 @@ Heartbeat.TABLE = {
 
 
 class PartitionCheckerState(States):
-    REFRESHING_TOPIC = "refreshing_topic"  # Refreshes the metadata of a topic without partitions.
+    REFRESHING_TOPIC = "refreshing_topic"  # The checker refreshes the metadata of a topic without partitions.
     WAITING = "waiting"
     STOPPED = "stopped"
 

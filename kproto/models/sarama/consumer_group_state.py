@@ -21,21 +21,22 @@ class SaramaGroupState(States):
     IDLE = "idle"  # No Consume is running.
     REFRESHING = "refreshing"
     JOINING = "joining"
-    FETCHING_OFFSETS = "fetching_offsets"  # Fetches the offsets of its claims.
+    FETCHING_OFFSETS = "fetching_offsets"  # The member fetches the offsets of its claims.
     SETTING_UP = "setting_up"
     RUNNING = "running"
-    LOCKING = "locking"  # Cooperative: waits for the heartbeat and the commits in flight.
+    # The member waits for the heartbeat and the commits in flight before a cooperative rebalance.
+    LOCKING = "locking"
     REJOINING = "rejoining"
-    REVOKING = "revoking"  # Waits until the revoked claims have ended.
-    COMMITTING_REVOKED = "committing_revoked"  # Commits the offsets of the revoked claims.
-    REFRESHING_TOPICS = "refreshing_topics"  # Refreshes the metadata of added topics.
-    FETCHING_ADDED_OFFSETS = "fetching_added_offsets"  # Fetches the offsets of added claims.
-    RELEASING = "releasing"  # Waits until all claims have ended.
+    REVOKING = "revoking"  # The member waits until the revoked claims have ended.
+    COMMITTING_REVOKED = "committing_revoked"  # The member commits the offsets of the revoked claims.
+    REFRESHING_TOPICS = "refreshing_topics"  # The member refreshes the metadata of added topics.
+    FETCHING_ADDED_OFFSETS = "fetching_added_offsets"  # The member fetches the offsets of added claims.
+    RELEASING = "releasing"  # The member waits until all claims have ended.
     CLEANING_UP = "cleaning_up"
     CLOSING_OFFSETS = "closing_offsets"  # The last commit of the session is open.
-    STOPPING = "stopping"  # Waits until the heartbeat loop has ended.
+    STOPPING = "stopping"  # The member waits until the heartbeat loop has ended.
     PAUSING = "pausing"  # The application waits after an error, before it calls Consume again.
-    FINDING_COORDINATOR = "finding_coordinator"  # Looks the coordinator up for LeaveGroup.
+    FINDING_COORDINATOR = "finding_coordinator"  # The member looks the coordinator up for LeaveGroup.
     LEAVING = "leaving"
     CLOSED = "closed"
 
@@ -171,7 +172,7 @@ class SaramaGroup(SessionOwner):
         self.error: GoError | None = None
 
     def connect(self) -> None:
-        """Request all metadata first (NewConsumerGroup)."""
+        """Create the group (NewConsumerGroup), which begins with a request for all metadata."""
         self.move(S.CONNECTING)
         self.client.metadata.request_refresh(self, ())
 

@@ -49,13 +49,14 @@ class CachedCoordinator:
 
 
 class LookupState(States):
-    # Takes the lock of one broker after another, to find the least loaded broker.
+    # The lookup takes the lock of one broker after another, to find the least loaded broker.
     CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
-    REFRESHING = "refreshing"  # Refreshes metadata to check whether __consumer_offsets has a leader.
+    # The lookup refreshes metadata to check whether __consumer_offsets has a leader.
+    REFRESHING = "refreshing"
     # __consumer_offsets has no leader. The lookup waits two seconds.
     OFFSETS_TOPIC_ABSENT = "offsets_topic_absent"
-    WAITING = "waiting"  # Waits for the backoff between two attempts.
+    WAITING = "waiting"  # The lookup waits for the backoff between two attempts.
     DONE = "done"
 
 
@@ -85,7 +86,7 @@ class Lookup(Routine):
         self.brokers: list[SaramaBroker] = []
 
     def start(self) -> None:
-        """Start the lookup, in the caller's goroutine."""
+        """Start the lookup, which runs in the caller's goroutine."""
         _choose_broker(self, None)
 
 

@@ -42,7 +42,7 @@ _WAIT = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMI
 class CommittedOffsetState(States):
     FINDING_COORDINATOR = "finding_coordinator"
     REQUESTING = "requesting"
-    WAITING = "waiting"  # Waits for the backoff between two attempts.
+    WAITING = "waiting"  # The request waits for the backoff between two attempts.
     DONE = "done"
 
 
@@ -69,7 +69,7 @@ class InitialOffsetFetch(Routine):
         self.retries = offsets.client.settings.metadata_retry_max
 
     def start(self) -> None:
-        """Start the request, in the caller's goroutine."""
+        """Start the request, which runs in the caller's goroutine."""
         self.offsets.find_coordinator(self)
 
 
@@ -167,9 +167,11 @@ InitialOffsetFetch.TABLE = {
 
 
 class LogOffsetState(States):
-    FINDING_LEADER = "finding_leader"  # Refreshes the topic's metadata, since the leader is unknown.
+    # The request refreshes the topic's metadata, since the leader is unknown.
+    FINDING_LEADER = "finding_leader"
     REQUESTING = "requesting"
-    REFRESHING = "refreshing"  # Refreshes the topic's metadata after an error, before the second attempt.
+    # The request refreshes the topic's metadata after an error, before the second attempt.
+    REFRESHING = "refreshing"
     DONE = "done"
 
 
@@ -196,7 +198,7 @@ class LogOffset(Routine):
         self.is_retry = False
 
     def start(self) -> None:
-        """Start the request, in the caller's goroutine."""
+        """Start the request, which runs in the caller's goroutine."""
         if isinstance(self.client.metadata.leader(*self.partition), GoError):
             self.client.metadata.request_refresh(self, (self.partition.topic,))
         else:

@@ -207,10 +207,10 @@ def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError 
 
 
 class RefreshState(States):
-    # Takes the lock of one broker after another, to find the least loaded broker.
+    # The refresh takes the lock of one broker after another, to find the least loaded broker.
     CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
-    WAITING = "waiting"  # Waits for the backoff between two attempts.
+    WAITING = "waiting"  # The refresh waits for the backoff between two attempts.
     DONE = "done"
 
 

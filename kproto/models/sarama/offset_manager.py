@@ -80,7 +80,8 @@ class PartitionOffset:
 
 class OffsetManagerState(States):
     IDLE = "idle"
-    FINDING_COORDINATOR = "finding_coordinator"  # Looks the coordinator up for the routines in `waiting`.
+    # The manager looks the coordinator up for the routines in `waiting`.
+    FINDING_COORDINATOR = "finding_coordinator"
 
 
 class OffsetManager(Routine):
@@ -298,7 +299,7 @@ OffsetManager.TABLE = {"coordinator_found": row(OffsetManagerState, FINDING_COOR
 
 
 class FlushState(States):
-    LOCKED_OUT = "locked_out"  # Waits for the next generation.
+    LOCKED_OUT = "locked_out"  # The flush waits for the next generation.
     FINDING_COORDINATOR = "finding_coordinator"
     SENDING = "sending"
     DONE = "done"
@@ -326,7 +327,7 @@ class Flush(Routine):
         self.offsets, self.caller, self.targets = offsets, caller, targets
 
     def start(self) -> None:
-        """Start the flush, in the caller's goroutine."""
+        """Start the flush, which runs in the caller's goroutine."""
         _begin(self, None)
 
 

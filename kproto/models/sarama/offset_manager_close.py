@@ -15,7 +15,7 @@ from .routines import Routine, States, Table, row
 
 
 class LastState(States):
-    STOPPING = "stopping"  # Waits until the ticker's flush is complete.
+    STOPPING = "stopping"  # The closing manager waits until the ticker's flush is complete.
     FLUSHING = "flushing"
     DONE = "done"
 
@@ -43,7 +43,7 @@ class LastFlush(Routine):
         self.attempts = offsets.client.settings.offsets_retry_max + 1
 
     def start(self) -> None:
-        """Start the flush, in the caller's goroutine."""
+        """Start the flush, which runs in the caller's goroutine."""
         committer = self.offsets.committer
         if self.targets is None and committer is not None:
             self.offsets.client.resume(committer, "stop", self)

@@ -126,8 +126,9 @@ class DispatcherState(States):
     WAITING = "waiting"
     BACKING_OFF = "backing_off"
     REFRESHING = "refreshing"
-    QUEUEING = "queueing"  # Waits until the subscription manager takes the partition.
-    HANDING_OVER = "handing_over"  # Closing: waits until the broker consumer releases the partition.
+    QUEUEING = "queueing"  # The dispatcher waits until the subscription manager takes the partition.
+    # While it closes, the dispatcher waits until the broker consumer releases the partition.
+    HANDING_OVER = "handing_over"
     ENDED = "ended"
 
 
@@ -265,9 +266,11 @@ Dispatcher.TABLE = {
 
 class FeederState(States):
     IDLE = "idle"
-    PUSHING = "pushing"  # Waits for room in the channel, and the broker consumer waits for the feeder.
-    FINISHING = "finishing"  # Waits for room in the channel after it has released the broker consumer.
-    QUEUEING = "queueing"  # Subscribes the partition at the broker consumer again.
+    # The feeder waits for room in the channel, and the broker consumer waits for the feeder.
+    PUSHING = "pushing"
+    # The feeder waits for room in the channel after it has released the broker consumer.
+    FINISHING = "finishing"
+    QUEUEING = "queueing"  # The feeder subscribes the partition at the broker consumer again.
     ENDED = "ended"
 
 

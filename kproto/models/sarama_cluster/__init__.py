@@ -54,8 +54,9 @@ from .coordinator_requests import CommitOffsets
 __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_deadline", "start", "step"]
 
 SEES_GROWTH = False  # The leader does not check for new partitions (`loops`).
-# Fetched messages are delivered until the main loop releases the partitions, and after a rebalance before
-# "assigned": partitions and notifications have separate goroutines (consumer.go, nextTick).
+# Messages are delivered until the main loop releases the partitions. After a rebalance, messages may be
+# delivered before the notification "assigned", because partitions and notifications have separate goroutines
+# (consumer.go, nextTick).
 SILENT_WHEN_FENCED = False
 
 

@@ -29,14 +29,15 @@ class ClusterConsumerState(States):
     REFRESHING_TOPICS = "refreshing_topics"  # The leader refreshes the metadata of an unknown topic.
     JOINING = "joining"
     SYNCING = "syncing"
-    FETCHING = "fetching"  # Fetches the committed offsets.
+    FETCHING = "fetching"  # The Consumer fetches the committed offsets.
     OPENING = "opening"
     CONSUMING = "consuming"
-    DROPPING = "dropping"  # Releases the open partitions, since another partition failed to open.
+    # The Consumer releases the open partitions, since another partition failed to open.
+    DROPPING = "dropping"
     LEAVING_AFTER_ERROR = "leaving_after_error"
     BACKING_OFF = "backing_off"
-    WINDING_UP = "winding_up"  # Waits until all loops of the cycle have ended.
-    CLOSING = "closing"  # Releases the partitions before Close.
+    WINDING_UP = "winding_up"  # The Consumer waits until all loops of the cycle have ended.
+    CLOSING = "closing"  # The Consumer releases the partitions before Close.
     LEAVING = "leaving"
     CLOSED = "closed"
 
@@ -104,7 +105,7 @@ EDGES: Final[Edges[Any]] = {
 
 
 class CycleLoopState(States):
-    WAITING = "waiting"  # Waits for the next tick.
+    WAITING = "waiting"  # The loop waits for the next tick.
     WORKING = "working"
     ENDED = "ended"
 
@@ -195,7 +196,7 @@ class ClusterConsumer(Routine):
         self.release: Routine | None = None
 
     def connect(self) -> None:
-        """Request the first metadata (NewClient)."""
+        """Create the client (NewClient), which begins with a request for all metadata."""
         self.move(S.CONNECTING)
         self.client.metadata.request_refresh(self, ())
 

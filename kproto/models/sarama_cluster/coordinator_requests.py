@@ -60,7 +60,7 @@ class CoordinatorRequest(Routine):
         self.error = errors.INCOMPLETE
 
     def start(self) -> None:
-        """Start the request, in the caller's goroutine."""
+        """Start the request, which runs in the caller's goroutine."""
         broker = self.consumer.client.coordinator.cached()
         if broker is None:
             self.consumer.client.coordinator.look_up(self)
@@ -119,7 +119,7 @@ CoordinatorRequest.TABLE = {
 
 
 class CommitOffsetsState(States):
-    WAITING = "waiting"  # Waits for the commit that was started before.
+    WAITING = "waiting"  # The commit waits for the commit that was started before.
     REQUESTING = "requesting"
     DONE = "done"
 
@@ -140,7 +140,7 @@ class CommitOffsets(Routine):
         self.sent: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
-        """Start the commit, in the caller's goroutine."""
+        """Start the commit, which runs in the caller's goroutine."""
         if self.consumer.committing:
             self.consumer.commits.append(self)
         else:

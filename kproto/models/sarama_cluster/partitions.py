@@ -22,7 +22,8 @@ from .client import ClusterClient
 class PartitionState(States):
     OPENING = "opening"
     CONSUMING = "consuming"
-    STOPPING = "stopping"  # Delivers no further messages, and waits until the partition consumer has closed.
+    # The partition delivers no further messages, and waits until the partition consumer has closed.
+    STOPPING = "stopping"
     CLOSED = "closed"
 
 
