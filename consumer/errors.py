@@ -31,7 +31,7 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
 }
 
-# The codes of a rejected commit which show that the group has begun another generation without the member.
+# Error codes of OffsetCommit that show that the group has begun another generation without this member.
 _GROUP_MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 
 _TOPIC, _GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -82,8 +82,7 @@ _NEEDED: dict[str, dict[int, str]] = {
 }
 
 
-# Explanations of codes in the response to one request, where the code's name does not say what happened or
-# what to do.
+# (Request, error code) -> an explanation, where the code's name does not say what happened or what to do.
 _MEANINGS: dict[tuple[str, int], str] = {
     ("EndTxn", ErrorCode.INVALID_TXN_STATE): (
         "the broker has aborted this transaction, as it does after transaction_timeout_ms, and rejects this "
@@ -98,7 +97,8 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if needed is not None:
         needed = needed if " on " in needed else f"{needed} on {_RESOURCES[code]}"
         advice = f"the principal of this client needs an ACL that allows {needed}"
-        # Without this permission the producer fails (TransactionManager.maybeTransitionToErrorState).
+        # If the producer lacks this permission, it fails for good
+        # (TransactionManager.maybeTransitionToErrorState).
         if code == _ID:
             advice = f"{advice}; then make a new producer"
         detail = f"{detail.rstrip('.')}: {advice}" if detail else advice
@@ -115,13 +115,13 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
 def without_traceback(error: E) -> E:
     """Return a stored error without its traceback, to be raised again.
 
-    Each raise adds frames to the traceback of the error, and the frames keep their variables alive.
+    Without this, each further raise would add frames to the traceback, which keep their variables alive.
     """
     return error.with_traceback(None)
 
 
 def with_advice(error: KprotoError) -> KprotoError:
-    """Return an error of the member's state machine, with the advice that `broker_error` adds."""
+    """Return an error of the member's state machine, with the advice that `broker_error` gives."""
     return (
         broker_error(error.code, error.request, error.detail) if isinstance(error, NotAuthorized) else error
     )

@@ -1,12 +1,13 @@
-"""Ends the open clients of a process when it forks (in the child), and when it exits.
+"""Ends the open clients of a process when the process exits, and in its child after a fork.
 
 * Fork: the child process has the parent's sockets, but not its threads. If both processes used one
-  connection, each would read responses to the other. So in the child every call raises IllegalState, and
-  nothing is read, sent or closed.
-* Exit without `close`: a warning is logged for each client that loses records, commits or a transaction.
+  connection, each would read responses to the other's requests. So in the child every call raises
+  IllegalState, and nothing is read, sent or closed.
+* Exit of the interpreter without `close`: a warning is logged for each client that loses records, commits or
+  a transaction.
 * Copy and pickle: a client can be neither copied nor sent to another process (`BoundToProcess`).
 
-A runtime calls `register` and `unregister`. This module has only weak references to runtimes.
+Each runtime calls `register` and `unregister`. This module only has weak references to runtimes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class OpenClient(Protocol):
     """The methods of an open client that this module calls."""
 
     def on_fork(self) -> None:
-        """Handle a fork in the child, where the client cannot be used. Take no lock."""
+        """Handle a fork in the child process, where the client cannot be used. Take no lock."""
 
     def on_exit(self) -> str:
         """Stop without a request to a broker. Return a text for the log that says what is lost."""
@@ -64,7 +65,7 @@ def _on_exit() -> None:
         try:
             if loss := client.on_exit():
                 log.warning("%s", loss)
-        except Exception:  # The error of one client must not keep the other clients from stopping.
+        except Exception:  # An error of one client must not prevent the other clients from stopping.
             log.exception("a client could not be ended")
     _open_clients.clear()
 

@@ -10,13 +10,13 @@ from kproto.group.subscription import TopicPartition
 class RebalanceListener:
     """The callbacks of a rebalance. Override the methods that you need.
 
-    With an `AsyncConsumer` the callbacks may be coroutines. They run inside poll, close and unsubscribe, in
-    the caller's thread. The rebalance waits for the callbacks, while heartbeats continue. An exception of a
+    The callbacks run inside poll, close and unsubscribe, in the caller's thread. With an `AsyncConsumer` they
+    may be coroutines. The rebalance waits for the callbacks, while heartbeats continue. An exception of a
     callback is raised by the method that ran the callback, after the rebalance has continued.
     """
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Start the work on these partitions, which were added to the assignment. There may be none.
+        """Start the work on these partitions, which were added to the assignment; none may have been added.
 
         A seek in this method takes effect before the first record.
         """
@@ -30,8 +30,9 @@ class RebalanceListener:
         return None
 
     def lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Stop the work on these partitions, which another member may own already.
+        """Stop the work on these partitions, which may already belong to another member.
 
-        Commits of offsets of these partitions fail. By default this method calls `revoked`, as Java does.
+        Offsets of these partitions cannot be committed any more. By default this method calls `revoked`, as
+        Java does.
         """
         return self.revoked(partitions)

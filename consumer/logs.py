@@ -1,7 +1,8 @@
 """The logger of the clients, `kproto.consumer`.
 
 Handlers and filters of this logger are code of the application. An exception in one of them does not stop a
-client. As usual in `logging`, its traceback is written to stderr, unless `logging.raiseExceptions` is off.
+client. As usual in `logging`, the exception's traceback is written to stderr, unless
+`logging.raiseExceptions` is off.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from kproto.validation import any_text, encodable_text, one_of, whole_number
 Check = Callable[[str, Any], object]
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
-# The pattern of instance ids. Java checks them like the names of topics, by Topic.validate.
+# The pattern of instance ids: that of topic names, as in Java (Topic.validate).
 _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"
 _RESETS: Final = ("earliest", "latest", "none")
 _RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
@@ -30,7 +30,7 @@ def choice(*choices: str | int) -> Check:
 
 
 def or_none(check: Check) -> Check:
-    """Return a check that accepts None and the values that `check` accepts."""
+    """Return a check that accepts None, and the values that `check` accepts."""
     return lambda name, value: None if value is None else check(name, value)
 
 
@@ -79,7 +79,7 @@ def reset(name: str, value: Any) -> None:
 
 
 def duration_ms(policy: str) -> int | None:
-    """Return the milliseconds of a policy such as "by_duration:PT1H30M"; None for another policy."""
+    """Return the milliseconds of a policy such as "by_duration:PT1H30M"; None for any other policy."""
     if not policy.startswith("by_duration:"):
         return None
     match = re.fullmatch(_DURATION, policy.removeprefix("by_duration:"))

@@ -28,7 +28,7 @@ C = TypeVar("C", bound=type)
 _INDENT = "    "
 _WIDTH = 96
 
-# Chapter of the reference page -> its table of options, the class of the arguments, and the defaults.
+# Chapter of the reference page -> (its table of options, the config class with the types, the defaults).
 _CHAPTERS: Mapping[str, tuple[Mapping[str, Option], type[Any], msgspec.Struct]] = {
     "A consumer": (CONSUMER, ConsumerConfig, ConsumerOptions()),
     "A producer": (PRODUCER, ProducerConfig, ProducerOptions()),
@@ -40,7 +40,7 @@ class OptionDoc(NamedTuple):
 
     name: str
     type: str
-    default: str  # The default as Python code; empty if the description states it.
+    default: str  # The default as Python code; "" if the description states the default.
     description: str
 
 
@@ -61,7 +61,7 @@ def security_docs() -> list[OptionDoc]:
 
 
 def with_options(options: list[OptionDoc] | None = None) -> Callable[[C], C]:
-    """Return a class decorator that adds a client's options, and those of TLS and SASL, to its docstring."""
+    """Return a class decorator that appends a client's options, TLS and SASL included, to its docstring."""
 
     def decorate(client: C) -> C:
         lines = [cleandoc(client.__doc__ or "")]

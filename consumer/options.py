@@ -2,14 +2,14 @@
 
 The options have Kafka's names in snake_case, and are checked before a client connects.
 
-A new option needs a line in the config (the keyword arguments of users), in the options (its default), and in
-the table (its check, its description, and its section on the page of options). `help` of the clients and
-`docs/reference/client-options.md` are generated from these.
+A new option needs a line in the config class (the keyword arguments of users), in the options class (its
+default), and in the table (its check, its description, and its section on the page of options). `help` of the
+clients and `docs/reference/client-options.md` are generated from these.
 
 An invalid option raises a `ConfigError` that names the option, its value and the allowed values. For an
-unknown option the error suggests the most similar name. Values that Java accepts and that fail later are
-rejected as well: for example a heartbeat interval that is not below the session timeout, and auto commit
-without a group.
+unknown option the error suggests the most similar name. Values that Java accepts, although they cause
+failures later, are rejected as well: for example a heartbeat interval that is not below the session timeout,
+and auto commit without a group.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class ConsumerConfig(SecurityConfig, total=False):
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer's options with their defaults.
 
-    The defaults are those of Java's consumer, unless the description of an option in `CONSUMER` explains
-    another default.
+    The defaults are those of Java's consumer, except where the option's description in `CONSUMER` gives a
+    reason.
     """
 
     group_id: str | None = None
@@ -389,8 +389,8 @@ _BATCH = 512 * 1024
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's options with their defaults.
 
-    The defaults are those of Java's producer, unless the description of an option in `PRODUCER` explains
-    another default.
+    The defaults are those of Java's producer, except where the option's description in `PRODUCER` gives a
+    reason.
     """
 
     client_id: str = "kproto"
@@ -571,7 +571,7 @@ PRODUCER: Final[Mapping[str, Option]] = {
 }
 
 
-# The default of partition.assignment.strategy in Java.
+# Java's default of partition.assignment.strategy.
 JAVA_ASSIGNORS: Final = ("range", "cooperative-sticky")
 
 
@@ -630,7 +630,8 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
     if values.get("buffer_memory", _BATCH) < _BATCH:
         values.setdefault("batch_size", values["buffer_memory"])
     options = ProducerOptions(**values)
-    if "delivery_timeout_ms" not in values:  # Java's producer raises the default as well.
+    # As in Java's producer, the default is raised to a sufficient value.
+    if "delivery_timeout_ms" not in values:
         least = options.linger_ms + options.request_timeout_ms
         options = msgspec.structs.replace(
             options, delivery_timeout_ms=max(options.delivery_timeout_ms, least)
@@ -648,7 +649,8 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
     if options.batch_size > options.buffer_memory:
         allowed = f"at most buffer_memory ({options.buffer_memory})"
         raise ConfigError("batch_size", options.batch_size, allowed)
-    try:  # Compress nothing, so that a missing package raises now and not when the first batch is sent.
+    # Compress an empty input, so that a missing package raises now and not when the first batch is sent.
+    try:
         compress(codec_number(options.compression_type), b"", options.compression_level)
     except ConfigError as error:
         raise ConfigError("compression_level", error.value, error.allowed) from None
@@ -656,7 +658,7 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
 
 
 def _checked(table: Mapping[str, Option], config: Mapping[str, Any], client: str) -> dict[str, Any]:
-    """Check the options of a client; return them, with those of TLS and SASL combined in `security`."""
+    """Check a client's options and return them. Those of TLS and SASL are combined in `security`."""
     names = [*table, *NAMES]
     for name, value in config.items():
         if name not in names:

@@ -1,7 +1,7 @@
 """The names of other libraries for options, methods and arguments, and this library's names for them.
 
-The names are used in errors only: an error about another library's name shows this library's name. Names are
-in snake_case, and names of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each
+The names are used only in errors: an error about another library's name shows this library's name. All names
+are in snake_case; those of librdkafka and Java have "_" for ".". `docs/coming-from/` has a table for each
 library.
 """
 
@@ -214,7 +214,7 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 
 
 def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]) -> TypeError:
-    """Return Python's error for an unknown argument, which names this library's arguments."""
+    """Return Python's error for an unknown argument. It lists this library's arguments."""
     name = min(names)
     argument = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
     use = f"use {argument}" if argument else f"it has {', '.join(known)}"
@@ -224,21 +224,22 @@ def unknown_argument(method: str, names: Collection[str], known: tuple[str, ...]
 def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     """Return Python's error for an attribute that does not exist.
 
-    For another library's method the error names this library's method. `kind` is a key of `METHODS`.
+    If the attribute is another library's method, the error names this library's method. `kind` is a key of
+    `METHODS`.
     """
     error = f"{type(client).__name__!r} object has no attribute {name!r}"
     method = re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name)
     if method in METHODS[kind]:
         return AttributeError(f"{error}; {METHODS[kind][method]}", name=name, obj=client)
-    # The method may belong to another kind of client: a producer's method was called on a consumer, for
-    # example.
+    # The method may belong to another kind of client, for example if a producer's method was called on a
+    # consumer.
     other_kind = next((other_kind for other_kind in CLIENTS if method in METHODS[other_kind]), None)
     hint = f"; of a {other_kind}: {METHODS[other_kind][method]}" if other_kind and kind in CLIENTS else ""
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-# Advice for calls with further positional arguments, which other libraries take. In sarama's groups the
-# arguments are the group id and the topics.
+# Advice for calls with more than one positional argument, as other libraries allow them. In sarama's groups
+# these are the group id and the topics.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 
@@ -246,9 +247,9 @@ _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, val
 def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
     """Decorate a client's `__init__`, so that it takes one positional argument and no error shows a password.
 
-    Tools may show the variables of each frame of a traceback, and the frames of `__init__` have variables
-    with passwords. So this function raises the error again without these frames. A dict of options, as
-    librdkafka takes it, may contain passwords as well, which the error omits.
+    Some tools show the variables of each frame of a traceback, and the frames of `__init__` have variables
+    with passwords. So this function raises errors of `__init__` again without these frames. A dict of
+    options, as librdkafka accepts it, may contain passwords as well; the error omits them.
     """
 
     @functools.wraps(init)
@@ -265,14 +266,15 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
         servers: Any = shown_args[0] if shown_args else kwargs.get("bootstrap_servers")
         try:
             if isinstance(servers, Mapping):
-                # The call raises an error that says how to pass options, before missing options are reported.
+                # The call with this argument raises an error that says how to pass options. The error comes
+                # before any check for missing options.
                 addresses(cast("Any", servers))
             init(self, *shown_args, **kwargs)
         except KprotoError as error:
             for option, value in kwargs.items():
                 is_hidden = option == "bootstrap_servers" or is_secret_value(option, value)
                 kwargs[option] = HIDDEN if is_hidden else value
-            shown_args = servers = value = HIDDEN  # An address may contain a password, as in a URL.
+            shown_args = servers = value = HIDDEN  # The address may contain a password, as URLs do.
             if error.__suppress_context__:
                 error.__context__ = None  # The context would keep its frames alive.
             del self  # A half initialized client has no repr.

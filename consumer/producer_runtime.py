@@ -1,6 +1,6 @@
-"""The common part of a producer's runtime for threads and asyncio: deliveries, calls and shutdown.
+"""The part of a producer's runtime that threads and asyncio share: deliveries, calls and shutdown.
 
-`blocking.producer_runtime` and `aio.producer_runtime` implement waiting and moving bytes.
+`blocking.producer_runtime` and `aio.producer_runtime` implement how calls wait and how bytes are sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .logs import log
 from .options import ProducerConfig, producer_options
 from .runtime import Waiters
 
-# Time (s) that the interpreter waits at exit until the records of a producer without `close` are delivered.
+# Longest time (s) that the exit of the interpreter waits for the deliveries of a producer without `close`.
 EXIT_SECONDS = 5.0
 
 
@@ -62,7 +62,7 @@ class ProducerRuntime:
     def describe(self, kind: str) -> str:
         """Return the producer's repr.
 
-        The method takes no lock, because a debugger may call it at any moment.
+        No lock is taken, because a debugger may call this method at any moment.
         """
         closed = ", closed" if self.records.closed else ""
         count = self.engine.open_records
@@ -72,7 +72,7 @@ class ProducerRuntime:
 
     @property
     def changes(self) -> int:
-        """A counter that grows when waiting calls have to check their conditions again."""
+        """A counter that increases when waiting calls have to check their conditions again."""
         return self._waiters.changes
 
     def notify(self) -> None:
@@ -107,11 +107,11 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def shut_down(self, deadline: int) -> None:
-        """End the engine immediately. Queued callbacks may still run until `deadline` (ms)."""
+        """End the engine immediately, then wait until `deadline` (ms) for the queued callbacks."""
         raise NotImplementedError
 
     def wait_for_callbacks(self, deadline: int) -> None:
-        """Wait until `deadline` (ms) for the queued callbacks. In a callback, return at once."""
+        """Wait until `deadline` (ms) for the queued callbacks. If a callback calls this, do not wait."""
 
     # ---- deliveries
 
@@ -153,7 +153,7 @@ class ProducerRuntime:
         return RequestTimedOut("flush", limit, f"{count} records are still open{excuse}")
 
     def raise_not_delivered(self) -> None:
-        """Raise NotDelivered if the delivery of records has failed without the application's knowledge."""
+        """Raise NotDelivered if deliveries have failed and the application does not know of the failures."""
         ledger = self.records.take_failures()
         if ledger.count > 0 and ledger.first is not None:
             raise NotDelivered(ledger.count, ledger.first) from ledger.first
@@ -166,7 +166,7 @@ class ProducerRuntime:
     # ---- the end
 
     def _end(self, reason: str, failure: BaseException | None = None) -> list[ev.Action]:
-        """End every delivery. Return the actions to perform, which include the callbacks."""
+        """Fail every open delivery. Return the actions to perform, which include the callbacks."""
         if not self.records.closed:
             self.failure = failure
         self.records.close(reason)
@@ -192,7 +192,7 @@ class ProducerRuntime:
     def on_fork(self) -> None:
         """Reject all calls in the child of a fork, because the producer belongs to the parent.
 
-        The child sends no record.
+        The deliveries fail in the child, which sends no record.
         """
         self.records.guard = contextlib.nullcontext()
         self.closing = self.ended = self.forked = True
@@ -207,7 +207,7 @@ class ProducerRuntime:
 
 
 def undecided(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
-    """Return the batches that have neither succeeded nor failed. A split batch is replaced by its parts."""
+    """Return the batches whose outcome is open. A split batch is replaced by its parts."""
     open_batches: dict[ProducerBatch, None] = {}
     for batch in batches:
         if batch.places is not None:

@@ -28,7 +28,7 @@ class ConsumerRecord(msgspec.Struct, gc=False):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     def __str__(self) -> str:
-        """Return one line with long keys and values shortened: "flights-2 @ 17: 'UA' = 'departed'"."""
+        """Return a line with long keys and values shortened: "flights-2 @ 17: 'UA' = 'departed'"."""
         from kproto.records.record import format_record
 
         return f"{self.topic_partition} @ {self.offset}: {format_record(self.key, self.value, self.headers)}"
@@ -60,20 +60,20 @@ class GroupChange(msgspec.Struct, frozen=True):
 
     `kind` is one of
 
-    * "rejoining": the consumer sends JoinGroup, because of `reason` (empty the first time);
+    * "rejoining": the consumer sends JoinGroup because of `reason` ("" when it first joins);
     * "assigned": `partitions` were added; `owned` are all owned partitions;
     * "revoked": `partitions` are released, after the callback and the commit, and before another member gets
       them;
-    * "lost": another member owns `partitions` already, and nothing could be committed;
+    * "lost": `partitions` may already belong to another member, and nothing could be committed;
     * "coordinator": a coordinator was found, or lost because of `reason`;
     * "reset": `partitions` start at `offset` because of `reason`, and not at a committed offset. If `before`
       is set, this position was not in the log, and the records between the two offsets are skipped or
       returned again;
-    * "unsought": a seek was dropped that waited for `partitions`, because the group assigned them to another
+    * "unsought": seeks that waited for `partitions` were dropped, because the group assigned them to another
       member;
     * "truncated": the log was truncated where `partitions` were being read (`before`); they continue at
       `offset`;
-    * "uncommitted": `partitions` were released and their last offsets could not be committed, or an automatic
+    * "uncommitted": `partitions` were released before their last offsets could be committed, or an automatic
       commit was rejected (`reason`);
     * "refused": a request that is retried indefinitely has failed for some seconds; `reason` has the request
       and the error. The report is repeated after growing intervals (30 s to 10 min) while this lasts;
@@ -99,7 +99,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     before: int | None = None
 
     def __str__(self) -> str:
-        """Return one line: "12:00:00.250 UTC assigned t-1; owns t-0, t-1; generation 3"."""
+        """Return a line such as "12:00:00.250 UTC assigned t-1; owns t-0, t-1; generation 3"."""
         clock = time.strftime("%H:%M:%S", time.gmtime(self.at // 1000))
         partitions = f" {_listed(self.partitions)}" if self.partitions else ""
         facts = [

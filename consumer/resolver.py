@@ -4,9 +4,9 @@ Rules:
 
 * Numeric addresses are returned immediately. A name is resolved in a daemon thread. If several connections
   need the same name, they share one thread.
-* A host's addresses are tried in turn, each one for `PATIENCE_S` seconds if there are others. IPv4 addresses
-  come first, because brokers that listen on one family nearly always listen on IPv4. The address that failed
-  most recently is tried last, so the next attempt starts with another address.
+* A host's addresses are tried in turn. An address that is not the last one is tried for `PATIENCE_S` seconds.
+  IPv4 addresses come first, because brokers that listen on only one family nearly always listen on IPv4. The
+  address that failed most recently is tried last, so that the next attempt starts with a different address.
 * An address also fails if the connection ends before any response. Examples are a proxy without a broker
   behind it, and a stopped broker process whose kernel still accepts connections.
 * An invalid name or port (an empty label, a port above 65535) is returned as an error text. No exception is
@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
-# Seconds that an address has to accept a connection if its host has others: a firewall may drop packets
-# silently.
+# Time (s) in which an address must accept a connection if its host has further addresses. A firewall may drop
+# packets without a reply.
 PATIENCE_S = 2.0
 
 # A socket address: its family, and the arguments of `connect`.
@@ -47,7 +47,7 @@ def sort_addresses(answer: Sequence[tuple[Any, ...]]) -> tuple[Address, ...]:
 
 
 class AddressFailures:
-    """The addresses of each host to which the last connection failed, so that others are tried first."""
+    """The addresses of each host that have failed. Other addresses of the host are tried before them."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, int], list[Address]] = {}
@@ -55,7 +55,7 @@ class AddressFailures:
     def sort(self, host: tuple[str, int], addresses: Sequence[Address]) -> list[Address]:
         """Sort addresses: first those that have not failed, and last the one that failed most recently."""
         failed = self._failed.get(host, [])
-        # The host may have got new addresses, so failures of addresses that it no longer has are dropped.
+        # The host's addresses may have changed: failures of addresses that it no longer has are dropped.
         failed[:] = [address for address in failed if address in addresses]
         return sorted(addresses, key=lambda address: failed.index(address) if address in failed else -1)
 
@@ -74,7 +74,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, OSError):
         text = error.strerror or str(error) or type(error).__name__
         if error.errno is not None and text.startswith("Connect call failed"):
-            # asyncio's text contains the address, which this client's message adds as well.
+            # asyncio's text contains the address, which this client's message contains already.
             text = os.strerror(error.errno)
         return text.lower()
     if isinstance(error, MemoryError):
@@ -99,7 +99,7 @@ class Resolver:
     def resolve(self, key: int, host: str, port: int) -> Resolved | None:
         """Return the addresses of `host`, or None if a name server is needed.
 
-        If the result is None, a later call of `take` returns the addresses.
+        If the result is None, a later call of `take` returns the resolved addresses.
         """
         try:
             answer = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

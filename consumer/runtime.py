@@ -1,16 +1,16 @@
 """The runtime of a consumer or cluster client: applies events, routes actions, guards calls.
 
-This module has the common code for threads and asyncio. `blocking.runtime` and `aio.runtime` implement
-waiting and the transfer of bytes.
+This module has the code that threads and asyncio share. `blocking.runtime` and `aio.runtime` implement how
+calls wait and how bytes are sent.
 
 Rules:
 
 * Code of the application (callbacks, including those of futures, and log handlers) runs without a lock.
-  Exceptions of this code are logged or raised to the caller, and stop no other code.
-* Every future that was returned completes, with a result or with an error.
+  Exceptions of this code are logged or raised to the caller, and do not stop the client.
+* Every future that a client returns completes, with a result or with an error.
 * If the engine raises an exception other than `KprotoError`, this is a bug. The client has then failed:
-  waiting calls raise an error, and `close` still works. A BaseException that reaches no call of the
-  application has the same effect.
+  waiting calls raise an error, and `close` still works. A BaseException that cannot be raised in a call of
+  the application has the same effect.
 * A runtime refers to its driver. The driver has no direct or indirect reference to the runtime. So a client
   that is abandoned without `close` is freed immediately, and not by the garbage collector.
 """
@@ -35,24 +35,24 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# The methods that may be called while another thread or task is inside a method. That method then raises
-# IllegalState. In the child of a fork these methods do nothing and raise nothing, because the client belongs
-# to the parent.
+# The methods that may be called while another thread or task is inside a method of the client, which then
+# raises IllegalState. In the child of a fork these methods do nothing and raise nothing, because the client
+# belongs to the parent.
 CLOSING_CALLS: Final = ("close", "leave_block")
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
-# The callbacks in which the current thread or task runs. A task inherits the value from the task that started
-# it. Otherwise a callback could start a task that waits for the callback, and wait for this task.
+# The callbacks in which the current thread or task runs. A task inherits this value from the task that
+# started it. Otherwise a callback could wait for a task that itself waits for the callback.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 
 class Driver(Protocol):
-    """The interface that the runtime uses of an engine and its client."""
+    """What the runtime requires of an engine and its client."""
 
     @property
     def kind(self) -> str:
-        """The name of the kind of client in errors: "consumer" or "cluster"."""
+        """The kind of client, as errors name it: "consumer" or "cluster"."""
         ...
 
     @property
@@ -61,17 +61,17 @@ class Driver(Protocol):
     def step(self, event: ev.Event, at: int, /) -> list[ev.Action]: ...
 
     def due(self) -> int | None:
-        """The time of the next `Tick`, in milliseconds of `clock.now`; None if the engine needs none."""
+        """The time (ms, of `clock.now`) at which the engine needs the next `Tick`; None if it needs none."""
         ...
 
     def on_applied(self) -> None:
-        """React to events that were applied, even if one of them raised an error."""
+        """Called after events were applied, even if one of them raised an error."""
 
     def on_report(self, change: GroupChange) -> None:
         """Log a change, and queue it for the callbacks of the application."""
 
     def on_fork(self) -> None:
-        """Handle a fork in the child, where the client cannot be used. Take no lock."""
+        """Handle a fork in the child process, where the client cannot be used. Take no lock."""
 
     def loss(self) -> str:
         """Return the end of a log message, which says what is lost without `close`; "" if nothing is lost."""
@@ -83,7 +83,7 @@ class Waiters(Protocol):
 
     @property
     def changes(self) -> int:
-        """A counter that grows when waiting calls have to check their conditions again."""
+        """A counter that increases when waiting calls have to check their conditions again."""
         ...
 
     def notify(self) -> None:
@@ -94,8 +94,8 @@ class Waiters(Protocol):
 class Runtime:
     """An engine, and the calls that wait for it.
 
-    A call that waits reads `changes`, checks its condition, and waits until `changes` has another value. So
-    the call misses no change between the check and the wait.
+    A call that waits first reads `changes`, then checks its condition, then waits until `changes` differs
+    from the value read. So the call misses no change between the check and the wait.
     """
 
     # Whether a callback may be a coroutine.
@@ -108,16 +108,17 @@ class Runtime:
         self.closed = False
         self.forked = False
         self.failure: BaseException | None = None
-        # Events of calls that a signal has interrupted. The engine must apply them before any other event.
+        # Events of calls that a signal may have interrupted. The engine must apply them before any other
+        # event.
         self.owed: deque[ev.Event] = deque()
-        # The callback that a poll has to call, and the error that it has to raise. They are kept until then,
-        # because Ctrl-C may come first.
+        # The callback that a poll has to call, and the error that a poll has to raise. They are stored here
+        # until then, because Ctrl-C may end the poll before.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
-        # Whether a method is about to return records. After an interrupt the records must be returned to the
-        # engine.
+        # Whether a method is about to return records. If it is interrupted, the records must be given back to
+        # the engine.
         self.delivering = False
-        # Whether `wakeup` was called since the last poll that it ended.
+        # Whether `wakeup` was called and has not ended a poll yet.
         self.woken = False
         self._open: set[Any] = set()  # The futures that have not completed yet.
         self._completed: deque[ev.Done] = deque()
@@ -129,7 +130,7 @@ class Runtime:
 
     @property
     def changes(self) -> int:
-        """A counter that grows when waiting calls have to check their conditions again."""
+        """A counter that increases when waiting calls have to check their conditions again."""
         return self._waiters.changes
 
     def notify(self) -> None:
@@ -162,7 +163,7 @@ class Runtime:
         raise NotImplementedError
 
     def apply(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply events, and perform the engine's actions. Return the actions for the caller.
+        """Apply events, and perform the engine's actions. Return those actions that are for the caller.
 
         If the returned actions contain records, the event `last` is applied as well.
         """
@@ -182,7 +183,7 @@ class Runtime:
         raise NotImplementedError
 
     async def callback_finished(self, deadline: int | None = None) -> bool:
-        """Wait for the running callback, and raise its exception.
+        """Wait until the running callback, if any, has ended, and raise its exception.
 
         Return False if `deadline` (ms) is reached first.
         """
@@ -191,8 +192,8 @@ class Runtime:
     def call(self, method: str, *, waits: bool = True, serves: bool = False) -> AbstractContextManager[None]:
         """Return a context manager for a call of `method`. Raise IllegalState if the call is not allowed now.
 
-        `waits` says that the method may wait. `serves` says that the method runs the application's callbacks.
-        Such a method cannot be called in a callback.
+        `waits` says that the method may wait. `serves` says that it runs the application's callbacks; such a
+        method cannot be called in a callback.
         """
         raise NotImplementedError
 
@@ -264,7 +265,7 @@ class Runtime:
     # ---- the engine
 
     def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply the owed events, then `events`. Return the actions for the caller."""
+        """Apply the owed events, then `events`. Return those actions that are for the caller."""
         try:
             while self.owed:
                 self._step((self.owed[0],))
@@ -285,8 +286,8 @@ class Runtime:
                 actions = iter(self.driver.step(event, now()))
                 try:
                     self._route(actions, for_caller)
-                # Ctrl-C: the other actions are performed, because a request that is not written would get no
-                # response.
+                # Ctrl-C: the remaining actions are still performed, because a request that is not written
+                # would get no response.
                 except BaseException:
                     self._route(actions, [])
                     raise
@@ -317,10 +318,10 @@ class Runtime:
                     for_caller.append(action)
 
     def apply_if_open(self, *events: ev.Event) -> None:
-        """Apply events unless the client has ended. If Ctrl-C comes, the events stay owed."""
+        """Apply events unless the client has ended. If Ctrl-C comes first, the events stay in `owed`."""
         self.owed += events
         if not self.closed and self.failure is None and not self.forked:
-            with suppress(IllegalState):  # The client was closed or has failed after the check.
+            with suppress(IllegalState):  # The client has been closed or has failed since the check.
                 self.apply()
 
     def _fail(self, error: BaseException) -> None:
@@ -356,7 +357,7 @@ class Runtime:
             raise
 
     def forget(self, future: Any) -> None:
-        """Stop tracking a future, because no caller has it any more."""
+        """Stop tracking a future that no caller has any more."""
         self._open.discard(future)
 
     def _fail_futures(self, error: KprotoError) -> None:

@@ -2,12 +2,12 @@
 
 Each error names the argument, its value, and the allowed values.
 
-A check takes (name, value) and returns the value to use, or raises ConfigError. Methods check their arguments
-first, so a call with an invalid argument changes nothing. The checks that other packages use as well are in
+A check takes (name, value), and returns the value to use or raises ConfigError. Methods check their arguments
+first, so that a call with an invalid argument changes nothing. Checks that other packages use as well are in
 `kproto.validation`.
 
-`send` may be called 100,000 times per second. It accepts common values itself, and calls the checks of the
-section "one record" for all other values.
+`send` may be called 100,000 times per second. For speed it accepts common values itself, and calls the checks
+of the section "one record" only for other values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["any_text", "flag", "whole_number"]
 T = TypeVar("T")
 Check = Callable[[str, Any], T]
 
-# Maximum timeout (s): 2^31 - 1 ms, or 24 days. Longer timeouts are shortened to it.
+# Maximum timeout (s): 2^31 - 1 ms, or 24 days. A longer timeout is reduced to this one.
 MAX_TIMEOUT_S: Final = (2**31 - 1) / 1000
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
@@ -104,7 +104,8 @@ def group(name: str, value: Any) -> str:
 def record_batch(name: str, value: Any) -> bytes:
     """Check that the bytes are one encoded batch.
 
-    Brokers reject a Produce request with two batches for one partition, with INVALID_RECORD.
+    Two batches are not allowed: brokers reject a Produce request with two batches for one partition, with
+    INVALID_RECORD.
     """
     if not isinstance(value, bytes | bytearray | memoryview):
         raise ConfigError(name, value, _BATCH)
@@ -117,7 +118,7 @@ def record_batch(name: str, value: Any) -> bytes:
 
 
 def pattern(name: str, value: Any) -> str:
-    """Check a regular expression that has to match whole topic names."""
+    """Check a regular expression for `subscribe`, which has to match whole topic names."""
     if not isinstance(value, str):
         raise ConfigError(name, value, "a str with a regular expression for whole topic names")
     try:
@@ -202,7 +203,7 @@ def event_callback(name: str, value: Any) -> Any:
 
 
 def group_member(name: str, value: Any) -> GroupMetadata:
-    """Check a group member. A group's name stands for a client that is not a member of the group."""
+    """Check a group, given by the metadata of a member or by name (for a client that is not a member)."""
     if isinstance(value, str) and value.strip():
         return GroupMetadata(value, -1, "", None)
     if not isinstance(value, GroupMetadata):
@@ -244,7 +245,7 @@ def route(name: str, value: Any) -> Any:
 def _list(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
     """Check a list or another iterable. Text, bytes and a single partition are rejected.
 
-    If `mapping` is true, the keys of a mapping are accepted as well.
+    If `mapping` is true, a mapping is accepted as well: the list of its keys is returned.
     """
     single = (str, bytes, TopicPartition) if mapping else (str, bytes, TopicPartition, Mapping)
     if isinstance(value, single) or not isinstance(value, Iterable):
@@ -302,7 +303,8 @@ def subscribed_topics(name: str, value: Any) -> list[str]:
     """Check topics for `subscribe`. A single name is accepted as a list."""
     names = [topic(name, value)] if isinstance(value, str) else topics(name, value)
     for topic_name in names:
-        # No topic's name may begin with this character. In librdkafka it marks a regular expression.
+        # No topic's name can begin with this character. In librdkafka a name that begins with it is a regular
+        # expression.
         if topic_name.startswith("^"):
             allowed = f"names of topics; a regular expression, for whole names, is pattern={topic_name[1:]!r}"
             raise ConfigError(name, topic_name, allowed)
@@ -342,8 +344,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 NO_HEADERS: Headers = ()
 MAX_TIMESTAMP: Final = 2**63 - 1
-# Timestamps between these two limits are probably in seconds (of the years 2001 to 2096), because in
-# milliseconds they are in early 1970.
+# Timestamps between these two limits are probably in seconds (of the years 2001 to 2096): in milliseconds
+# they would be in early 1970.
 _FIRST_SECONDS, LAST_SECONDS = 10**9, 4 * 10**9
 _OUR_PACKAGE = __name__.partition(".")[0]
 _PAIRS = 'a list of pairs, as [("name", b"value")]'
@@ -376,8 +378,8 @@ def timestamp_ms(value: object) -> int:
 def warn_if_seconds(name: str, time_ms: int) -> None:
     """Warn of a time that seems to be in seconds. Such a time is allowed, but is nearly always a mistake.
 
-    Python shows the same warning once for each line of the application. The text does not contain the time,
-    because each time would make it a new warning.
+    Python shows the same warning only once for each line of the application. The text does not contain the
+    time, because each different time would be a new warning.
     """
     if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
         return

@@ -296,7 +296,8 @@ class Streams:
     def _on_resolved(self) -> None:
         """Pass resolved names to the event loop. The resolver calls this method in its own thread.
 
-        The resolver does not use the loop's executor, whose threads end only with the main thread.
+        The resolver does not use the loop's executor, which accepts no work after the main thread has ended,
+        although the loop may still run in another thread.
         """
         assert self._loop is not None
         # A RuntimeError means that the loop is closed, so no task waits.

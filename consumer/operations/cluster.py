@@ -1,4 +1,4 @@
-"""The connection between a cluster client's engine and its runtime.
+"""The operations of a cluster client, and the driver that connects its engine to its runtime.
 
 `consumer.aio.cluster` has the operations.
 """
@@ -83,7 +83,7 @@ class ClusterRunner:
     def describe(self, kind: str) -> str:
         """Return the client's repr.
 
-        The method takes no lock, because a debugger may call it at any moment.
+        No lock is taken, because a debugger may call this method at any moment.
         """
         return f"<{kind} {self._client_id!r}{': closed' if self.runtime.closed else ''}>"
 
@@ -96,13 +96,13 @@ class ClusterRunner:
         return self.engine.now
 
     async def run(self, method: str, plan: Generator[Any, Any, R], limit: int) -> R:
-        """Run a plan for at most `limit` milliseconds. Errors contain the name of the client's method."""
+        """Run a plan for at most `limit` milliseconds, as a call of the client's method `method`."""
         with self.runtime.call(method):
             result: R = await self.runtime.run(lambda future: ev.Run(future, plan, limit))
             return result
 
     def timeout_ms(self, timeout: float | None) -> int:
-        """Return the timeout of a call in milliseconds. None means the client's timeout."""
+        """Return the timeout of a call in milliseconds. If `timeout` is None, it is that of the client."""
         checked = self._timeout if timeout is None else check.seconds("timeout", timeout)
         return int(checked * 1000)
 
@@ -121,7 +121,7 @@ class ClusterRunner:
 def _resolved(config: SecurityConfig) -> Security | None:
     """Return the security settings of these options.
 
-    Without options the modules of TLS and SASL are not imported.
+    If no such option is given, the modules of TLS and SASL are not imported.
     """
     if not config:
         return None

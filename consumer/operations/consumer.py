@@ -1,7 +1,7 @@
 """The operations of a consumer, written once for threads and for asyncio.
 
-Each method first checks its arguments, and whether it may be called now. Methods that wait are coroutines
-that only await their runtime. With asyncio the runtime suspends them, and with threads it blocks.
+Each method first checks its arguments, and whether it may be called now. Methods that wait are coroutines,
+and only await their runtime. The runtime suspends them with asyncio, and blocks with threads.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ConsumerOperations(PollOperations):
     def describe(self, kind: str) -> str:
         """Return the client's repr.
 
-        The method takes no lock, because a debugger may call it at any moment.
+        No lock is taken, because a debugger may call this method at any moment.
         """
         group = [] if self.options.group_id is None else [f"group {self.options.group_id!r}"]
         facts = [
@@ -296,7 +296,7 @@ class ConsumerOperations(PollOperations):
     async def close(self, leave: bool, timeout: float) -> None:
         """Close the consumer, even if an error occurs.
 
-        After closing, raise the first error of a commit or a callback.
+        When the consumer has been closed, the first error of a commit or a callback is raised.
         """
         leave = check.flag("leave", leave)
         timeout = check.seconds("timeout", timeout)
@@ -306,7 +306,7 @@ class ConsumerOperations(PollOperations):
     async def leave_block(self, error: BaseException | None) -> None:
         """Close the consumer at the end of a `with` block.
 
-        If the block raised an error, the records that were being processed are not committed.
+        If the block has raised an error, the records that were being processed are not committed.
         """
         with self.runtime.call("leave_block", serves=True):
             try:
@@ -325,12 +325,13 @@ class ConsumerOperations(PollOperations):
         runtime = self.runtime
         limit = int(timeout * 1000)
         deadline = now() + limit
-        closing = False  # Whether this call closes the client. If not, another call closes it.
+        closing = False  # Whether this call closes the client; otherwise an earlier call is closing it.
         failures: list[Exception] = []
         try:
             while not closing:
                 last_change = runtime.changes
-                if runtime.closed or runtime.forked:  # A child process takes no lock of its parent.
+                # The child of a fork must not wait for a lock that a thread of the parent held.
+                if runtime.closed or runtime.forked:
                     return
                 with runtime.locked():
                     if self.closer is None and not runtime.closed:
@@ -355,7 +356,7 @@ class ConsumerOperations(PollOperations):
                 try:
                     runtime.end(deadline)
                     self.run_event_callbacks()
-                finally:  # If Ctrl-C came a second time, the next call of close completes this one.
+                finally:  # If Ctrl-C interrupts even this block, the next call of close completes this one.
                     self.closer = None
                     runtime.notify()
         _raise_first(failures)
@@ -367,7 +368,7 @@ class ConsumerOperations(PollOperations):
 
 
 def _raise_first(failures: list[Exception]) -> None:
-    """Raise the first error of `failures`, and log the others."""
+    """Raise the first error of `failures`, and log the later ones."""
     for error in failures[1:]:
         if str(error) == str(failures[0]):
             continue

@@ -15,12 +15,12 @@ from ..engine.consumer import ConsumerEngine
 from ..options import ConsumerOptions
 from ..records import ConsumerRecord
 
-# Interval (s) at which an iteration asks the engine whether the consumer still owns the held records, and
-# reports its progress. If the wall clock is set back, a pause of the process stays unnoticed for at most this
-# time.
+# Longest interval (s) at which an iteration asks the engine whether the consumer still owns the held records,
+# and reports its progress. If the wall clock is set back, a pause of the process stays unnoticed for at most
+# this time.
 _MAX_CHECK_S = 1.0
 
-# Pairs (row, partition): a row at which records of this partition begin.
+# Pairs (row, partition): the first row of each run of records of the same partition.
 Starts = list[tuple[int, TopicPartition]]
 
 
@@ -29,8 +29,8 @@ class Iteration:
 
     The iteration returns the remaining records only while their partitions certainly belong to this consumer:
     between `owned_from` and `owned_until`, in seconds of `time.time()`. That clock continues while the
-    machine sleeps, and is the fastest one to read. It may be set back, so the iteration compares both limits.
-    A process that was stopped for longer than its session timeout returns none of these records.
+    machine sleeps, and is the fastest one to read. It may be set back, so the iteration checks `owned_from`
+    as well. A process that was stopped for longer than its session timeout returns none of these records.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Iteration:
             self._check_s = min(_MAX_CHECK_S, max(1, options.auto_commit_interval_ms) / 1000)
 
     def hold(self, delivered: ev.Deliver) -> None:
-        """Keep the records of a poll, which replace those of the previous poll."""
+        """Hold the records of a poll, in place of those of the previous poll."""
         remaining = iter(delivered.rows)
         self.records, self.remaining, self._losses = delivered.rows, remaining, delivered.losses
         self._starts = None
@@ -64,13 +64,13 @@ class Iteration:
     def drop(self, remaining: Iterator[ConsumerRecord]) -> None:
         """Release all held records.
 
-        The caller passes an empty iterator as `remaining`. Since this method calls no function, Ctrl-C cannot
-        interrupt it.
+        The caller passes an empty iterator as `remaining`, so that this method calls no function and Ctrl-C
+        cannot interrupt it.
         """
         self.records, self.remaining, self._starts = [], remaining, None
 
     def check_ownership(self) -> bool:
-        """Return whether the consumer still owns the held records, and set until when this is certain.
+        """Return whether the consumer still owns the held records; set for how long this is certain.
 
         The engine must be locked.
         """
@@ -98,7 +98,7 @@ class Iteration:
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
         """Map each partition to its first offset at this row or after it.
 
-        The records are searched for the starts of partitions only once.
+        The runs of equal partitions are searched only once for each poll's records.
         """
         if self._starts is None:
             self._starts = partition_starts(self.records)
@@ -108,7 +108,7 @@ class Iteration:
 def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
     """Return each row at which the partition changes, and the partition that begins there.
 
-    The result is short, because most records follow a record of the same partition.
+    There are few such rows, because most records follow a record of the same partition.
     """
     starts: Starts = []
     last: tuple[str, int] | None = None

@@ -1,14 +1,14 @@
-"""Polls, which return records of the engine to the application, and the calls of its callbacks.
+"""The polls of consumers: they return the engine's records to the application, and call its callbacks.
 
 Rules:
 
 * A poll that is interrupted or cancelled returns its records to the engine, and the next poll returns them to
   the application.
-* An iteration returns the records of a poll only while they certainly belong to this consumer (see
-  `iteration`).
+* An iteration returns the records of a poll only while their partitions certainly belong to this consumer
+  (see `iteration`).
 * Listeners run between two steps of the engine. An exception of a listener is raised by the call that ran the
   listener, after the engine has been notified that the listener returned. The exception does not change the
-  assignment. An exception of an `events` callback is logged.
+  assignment. An exception of a callback of `events` is only logged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ..records import ConsumerRecord, EventCallback, GroupChange
 from ..runtime import Driver, Runtime
 from .iteration import Iteration
 
-# Timeout (s) of the polls of an iteration. After each timeout the iteration polls again.
+# Timeout (s) of each poll of an iteration. If there are no records, the iteration polls again.
 _ITERATION_S = 3600.0
 
 # The kinds of `GroupChange` that are logged as warnings, because records may be lost or an operator may have
@@ -52,7 +52,7 @@ _RETURNED = (ev.ListenerReturned(),)
 
 
 class ConsumerDriver:
-    """A consumer's engine, and the state of the consumer that its runtime updates.
+    """Connects a consumer's engine to its runtime, and keeps what the engine has reported.
 
     The driver does not refer to the runtime, so that an abandoned client is freed immediately.
     """
@@ -75,7 +75,7 @@ class ConsumerDriver:
 
     def on_report(self, change: GroupChange) -> None:
         logged = change
-        # This reason is Java's text, which names no option.
+        # The reason contains Java's text, which does not name the option to change.
         if change.kind == "lost" and change.reason == POLL_TIMEOUT:
             limit = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
             logged = msgspec.structs.replace(change, reason=f"{change.reason} ({limit})")
@@ -113,7 +113,7 @@ class ConsumerDriver:
 
 
 class PollOperations:
-    """The polls of a consumer, which `poll` and the iteration's `next_record` perform."""
+    """The polls of a consumer, for the methods `poll` and `next_record`."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class PollOperations:
     async def next_record(self) -> ConsumerRecord:
         """Return the next record of an iteration.
 
-        An iterator calls this method if no held record is left, or if the held records may belong to another
-        member.
+        An iterator calls this method if it holds no further record, or if the held records may belong to
+        another member.
         """
         runtime, iteration = self.runtime, self.iteration
         with runtime.call("next", serves=True):
@@ -161,7 +161,8 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        # No other task has run since the call of poll, so a later seek of another task is applied after this.
+        # This comes before any wait: no other task has run since the call of poll, so a seek of another task
+        # is applied after it.
         self.give_back()
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
@@ -176,8 +177,8 @@ class PollOperations:
         except Exception:
             runtime.apply_if_open(ev.PollEnded())
             raise
-        # An interrupt or a cancellation: the caller does not receive the records. If this poll has not begun,
-        # it took no records, and the records of the previous poll are processed.
+        # After an interrupt or a cancellation the caller does not receive the records. If this poll had not
+        # begun yet, it took no records, and those of the previous poll count as processed.
         except BaseException:
             if self.engine.polls > polls:
                 runtime.owed += _TAKE_BACK
@@ -215,7 +216,7 @@ class PollOperations:
                 return None
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Return the records that an iteration still holds to the engine. Return False if it holds none."""
+        """Give records that an iteration still holds back to the engine. Return False if there are none."""
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
             return False
@@ -229,7 +230,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Return the records to the engine that an interrupted method was about to return."""
+        """Give the records that an interrupted method was about to return back to the engine."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:
@@ -268,7 +269,7 @@ class PollOperations:
         """Call the callbacks of `events` for all changes, in the caller's thread."""
         pending = self.driver.pending_callbacks
         while pending:
-            # If Ctrl-C ends a callback, this callback is not called again for the change. The other callbacks
+            # If Ctrl-C ends a callback, it is not called again for this change, but the callbacks after it
             # are.
             callback, change = pending.popleft()
             with self.runtime.callback("a callback of events()"):
@@ -278,7 +279,7 @@ class PollOperations:
                     log.exception("a callback of events() failed on %r", change.kind)
 
     async def serve_until(self, future: Any, deadline: int) -> list[Exception]:
-        """Run callbacks until the future has completed, or until `deadline`. Return all exceptions."""
+        """Run callbacks until the future has completed or `deadline` is reached. Return all exceptions."""
         runtime = self.runtime
         failures: list[Exception] = []
         try:

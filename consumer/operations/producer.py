@@ -1,17 +1,18 @@
 """The operations of a producer except `send`, written once for threads and for asyncio.
 
-`send` may be called 100,000 times per second. For speed, each kind of producer has its own `send`.
+`send` may be called 100,000 times per second. For the sake of speed, each kind of producer has its own
+`send`.
 
     with Producer("localhost:9092", transactional_id="billing-1") as producer:
         with producer.transaction():
             producer.send("bills", b"...")
             producer.send_offsets(consumer.group_metadata(), {partition: offset})
 
-The end of the inner block commits the transaction, and an exception in the block aborts it. The state machine
+The end of the block of `transaction` commits it, and an exception in the block aborts it. The state machine
 of transactions is `engine.producer.transactions`.
 
-If a call stops waiting for an operation on a transaction (a timeout, Ctrl-C, a cancelled task), the operation
-continues. A repeated call returns its result.
+If a call stops waiting for a transaction's operation (a timeout, Ctrl-C, a cancelled task), the operation
+continues. If the call is repeated, it returns the result of this operation.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class ProducerOperations:
         return deliveries
 
     async def wait_for_room(self, put: Callable[[], T | None]) -> T:
-        """Call `put` until its result is not None, at most for max_block_ms. Return the result."""
+        """Call `put` until its result is not None, for at most max_block_ms. Return the result."""
         runtime = self.runtime
         deadline = now() + self.options.max_block_ms
         while True:
@@ -107,7 +108,7 @@ class ProducerOperations:
     # ---- transactions
 
     async def transact(self, call: str, timeout: float | None) -> None:
-        """Begin, commit or abort a transaction, and wait for the result."""
+        """Begin, commit or abort a transaction, and wait until this has succeeded or failed."""
         limit = self.options.max_block_ms
         if timeout is not None:
             limit = int(check.seconds("timeout", timeout) * 1000)
@@ -142,13 +143,13 @@ class ProducerOperations:
     async def _abort_after(self, error: BaseException) -> None:
         """Abort the transaction after `error`.
 
-        If `error` is the reason why the transaction failed, and the abort shows that the producer cannot
-        continue, the application receives the error of the abort instead of `error`.
+        If the transaction failed because of `error`, and the abort shows that the producer has failed for
+        good, the application receives the error of the abort instead of `error`.
         """
         transactions = self._transactions("abort")
         is_cause = error is transactions.error
         if "abort" not in CALLS[transactions.state]:
-            return  # No transaction is open: it has not begun, is committed, or the producer has failed.
+            return  # No transaction is open: it has not begun, it is committed, or the producer has failed.
         try:
             await self._transact("abort", self.options.max_block_ms)
         except KprotoError as abort_error:
@@ -198,7 +199,7 @@ class ProducerOperations:
         runtime = self.runtime
         runtime.check_call(waits=True)
         deadline = now() + limit
-        closing = False  # Whether this call closes the client. If not, another call closes it.
+        closing = False  # Whether this call closes the client; otherwise an earlier call is closing it.
         failure: KprotoError | None = None
         try:
             while not closing:
@@ -228,7 +229,7 @@ class ProducerOperations:
             if closing:
                 try:
                     runtime.shut_down(deadline)
-                finally:  # If Ctrl-C came a second time, the next call of close completes this one.
+                finally:  # If Ctrl-C interrupts even this block, the next call of close completes this one.
                     runtime.closer = None
                     runtime.notify()
         if failure is not None:
@@ -239,8 +240,8 @@ class ProducerOperations:
 
         Return the error of a commit if no other call raises it.
 
-        If the transaction stays open, read_committed consumers do not return its records, and the broker
-        aborts it after transaction_timeout_ms.
+        If the abort fails, the transaction stays open: read_committed consumers do not return its records,
+        and the broker aborts it after transaction_timeout_ms.
         """
         transactions = self.runtime.engine.transactions
         if transactions is None:

@@ -12,15 +12,14 @@ from ..engine.timeouts import ReportIntervals
 
 T = TypeVar("T")
 
-# The number of unread errors that a channel keeps, and of error texts that an `ErrorThrottle` tracks.
+# Maximum number of unread errors that a channel keeps, and of error texts that an `ErrorThrottle` tracks.
 MAX_ERRORS = 256
 
 
 class Channel(Generic[T]):
-    """A queue of items that are read by `async for item in channel`; the loop ends when the channel is closed
-    and empty.
+    """A queue of items. `async for item in channel` reads them, until the channel is closed and empty.
 
-    The channel keeps the last `limit` unread items, or all of them if `limit` is None.
+    The channel keeps the last `limit` unread items, or all unread items if `limit` is None.
     """
 
     def __init__(self, limit: int | None = MAX_ERRORS) -> None:
@@ -35,8 +34,9 @@ class Channel(Generic[T]):
         self._added.set()
 
     def last(self) -> T | None:
-        """Return the last item, or None if the channel is empty. Thread-safe: another thread may remove items
-        at the same time.
+        """Return the last item, or None if the channel is empty.
+
+        Thread-safe: another thread may remove items at the same time.
         """
         try:
             return self.items[-1]
@@ -44,7 +44,7 @@ class Channel(Generic[T]):
             return None
 
     def close(self) -> None:
-        """Close the channel: iteration ends after the items that it holds."""
+        """Close the channel: an iteration ends after the items that the channel still holds."""
         self.closed = True
         self._added.set()
 
@@ -69,9 +69,9 @@ class Channel(Generic[T]):
 
 
 class ErrorThrottle:
-    """A throttle for repeated errors: the interval between two reports of the same error grows.
+    """A throttle for repeated errors: the interval between two reports of the same error increases.
 
-    Errors with different texts are throttled independently, because the errors of several partitions
+    Errors with different texts are throttled independently, because the errors of several partitions may
     alternate.
     """
 

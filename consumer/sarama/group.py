@@ -14,16 +14,16 @@
 
 `ConsumerGroup`, the class for threads, is in `group_threads`, and follows the same rules.
 
-Rules (those of sarama's consumer_group.go, unless another rule is stated):
+Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 
-* `consume` runs one session. It begins with the assignment, and ends with an eager rebalance, the return of a
-  handler from `consume_claim`, an error, or `close`. Applications call `consume` in a loop: each call runs
+* `consume` runs one session. The session begins with the assignment, and ends with an eager rebalance, the
+  return of any `consume_claim`, an error, or `close`. Applications call `consume` in a loop: each call runs
   the next session.
-* If "cooperative-sticky" is the only assignor, a session continues through rebalances. Only the claims of
-  revoked partitions end, and new claims begin; retained claims are not interrupted.
-* A claim that ends returns no more records. (sarama continues to return buffered records.) The group waits at
-  most `max_poll_interval_ms` until `consume_claim` returns. After that the marks are committed, and the
-  partition is released. Marks of lost partitions are not committed.
+* If "cooperative-sticky" is the only assignor, a session continues through rebalances. The claims of revoked
+  partitions end, and those of added partitions begin. Claims of retained partitions are not interrupted.
+* A claim that ends returns no more records. (sarama continues to return buffered records.) After the end of a
+  claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns. Then the marks are
+  committed, and the partition is released. Marks of lost partitions are not committed.
 * A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks are
   committed, those of `cleanup` included, and the partitions are released (M103). Heartbeats continue during
   these steps (M113).
@@ -31,11 +31,11 @@ Rules (those of sarama's consumer_group.go, unless another rule is stated):
   `session.commit()`. Records that were not marked are returned again in the next session. With
   enable_auto_commit=False only `session.commit()` commits, and marks that were made after the last
   `session.commit()` are dropped.
-* An exception of `consume_claim` ends the session and is reported by `errors()`, even after the end of its
-  claim. An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported and raised. If
-  it is a `KprotoError`, such as a failed commit after partitions were lost, it is only reported.
+* An exception of `consume_claim` ends the session and is reported by `errors()`, even if its claim has
+  already ended. An exception of `setup` is raised by `consume`. An exception of `cleanup` is reported and
+  raised. If it is a `KprotoError`, such as a failed commit after partitions were lost, it is only reported.
 * Errors that do not end a session are reported by `errors()`. Errors that prevent the member from joining are
-  raised by `consume`. A repeated error is reported again only after increasing intervals.
+  raised by `consume`. If an error is repeated, it is reported again only after increasing intervals.
 * A paused partition stays paused in the next sessions, until it is resumed.
 """
 
@@ -62,16 +62,17 @@ from .channel import Channel, ErrorThrottle
 from .marks import Marks
 from .session import Claim, Handler, Session, check_handler
 
-POLL_S = 0.1  # The interval in seconds at which `consume` checks whether the session has to end.
+POLL_S = 0.1  # Interval (s) at which `consume` checks whether the session has to end.
 ERROR_PAUSE_S = 0.3
-# The seconds of `close`'s timeout that are reserved for the last commit and LeaveGroup, in case handlers do
-# not return.
+# The part (s) of the timeout of `close` that is reserved for the last commit and LeaveGroup, in case handlers
+# do not return.
 LEAVE_S = 2.0
 
 
 class AsyncConsumerGroup(AsyncBlock):
-    """A member of a group, for asyncio. Its options are those of `AsyncConsumer`; it commits marked offsets
-    instead of positions.
+    """A member of a group, for asyncio. It commits marked offsets instead of positions.
+
+    The options are those of `AsyncConsumer`.
     """
 
     @hide_secrets
@@ -79,8 +80,8 @@ class AsyncConsumerGroup(AsyncBlock):
         if config.get("group_id") is None:
             raise ConfigError("group_id", None, "a string: only a group assigns partitions to handlers")
         self._auto_commit = config.get("enable_auto_commit", True)
-        # This class commits the marked offsets, while the consumer's auto commit would commit those of
-        # returned records.
+        # The consumer's own auto commit is off, because it would commit the offsets of all returned records.
+        # This class commits the marked offsets instead.
         config["enable_auto_commit"] = False
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
         options = self.consumer.options
@@ -100,7 +101,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._committed_at = 0.0
         self._auto_commit_task: asyncio.Task[None] | None = None
         self._cleanup_error: Exception | None = None
-        # The tasks in which methods of the handler run now.
+        # The tasks in which methods of the handler are running.
         self._handler_tasks: set[asyncio.Task[Any] | None] = set()
         self._claim_tasks: set[asyncio.Task[None]] = set()
         self.error_channel: Channel[Exception] = Channel()
@@ -108,14 +109,15 @@ class AsyncConsumerGroup(AsyncBlock):
         self._session_ends = False
         self._closing = False
         self._closed = False
-        self._idle = asyncio.Event()  # The event is set while `consume` is not running.
+        self._idle = asyncio.Event()  # Set while `consume` is not running.
         self._idle.set()
 
     # ---- public methods
 
     async def consume(self, topics: Iterable[str], handler: Handler[Session, Claim]) -> None:
-        """Run one session with these topics, and return at the session's end. The module's docstring has the
-        rules.
+        """Run one session with these topics, and return when it has ended.
+
+        The docstring of the module `consumer.sarama.group` has the rules of sessions.
 
         Raises IllegalState if the group was closed, the exceptions of setup and cleanup, and errors that
         prevent this member from joining the group.
@@ -130,7 +132,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._handler, self._session_ends, self._cleanup_error = handler, False, None
         keeps_partitions = True  # if its topics change
         try:
-            # `subscribe` is called for an empty set, too, which it rejects.
+            # `subscribe` is also called for an empty set, to raise its error.
             if names != self._topics or not names:
                 self.consumer.subscribe(names, self._listener)
                 keeps_partitions, self._topics = self._cooperative, names
@@ -147,8 +149,9 @@ class AsyncConsumerGroup(AsyncBlock):
             raise self._cleanup_error
 
     def errors(self) -> AsyncIterator[Exception]:
-        """Return an iterator over the errors that do not end a session. The iterator ends when the group is
-        closed. The last 256 unread errors are kept.
+        """Return an iterator over the errors that do not end a session.
+
+        The iterator ends when the group is closed. The last 256 unread errors are kept.
         """
         return aiter(self.error_channel)
 
@@ -207,8 +210,9 @@ class AsyncConsumerGroup(AsyncBlock):
             task.cancel()
 
     async def _finish_session(self, timeout: float) -> KprotoError | None:
-        """Wait for the end of the session. If the session does not end in time, commit its marks and return
-        the error of this commit.
+        """Wait for the end of the session. If this takes too long, commit the session's marks.
+
+        Return the error of this commit, or None.
         """
         patience = timeout - min(LEAVE_S, timeout / 4)
         try:
@@ -257,7 +261,7 @@ class AsyncConsumerGroup(AsyncBlock):
             if partition not in assignment:
                 continue
             marked = self._marks.offset(partition)
-            if marked is not None:  # `setup` has marked an offset, at which the claim begins.
+            if marked is not None:  # `setup` has marked an offset. The claim begins there.
                 claim.discard()
                 self.consumer.seek(partition, marked)
             self._start_claim(session, claim)
@@ -275,11 +279,11 @@ class AsyncConsumerGroup(AsyncBlock):
             self._report(error, f"consume_claim of {claim.topic_partition}")
         finally:
             if not claim.ended:
-                # As in sarama, the session ends when `consume_claim` returns before its claim has ended.
+                # If `consume_claim` returns before its claim has ended, the session ends, as in sarama.
                 self._session_ends = True
 
     async def _find_start(self, claim: Claim) -> bool:
-        """Set the offset at which a claim begins. Return False if the position could not be determined."""
+        """Set the offset at which a claim begins. Return False if the position cannot be determined."""
         try:
             position = await self.consumer.position(claim.topic_partition)
         except KprotoError as error:
@@ -292,14 +296,15 @@ class AsyncConsumerGroup(AsyncBlock):
         return True
 
     async def _end_session(self) -> None:
-        """End a session whose partitions this member keeps. The next session reads records that were not
-        marked again.
+        """End a session whose partitions this member keeps.
+
+        The next session reads again the records that were not marked.
         """
         session, self._session = self._session, None
         if session is None or session.ended:
             return
         await self._end_claims(session, list(session.by_partition), last=True, commit=True)
-        # The session also includes an auto commit that was started earlier.
+        # An auto commit that was started before must end as well.
         if self._auto_commit_task is not None:
             await self._auto_commit_task
         for partition, claim in session.by_partition.items():
@@ -307,7 +312,8 @@ class AsyncConsumerGroup(AsyncBlock):
             next_offset = find_offset(partition)
             if not self._closing and partition in self.consumer.assignment():
                 start = claim.start if next_offset is None else next_offset
-                if start is not None:  # `start` is None if no record of the partition was fetched.
+                # `start` is None if the claim has not begun and no record was fetched for it.
+                if start is not None:
                     self.consumer.seek(partition, start)
                 if partition not in self._paused:
                     self.consumer.resume(partition)
@@ -320,7 +326,7 @@ class AsyncConsumerGroup(AsyncBlock):
     ) -> None:
         """End claims and wait for their handlers. If auto commit is enabled, commit their marks.
 
-        With `last` the session has no other claims, so it ends: `cleanup` runs before the commit (M103).
+        With `last` the session has no other claims, so that it ends: `cleanup` runs before the commit (M103).
         """
         claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
         if last:
@@ -356,9 +362,7 @@ class AsyncConsumerGroup(AsyncBlock):
     # ---- rebalances
 
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Add claims of these partitions to the current session if it continues, otherwise to the next
-        session.
-        """
+        """Add claims of these partitions to the current session, or to the next one if none is running."""
         session = self._session
         if session is None or session.ended:
             session = self._next_session = self._next_session or Session(self)
@@ -370,7 +374,7 @@ class AsyncConsumerGroup(AsyncBlock):
                 self._start_claim(session, claim)
 
     async def on_removed(self, partitions: Sequence[TopicPartition], *, commit: bool) -> None:
-        """End the claims of partitions that were revoked or lost. The session ends with its last claim."""
+        """End the claims of partitions that were revoked or lost. A session ends with its last claim."""
         self._assigned.difference_update(partitions)
         for session in (self._session, self._next_session):
             if session is None or session.ended:
@@ -407,10 +411,10 @@ class AsyncConsumerGroup(AsyncBlock):
     def mark(
         self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark an offset, to be committed, for a partition that the session claims.
+        """Mark an offset of a partition that the session claims, so that it is committed.
 
-        Raises ConfigError for an offset that cannot be committed, which would make the commit of all marks
-        fail. A mark of a partition that the session does not claim is ignored.
+        Raises ConfigError for an offset that cannot be committed, because it would make the commit of all
+        marks fail. A mark of a partition that the session does not claim is ignored.
         """
         check.offset("offset", offset)
         check.any_text("metadata", metadata)
@@ -429,14 +433,15 @@ class AsyncConsumerGroup(AsyncBlock):
             self._marks.on_committed(offsets)
 
     async def _verify_marks(self) -> None:
-        """Drop the marks made by `setup` that are not above the group's committed offsets."""
+        """Drop those marks made by `setup` that are not above the group's committed offsets."""
         unverified = self._marks.unverified()
         if unverified:
             self._marks.verify(await self.consumer.committed(unverified))
 
     def _auto_commit_if_due(self) -> None:
-        """Start an auto commit if its interval has passed. It runs in a task, so a slow or missing
-        coordinator does not delay the claims.
+        """Start an auto commit if its interval has passed.
+
+        The commit runs in its own task, so that a slow or missing coordinator does not delay the claims.
         """
         now = asyncio.get_running_loop().time()
         running = self._auto_commit_task is not None and not self._auto_commit_task.done()
@@ -483,8 +488,9 @@ class AsyncConsumerGroup(AsyncBlock):
         ]
 
     def _report(self, error: Exception, source: str = "") -> None:
-        """Report an error to `errors()` and the log. `source` names the handler's method that raised it, if
-        one did.
+        """Report an error to `errors()` and the log.
+
+        `source` names the method of the handler that raised the error; it is "" if none did.
         """
         if source and source not in getattr(error, "__notes__", ()):
             error.add_note(source)
@@ -506,7 +512,7 @@ def close_in_handler() -> IllegalState:
 async def _finish_uncancelled(task: asyncio.Task[None]) -> None:
     """Wait for a task to end, even if the calling task is cancelled during the wait.
 
-    After a cancellation this function raises CancelledError when the task has ended.
+    If the calling task was cancelled, the function raises CancelledError after the end of `task`.
     """
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

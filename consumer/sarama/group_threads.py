@@ -1,7 +1,7 @@
 """sarama's ConsumerGroup for threads; the docstring of `group` has the rules of sessions and claims.
 
-The group runs in an event loop in its own thread, so heartbeats continue while handlers block. The handler of
-each claim runs in a separate thread as well.
+The group runs in an event loop in its own thread, so that heartbeats continue while handlers block. The
+handler of each claim runs in a separate thread as well.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class ThreadClaim:
 
     @property
     def high_water_mark(self) -> int:
-        """The offset after the partition's last record, as of the last fetch. Before the first fetch it is
-        `initial_offset`.
+        """The offset after the partition's last record, as of the last fetch.
+
+        Before the first fetch it is `initial_offset`.
         """
         return self._claim.high_water_mark
 
@@ -136,15 +137,15 @@ class _ThreadedHandler:
         await self._run("cleanup", self._thread_session(session))
 
     def _thread_session(self, session: Session) -> ThreadSession:
-        """Return the session that the handler sees: the same object in all of its methods."""
+        """Return the ThreadSession that the handler gets: the same object in all of its methods."""
         if self._sessions is None or self._sessions[0] is not session:
             self._sessions = session, ThreadSession(session, self._wait)
         return self._sessions[1]
 
     async def _run(self, method: str, *arguments: Any) -> None:
         future: Future[BaseException | None] = Future()
-        # A running future cannot be cancelled. So the thread can set its result even if the waiting task was
-        # cancelled.
+        # The future is marked as running, so that it cannot be cancelled, and the thread can set its result
+        # even if the waiting task was cancelled.
         future.set_running_or_notify_cancel()
 
         def work() -> None:
@@ -173,7 +174,7 @@ _LOOP_ERRORS = (StopIteration, StopAsyncIteration, CancelledError)
 
 
 class ConsumerGroup(Block):
-    """A member of a group, for threads: handlers may block. Its options are those of `Consumer`."""
+    """A member of a group, for threads: handlers may block. The options are those of `Consumer`."""
 
     @hide_secrets
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
@@ -194,8 +195,9 @@ class ConsumerGroup(Block):
         self._loop.run(self._group.consume(topics, threaded))
 
     def errors(self) -> Iterator[Exception]:
-        """Return an iterator over the errors that do not end a session, to be read in a separate thread. The
-        iterator ends when the group is closed.
+        """Return an iterator over the errors that do not end a session, to be read in a separate thread.
+
+        The iterator ends when the group is closed.
 
         The last 256 unread errors are kept.
         """

@@ -19,10 +19,9 @@ from ..blocking.signals import Held
 T = TypeVar("T")
 R = TypeVar("R")
 
-# The seconds for which `close` lets the remaining tasks, such as those of iterators, end before it cancels
-# them.
+# Time (s) for which `close` lets the remaining tasks, such as those of iterators, end before it cancels them.
 END_S = 0.05
-# The seconds between two checks of a waiting thread that the loop still runs.
+# Interval (s) at which a waiting thread checks whether the loop still runs.
 CHECK_S = 1.0
 
 
@@ -37,15 +36,16 @@ class Source(Protocol[R]):
 
 
 class LoopThread(Generic[T]):
-    """Runs an event loop in a thread until `close`. `make` creates `client` in the loop; its exceptions are
-    raised by the constructor.
+    """Runs an event loop in a thread until `close`.
 
-    The child process of a fork does not have this thread. In the child every call raises IllegalState, and
+    `make` creates `client` in the loop. The constructor raises its exceptions.
+
+    The child process of a fork does not have this thread, so in the child every call raises IllegalState, and
     `close` does nothing.
 
-    Ctrl-C ends each wait without losing items. Locks that both threads use are acquired while signals are
-    held. Otherwise Ctrl-C could interrupt a Condition and leave it locked, and the loop's thread would wait
-    for it without end.
+    Ctrl-C ends each wait without losing items. Locks that are shared with the loop's thread are only acquired
+    while signals are delayed (`Held`). Otherwise Ctrl-C could interrupt a Condition and leave it locked, and
+    the loop's thread would wait for it without end.
     """
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:
@@ -81,7 +81,7 @@ class LoopThread(Generic[T]):
             raise IllegalState(closed)
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine in the loop, and wait for its result. Raises IllegalState if the loop has ended."""
+        """Run a coroutine in the loop, and return its result. Raises IllegalState if the loop has ended."""
         try:
             self.check_usable()
         except IllegalState:
@@ -93,7 +93,7 @@ class LoopThread(Generic[T]):
             raise IllegalState("this client was closed during the call") from None
 
     def _run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine in the loop. Raise CancelledError if the loop ends before the coroutine."""
+        """Run a coroutine in the loop, and return its result. Raise CancelledError if the loop ends first."""
         done = threading.Lock()
         done.acquire()
         future: Future[R] | None = None
@@ -148,20 +148,21 @@ class LoopThread(Generic[T]):
             if not taken_items:
                 try:
                     more = self.run(source.ready())
-                except IllegalState:  # The last items of the source can still be read.
+                # The loop has ended, but the last items of the source can still be returned.
+                except IllegalState:
                     more = False
 
     def close(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a last coroutine in the loop, and end the thread.
+        """Run a last coroutine in the loop, then end the loop and its thread.
 
-        A second call, from another thread or after Ctrl-C, waits for the thread as well.
+        A second call, from another thread or after Ctrl-C, also waits for the thread to end.
         """
         if self.ended:
             work.close()
             return
         try:
             self._run(work)
-        except CancelledError:  # Another thread has closed the loop first.
+        except CancelledError:  # Another thread has closed the loop before the coroutine ended.
             pass
         finally:
             self._stop()
@@ -184,7 +185,8 @@ class LoopThread(Generic[T]):
         async def stop() -> None:
             await asyncio.sleep(END_S)
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            # A thread may wait for a task in `run`; without the cancellation it would never return.
+            # A thread may wait in `run` for one of the tasks, and would never return if the task were not
+            # cancelled.
             for task in tasks:
                 task.cancel()
             if tasks:

@@ -1,9 +1,9 @@
-"""The offsets that the handlers of a member have marked, and which of them are committed.
+"""The offsets that the handlers of a member have marked, and whether they are committed.
 
 * A mark is never lowered, except by a reset. A mark that `setup` makes is unverified: it must be compared
   with the group's committed offset, which has not been fetched yet.
 * An offset that was marked while a commit was in flight is committed by the next commit.
-* The class is thread-safe: handlers mark offsets in their threads, and commits are sent in the event loop.
+* `Marks` is thread-safe: handlers mark offsets in their threads, while the event loop sends commits.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class Marks:
     def mark(
         self, partition: TopicPartition, start: int | None, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark `offset`. `start` is the offset at which the claim began, or None in `setup`, before the claim
-        begins.
+        """Mark `offset`, unless it is lower than the previous mark or the start of the claim.
 
-        With `reset`, the mark may be lower than the previous one.
+        `start` is the offset at which the claim began, or None in `setup`, before the claim begins.
+
+        With `reset` the mark is set even if it is lower.
         """
         with self._lock:
             mark = self._marks.get(partition)
@@ -62,13 +63,14 @@ class Marks:
         return None if mark is None else mark.committed
 
     def unverified(self) -> set[TopicPartition]:
-        """Return the partitions with an unverified mark: their committed offsets have to be fetched first."""
+        """Return the partitions with unverified marks, whose committed offsets have to be fetched first."""
         with self._lock:
             return {partition for partition, mark in self._marks.items() if mark.unverified}
 
     def verify(self, committed: Mapping[TopicPartition, CommittedOffset | None]) -> None:
-        """Drop each unverified mark that is not above its partition's committed offset; the others become
-        verified.
+        """Drop each unverified mark that is not above its partition's committed offset.
+
+        The remaining marks are then verified.
         """
         with self._lock:
             for partition, offset in committed.items():
@@ -89,20 +91,20 @@ class Marks:
             }
 
     def on_committed(self, offsets: Offsets) -> None:
-        """Note that these offsets were committed."""
+        """Record that these offsets were committed."""
         with self._lock:
             for partition, (offset, metadata) in offsets.items():
                 mark = self._marks.get(partition)
                 if mark is None:
                     continue
                 mark.committed = offset
-                # If the mark differs from the committed one, the partition was marked again during the
-                # commit.
+                # A mark that differs from the committed one was made during the commit, and stays
+                # uncommitted.
                 if (mark.offset, mark.metadata) == (offset, metadata):
                     mark.dirty = False
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Remove the marks of partitions that were revoked, or whose position was moved."""
+        """Remove the marks of partitions that were revoked or sought."""
         with self._lock:
             for partition in partitions:
                 self._marks.pop(partition, None)

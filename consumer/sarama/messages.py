@@ -13,7 +13,7 @@ from kproto.errors import ConfigError, KprotoError, RequestTimedOut
 from ..delivery import Delivery
 from ..validation import Buffer, Headers, optional, seconds
 
-# The number of unread results with which a producer still accepts messages.
+# Maximum number of unread results with which a producer still accepts messages.
 MAX_UNREAD = 10_000
 
 
@@ -42,7 +42,7 @@ class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
 
 
 class ProducerError(KprotoError):
-    """The error of a message that was not delivered; holds the message and the error."""
+    """The error of a message that was not delivered, with the message itself."""
 
     def __init__(self, message: ProducerMessage, error: BaseException) -> None:
         super().__init__(message, error)
@@ -105,14 +105,12 @@ class MessageFailures:
 
 
 def close_timeout(timeout: float | None) -> float | None:
-    """Check the timeout of a `close` and return it: seconds, or None for the default of the producer's
-    options.
-    """
+    """Check the timeout (s) of a `close`, and return it. None means the default of the producer's options."""
     return optional(seconds, "timeout", timeout)
 
 
 def still_closing(timeout: float | None) -> RequestTimedOut:
-    """Return the error of a `close` whose timeout passed while an earlier `async_close` was still at work."""
+    """Return the error of a `close` whose timeout passed before an earlier `async_close` was complete."""
     detail = "async_close() was called before, and what was sent is not acknowledged yet"
     return RequestTimedOut("close", int((timeout or 0) * 1000), detail)
 

@@ -1,4 +1,4 @@
-"""sarama's Consumer and PartitionConsumer for asyncio: chosen partitions, without a group.
+"""sarama's Consumer and PartitionConsumer for asyncio, which read given partitions without a group.
 
     async with AsyncPartitionConsumers("localhost:9092") as consumers:
         flights = await consumers.consume_partition("flights", 0, OLDEST)
@@ -7,12 +7,13 @@
 
 `PartitionConsumers`, the class for threads, is in `partitions_threads`.
 
-Rules (those of sarama's consumer.go, unless another rule is stated):
+Rules (those of sarama's consumer.go, except where a rule says otherwise):
 
-* `consume_partition` raises OffsetOutOfRange for an offset outside the log. If the start of the log passes
-  the position later, `errors()` reports it, and the partition's messages end: the application decides where
-  to continue.
-* After `close` and `async_close` no more messages are queued. `async_close` still returns the queued ones.
+* `consume_partition` raises OffsetOutOfRange for an offset outside the log. If the start of the log later
+  passes the position, `errors()` reports OffsetOutOfRange, and the partition's messages end. The application
+  decides where to continue.
+* After `close` and `async_close` no more messages are queued. Only after `async_close` are the queued ones
+  still returned.
 * A partition is paused while its queue is full, and does not delay other partitions. sarama's consumer stops
   fetching from such a partition only after MaxProcessingTime.
 * A repeated error is reported, by `errors()` and the log, only after increasing intervals.
@@ -58,8 +59,9 @@ ERROR_PAUSE_S = 0.3
 
 
 class AsyncPartitionConsumer(RecordQueue):
-    """A consumer of one partition. `async for record in consumer` ends when the consumer is closed, or when
-    its position is no longer in the log.
+    """A consumer of one partition, whose records `async for record in consumer` returns.
+
+    The loop ends when the consumer is closed, or when its position is no longer in the log.
     """
 
     def __init__(
@@ -77,8 +79,9 @@ class AsyncPartitionConsumer(RecordQueue):
         return self.high_water_mark
 
     def errors(self) -> AsyncIterator[Exception]:
-        """Return an iterator over the errors. The iterator ends when the messages end. The last 256 unread
-        errors are kept.
+        """Return an iterator over the errors.
+
+        The iterator ends when the messages end. The last 256 unread errors are kept.
         """
         return aiter(self.error_channel)
 
@@ -97,7 +100,7 @@ class AsyncPartitionConsumer(RecordQueue):
         self.end()
 
     def stop(self, error: Exception | None = None) -> None:
-        """End the queue after its last record. `error`, if given, is the reason, and is reported first."""
+        """End the queue after its last record. If `error`, the reason, is given, report it first."""
         if error is not None:
             self.error_channel.put(error)
         self.end(drop=False)
@@ -105,8 +108,9 @@ class AsyncPartitionConsumer(RecordQueue):
 
 
 class AsyncPartitionConsumers(AsyncBlock):
-    """Consumers of any number of partitions over one client, for asyncio. The options are those of
-    `AsyncConsumer`, without a group.
+    """Consumers of any number of partitions over one client, for asyncio.
+
+    The options are those of `AsyncConsumer`, without a group.
     """
 
     @hide_secrets
@@ -185,9 +189,7 @@ class AsyncPartitionConsumers(AsyncBlock):
             consumer.resume()
 
     def remove(self, consumer: AsyncPartitionConsumer, error: Exception | None = None) -> None:
-        """Stop the consumer of one partition. `error`, if given, is the reason, and is reported to its
-        reader.
-        """
+        """Stop the consumer of one partition. If `error`, the reason, is given, `errors()` reports it."""
         if self._open.get(consumer.topic_partition) is consumer:
             del self._open[consumer.topic_partition]
             with contextlib.suppress(IllegalState):  # `assign` fails if the client is closed.
@@ -218,7 +220,8 @@ class AsyncPartitionConsumers(AsyncBlock):
                 records = await self.consumer.poll(POLL_S)
             except OffsetOutOfRange as error:
                 await self._remove_out_of_range(error)
-            # The last partition was closed during this poll, and another one may have been added since.
+            # The last partition was closed during this poll. Another one may have been added since, so the
+            # loop continues.
             except IllegalState:
                 await asyncio.sleep(RECHECK_S)
             except KprotoError as error:

@@ -22,8 +22,9 @@ from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers,
 
 
 class PartitionConsumer:
-    """A consumer of one partition. `for record in consumer` ends when the consumer is closed, or when its
-    position is no longer in the log.
+    """A consumer of one partition, whose records `for record in consumer` returns.
+
+    The loop ends when the consumer is closed, or when its position is no longer in the log.
     """
 
     def __init__(self, consumer: AsyncPartitionConsumer, loop: LoopThread[AsyncPartitionConsumers]) -> None:
@@ -44,15 +45,17 @@ class PartitionConsumer:
         return self._loop.iterate(self._consumer)
 
     def errors(self) -> Iterator[Exception]:
-        """Return an iterator over the errors, to be read in a separate thread. The iterator ends when the
-        messages end.
+        """Return an iterator over the errors, to be read in a separate thread.
+
+        The iterator ends when the messages end.
         """
         return self._loop.iterate(self._consumer.error_channel)
 
     @property
     def high_water_mark_offset(self) -> int:
-        """The offset after the partition's last record, as of the last fetch, or of the start before the
-        first fetch.
+        """The offset after the partition's last record, as of the last fetch.
+
+        Before the first fetch it is the end of the log when reading began.
         """
         return self._consumer.high_water_mark
 
@@ -81,8 +84,9 @@ class PartitionConsumer:
 
 
 class PartitionConsumers(Block):
-    """Consumers of any number of partitions over one client, for threads. The options are those of
-    `Consumer`, without a group.
+    """Consumers of any number of partitions over one client, for threads.
+
+    The options are those of `Consumer`, without a group.
     """
 
     @hide_secrets

@@ -1,5 +1,6 @@
-"""sarama's two producers, for asyncio: a SyncProducer waits for each message, a QueueProducer has an input
-queue and result queues.
+"""sarama's two producers, for asyncio.
+
+A SyncProducer waits for each message. A QueueProducer has an input queue and result queues.
 
     async with AsyncSyncProducer("localhost:9092") as producer:
         partition, offset = await producer.send_message(ProducerMessage(topic="flights", value=b"UA1545"))
@@ -11,13 +12,13 @@ queue and result queues.
 
 `SyncProducer` and `QueueProducer`, the classes for threads, are in `producers_threads`.
 
-Rules (those of sarama's sync_producer.go and async_producer.go, unless another rule is stated):
+Rules (those of sarama's sync_producer.go and async_producer.go, except where a rule says otherwise):
 
-* The defaults are those of `Producer`: it is idempotent, has acks="all", and partitions keys as Java does.
-  sarama's producer waits for the leader only by default, and hashes keys with FNV-1a.
-* Each message appears once: in `successes` or in `errors`, if return_successes or return_errors is set.
-  Errors that are not returned are logged.
-* `input` waits while `MAX_UNREAD` results are unread. After max_block_ms it raises RequestTimedOut; sarama's
+* The defaults are those of `Producer`, which is idempotent, has acks="all", and partitions keys as Java does.
+  By default sarama's producer only waits for the leader, and hashes keys with FNV-1a.
+* Each message is returned once: by `successes` if return_successes is set, or by `errors` if return_errors is
+  set. Errors that are not returned are logged.
+* `input` waits while `MAX_UNREAD` results are unread, and raises RequestTimedOut after max_block_ms. sarama's
   producer would block without end.
 * `close` waits for the messages that were queued, ends both iterators, and raises the errors that were not
   read.
@@ -204,7 +205,7 @@ class AsyncQueueProducer(AsyncBlock):
         try:
             await self._producer.close(timeout)
         except KprotoError:
-            pass  # The error of each message was reported for the message.
+            pass  # The error of each message has been reported with the message.
         finally:
             # The loop first runs the callbacks of the deliveries, which add their results.
             await asyncio.sleep(0)

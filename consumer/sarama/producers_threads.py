@@ -39,8 +39,9 @@ from .messages import (
 
 
 class SyncProducer(Block):
-    """Sends messages and waits for each, for threads. The options are those of `Producer`; linger_ms is 0 by
-    default.
+    """Sends messages and waits for each, for threads.
+
+    The options are those of `Producer`, but linger_ms is 0 by default.
 
     Several threads may use one producer.
     """
@@ -222,7 +223,7 @@ class QueueProducer(Block):
         try:
             self._producer.close(timeout)
         except KprotoError:
-            pass  # The error of each message was reported for the message.
+            pass  # The error of each message has been reported with the message.
         finally:
             with self._changed:
                 self._ended = True

@@ -13,13 +13,14 @@ from kproto.group.subscription import TopicPartition
 from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord
 
-MAX_BUFFERED = 256  # The number of records with which a queue is full: sarama's default of ChannelBufferSize.
-RECHECK_S = 0.01  # The seconds between two checks whether a partition is lost.
+MAX_BUFFERED = 256  # Number of records with which a queue is full: sarama's default of ChannelBufferSize.
+RECHECK_S = 0.01  # Interval (s) of the checks whether a partition is lost.
 
 
 class RecordQueue:
-    """A queue of one partition's records. `async for record in queue` ends when the queue is closed. A full
-    queue pauses its partition.
+    """A queue of one partition's records. A full queue pauses its partition.
+
+    `async for record in queue` returns the records, and ends when the queue is closed.
     """
 
     def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
@@ -43,8 +44,8 @@ class RecordQueue:
     def high_water_mark(self) -> int:
         """The offset after the partition's last record, as of the last fetch.
 
-        Before the first fetch, this is the offset at which the claim began. A partition that is consumed
-        without a group starts with the end of the log.
+        Before the first fetch, this is the offset at which the claim began or, for a partition that is read
+        without a group, the end of the log.
         """
         high_watermark = self._consumer.high_watermark(self.topic_partition)
         return self.initial_high_water_mark if high_watermark is None else high_watermark
@@ -73,13 +74,13 @@ class RecordQueue:
         return records
 
     def may_be_lost(self) -> bool:
-        """Return whether another member may own the partition; the next poll reports it. Thread-safe."""
+        """Return whether another member may own the partition. The next poll then reports the loss.
+        Thread-safe.
+        """
         return not self.ended and self._consumer.assignment_lost()
 
     async def ready(self) -> bool:
-        """Wait for a record that may be returned: this member still owns the partition. Return False if the
-        queue has ended.
-        """
+        """Wait for a record whose partition this member still owns. Return False if the queue has ended."""
         self._resume_if_drained()
         while True:
             if self.items and not self.may_be_lost():
@@ -130,7 +131,7 @@ class RecordQueue:
         self._added.set()
 
     def discard(self) -> None:
-        """Drop the queued records, because the position was changed."""
+        """Drop the queued records, because the position was moved by a seek."""
         self.items.clear()
         self._resume_if_drained()
 

@@ -21,29 +21,25 @@ C = TypeVar("C", contravariant=True)
 class Handler(Protocol[S, C]):
     """The application's object whose methods `consume` calls.
 
-    An AsyncConsumerGroup passes a Session and Claims, and the methods may be coroutines. A ConsumerGroup runs
-    the methods in threads, and passes a ThreadSession and ThreadClaims.
+    An AsyncConsumerGroup passes a Session and Claims to the methods, which may be coroutines. A ConsumerGroup
+    runs the methods in threads, and passes a ThreadSession and ThreadClaims.
     """
 
     def setup(self, session: S) -> Any:
         """Prepare for a session, before its claims begin."""
 
     def consume_claim(self, session: S, claim: C) -> Any:
-        """Process one partition until the claim's records end. The session ends if this method returns
-        earlier.
-        """
+        """Process one partition until the claim's records end. An earlier return ends the session."""
 
     def cleanup(self, session: S) -> Any:
-        """Clean up after all claims have ended. If auto commit is enabled, the marks are committed after this
-        method.
-        """
+        """Clean up after all claims have ended. With auto commit, the marks are committed afterwards."""
 
 
 _METHODS = ("setup", "consume_claim", "cleanup")
 
 
 def check_handler(handler: object) -> None:
-    """Raise ConfigError for a class, and for an object that lacks a method of `Handler`."""
+    """Raise ConfigError if the handler is a class, or an object that lacks a method of `Handler`."""
     if isinstance(handler, type):
         raise ConfigError("handler", handler, f"an object such as {handler.__name__}(), not its class")
     for name in _METHODS:
@@ -61,13 +57,13 @@ def check_blocking_handler(handler: object) -> None:
 
 
 class Claim(RecordQueue):
-    """A partition that a session claims. `async for record in claim` ends when the claim does."""
+    """A partition that a session claims. `async for record in claim` ends when the claim ends."""
 
     def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
         super().__init__(consumer, topic_partition)
         self.initial_offset = 0
-        # The offset of the first record that the handler gets, whether it has read the record or not. It is
-        # None until the position is known.
+        # The offset of the first record for the handler, whether the handler has read it or not. It is None
+        # until the position is known.
         self.start: int | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -87,7 +83,7 @@ class SessionGroup(Protocol):
 
 
 class Session:
-    """The time of a member between two rebalances: its claims, its member id and its generation.
+    """A member's session between two rebalances: its claims, its member id and its generation.
 
     `done` is set when the session ends, for handlers that wait for other events than records.
     """
@@ -140,17 +136,17 @@ class Session:
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read.
 
-        A mark has no effect if it is lower than the last mark or the start of the claim; in `setup`, if it is
-        lower than the committed offset. As in sarama, marks of partitions that this session does not claim
-        have no effect.
+        A mark has no effect if it is lower than the last mark or than the start of the claim. In `setup` a
+        mark has no effect if it is lower than the committed offset. As in sarama, marks of partitions that
+        this session does not claim have no effect.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read, even if it is lower than the last mark.
 
-        The next session reads from this offset. After a reset in `setup`, the session that begins reads from
-        it. sarama accepts only offsets that are lower than the mark.
+        The next session reads from this offset. If `setup` resets the offset, the session that begins reads
+        from it. sarama only accepts offsets that are lower than the last mark.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=True)
 

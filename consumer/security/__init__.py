@@ -5,8 +5,8 @@
 
 `option_names` lists the options, `options` checks them, and `properties` reads them from a client.properties
 file. `tls` encrypts the bytes between a socket and an engine, and `tokens` requests the tokens of
-OAUTHBEARER. The SASL exchange itself is in `kproto.security`; `consumer.engine.network.login` decides when it
-happens. Clients without TLS and SASL do not import these modules.
+OAUTHBEARER. The messages of SASL are in `kproto.security`; `consumer.engine.network.login` decides when they
+are sent. Clients without TLS and SASL do not import these modules.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ _SOURCES = {
 }
 
 
-# Type checkers do not see `__getattr__`: with it they would accept any attribute of the module.
+# Hidden from type checkers, which would otherwise accept any attribute of the module.
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _SOURCES)

@@ -16,7 +16,7 @@ from ..logs import log
 from ..options import ConsumerOptions, ProducerOptions
 from .option_names import PREFIXES, mask_secret
 
-# The options of each client, with their types. The names have dots, as in a file.
+# The options of each client, with their types. Their names have dots, as in a properties file.
 _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
     client: {
         field.name.replace("_", "."): field.type for field in fields(options) if field.name != "security"
@@ -32,8 +32,8 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
 _JAVA: Final = "org.apache.kafka.clients.consumer."
 _CLASSES: Final = "empty: classes of Java are not run"
 
-# The properties that would change the behaviour of each client. Each has a check whether a value selects the
-# behaviour of this library, and advice for other values.
+# For each client, the Java properties that change its behaviour and are not supported. Each has a check of
+# the value, which is true if the value selects this library's behaviour, and advice for any other value.
 _Rule = tuple[Callable[[str], bool], str]
 _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {
@@ -50,8 +50,8 @@ _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
         "retries": (lambda value: value.strip() != "0", "above 0; delivery.timeout.ms limits the retries"),
     },
 }
-# The properties that are ignored: the addresses, and Java's properties that do not change which records are
-# read or written.
+# The properties that are ignored: bootstrap.servers, and Java's properties that do not change which records
+# are read or written.
 _IGNORED: Final = frozenset(
     {
         "auto.include.jmx.reporter",

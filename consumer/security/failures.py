@@ -14,7 +14,7 @@ class TlsFailed(Exception):
 
 
 class NoToken(Exception):
-    """The error that no token is available. `final` says that a retry would fail as well."""
+    """Raised when no token is available. `final` says that a retry would fail as well."""
 
     def __init__(self, why: str, *, final: bool) -> None:
         super().__init__(why)

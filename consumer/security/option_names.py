@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class SecurityConfig(TypedDict, total=False):
     """The keyword arguments of every client for TLS and SASL.
 
-    A certificate or a key is given as the path of a file or as PEM text.
+    Certificates and keys are given as the path of a file, or as PEM text.
     """
 
     security_protocol: str
@@ -81,8 +81,8 @@ NAMES: Final = frozenset(SecurityConfig.__annotations__)
 # The prefixes of Java's properties about security.
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
-# Advice for options of other clients: Java and librdkafka (with dots as underscores), kafka-python and
-# aiokafka.
+# Option of another client -> the option to use here. The clients are Java and librdkafka (with dots as
+# underscores), kafka-python and aiokafka.
 SPELLINGS: Final[Mapping[str, str]] = {
     "ssl_ca_location": "ssl_cafile",
     "ssl_ca_pem": "ssl_cafile, which may be PEM text",
@@ -138,8 +138,8 @@ SPELLINGS: Final[Mapping[str, str]] = {
 }
 
 
-# The least likeness of an unknown option and the option that an error suggests, for difflib. With 0.6, the
-# suggestion for `group_name` is `group_instance_id`.
+# Minimum similarity (difflib's ratio) of an unknown option to the option that its error suggests. With 0.6,
+# the suggestion for `group_name` would be `group_instance_id`.
 LIKENESS: Final = 0.75
 
 
@@ -151,6 +151,6 @@ def unknown_hint(name: str) -> str | None:
 
 
 def mask_secret(name: str, value: object) -> object:
-    """Return `value`, or a mask if the option holds a secret, for an error message."""
+    """Return the option's value for an error message, masked if it is a secret."""
     is_key = isinstance(value, str) and "PRIVATE KEY" in value
     return HIDDEN if is_key or is_secret_value(name, value) else value

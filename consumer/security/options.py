@@ -1,14 +1,14 @@
-"""Checks the options of TLS and SASL, which have Kafka's names, before a client connects.
+"""Checks the options of TLS and SASL before a client connects. They have Kafka's names in snake_case.
 
 Rules:
 
 * An error never shows a secret value, or the value of an option whose name suggests a secret.
-* Files and certificates are read when a client is created. So an error in them raises ConfigError, and does
-  not appear later as a failed handshake.
-* Option names of Java, librdkafka and other Python clients are rejected, and the error gives this library's
-  name.
-* Host names and certificates are verified, except with `ssl_check_hostname=False` or an own `ssl_context`
-  that does not verify them.
+* Files and certificates are read when a client is created. So an invalid file raises ConfigError, instead of
+  a failed handshake later.
+* Option names of Java, librdkafka and other Python clients are rejected. The error contains this library's
+  name of the option.
+* Host names and certificates are verified, except with `ssl_check_hostname=False` (host names), or with the
+  application's own `ssl_context` if it does not verify them.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Security:
     extensions: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     tls: Tls | None = None
     tokens: TokenSource | None = None
-    # The last salted password (SCRAM), kept for the next connection because its computation takes most of the
-    # time of SCRAM. The key is the salt with the number of iterations.
+    # (Salt, number of iterations) -> the last salted password of SCRAM. It is kept for the next connection,
+    # because its computation takes most of the time of SCRAM.
     _salted: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
     )
 
     def without_secrets(self, words: str) -> str:
-        """Return a broker's message with secrets masked, in case it repeats the credentials."""
+        """Return a broker's message with secrets masked, because the message may repeat the credentials."""
         for secret in (self.password, None if self.tokens is None else self.tokens.last):
             if secret is not None and secret.reveal() != self.username:
                 words = words.replace(secret.reveal(), HIDDEN)
@@ -97,7 +97,7 @@ class Security:
         return "are sasl_username and sasl_password right?"
 
     def exchange(self, token: Token | None = None) -> SaslClient:
-        """Return a new SASL exchange. A token must be passed for OAUTHBEARER."""
+        """Return a new SASL exchange. OAUTHBEARER requires a token."""
         assert self.mechanism is not None
         if self.mechanism == "OAUTHBEARER":
             assert token is not None
@@ -152,7 +152,7 @@ def security_options(options: Mapping[str, Any]) -> Security:
 
 
 def _path(name: str, value: Any) -> Any:
-    """Return `value`, as a string if the option is a file and the value a Path."""
+    """Return `value`; if the option is a file and the value a Path, return its string."""
     return str(cast("object", value)) if name in _FILES and isinstance(value, Path) else value
 
 
@@ -196,7 +196,7 @@ def _tls(values: Mapping[str, Any]) -> Tls:
 
 
 def _describe_source(values: Mapping[str, Any], name: str) -> str | None:
-    """Return the name of an option with its file, or with "PEM text", for error messages."""
+    """Return an option's name for error messages, with its file or "PEM text"."""
     value = values.get(name)
     return None if value is None else f"{name}={'PEM text' if is_pem(value) else value!r}"
 
@@ -261,7 +261,7 @@ def _imported(name: str) -> Callable[[], Any]:
         for part in function.split("."):
             target = getattr(target, part)
     except Exception as error:
-        # The text of other exceptions may contain secrets, so only these two are shown with their text.
+        # Only the text of these two exceptions is shown, because the text of others may contain secrets.
         why = str(error) if isinstance(error, ModuleNotFoundError | AttributeError) else type(error).__name__
         allowed = f"MODULE:FUNCTION that can be imported in this process ({why})"
         raise ConfigError(option, name, allowed) from None

@@ -4,11 +4,12 @@ Rules:
 
 * Commands (`--command-config`), `Cluster` and Spark use only the properties about security. All other
   properties of consumers and producers are read by `client_options`.
-* A property about security that is not supported raises ConfigError, and is never ignored. Otherwise a trust
-  store that was not read would be noticed only when a connection fails.
+* A property about security that is not supported raises ConfigError, and is never ignored. If it were, a user
+  would notice only when a connection fails that, for example, a trust store had not been read.
 * Stores in the formats PEM and PKCS12 are read (PKCS12 needs the extra `security`). Java's own format JKS is
   not supported.
-* JAAS configurations are read for PLAIN, SCRAM and OAUTHBEARER. No error shows the value of a secret.
+* JAAS configurations are read for PLAIN, SCRAM and OAUTHBEARER.
+* No error shows the value of a secret.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _UNSUPPORTED_JAAS: Final = {
     "ssl.": "a token endpoint is verified with the system's authorities, or with your ssl_context",
     "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
-# The options whose value in a file is true or false, and all options that a file can contain (not objects).
+# The options whose value in a file is true or false, and all options that a file can contain: those that are
+# texts, not objects.
 _FLAGGED: Final = ("ssl_check_hostname", "sasl_oauthbearer_header_urlencode")
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
@@ -58,17 +60,18 @@ def client_properties(path: str | Path, client: Literal["cluster"]) -> SecurityC
 def client_properties(path: str | Path, client: str = "consumer") -> Any:
     """Read a file of Java's properties, and return options for a "consumer", a "producer" or a "cluster".
 
-    Properties that are options of this library are used; for a cluster only those about security. Three kinds
-    of properties are ignored, and logged in one line: those of the other kind of client, those that exist
-    only in Java (serializers, metrics), and bootstrap.servers, which is the client's first argument. A
-    property that would change the behaviour and is not supported raises ConfigError, as does a file that
+    Properties that are options of this library are returned; for a cluster only those about security. Three
+    kinds of properties are ignored, and logged in one line: those of the other kind of client, those that
+    exist only in Java (serializers, metrics), and bootstrap.servers, which is the client's first argument. A
+    property raises ConfigError if it would change the behaviour and is not supported. So does a file that
     cannot be read.
     """
     if client not in ("consumer", "producer", "cluster"):
         raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'cluster'")
     try:
         return _options(path, client)
-    # Raise the error from this function: a traceback with the inner frames would contain passwords.
+    # Raise the error again from this function, because a traceback with the inner frames would contain
+    # passwords.
     except KprotoError as error:
         if error.__suppress_context__:
             error.__context__ = None
@@ -137,7 +140,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
         options["ssl_min_version"] = "TLSv1.3"
     for name in remaining:
         plain = name.replace(".", "_")
-        if plain in NAMES:  # The property is an option of this library, written with dots.
+        if plain in NAMES:  # The property is an option of this library, with dots for underscores.
             options[plain] = (
                 _FLAGS.get(remaining[name].lower(), remaining[name]) if plain in _FLAGGED else remaining[name]
             )
@@ -150,8 +153,9 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
 
 
 def _trimmed(name: str, text: str) -> str:
-    """Trim a value as Java's ConfigDef does, passwords included. Options that Java does not know are not
-    trimmed.
+    """Trim a value as Java's ConfigDef does, passwords included.
+
+    The values of options that Java does not have are not trimmed.
     """
     ours = name.replace(".", "_") in NAMES and name not in _RENAMED
     return text if ours else text.strip(_WHITESPACE)
@@ -230,8 +234,9 @@ def _stores(settings: dict[str, str], options: dict[str, Any]) -> None:
 
 
 def _kind(path: str | None, declared: str | None) -> str:
-    """Return the format of a store. With Java's default JKS, Java also reads a PKCS12 file, so the content is
-    checked.
+    """Return the format of a store: the declared one, or else that of its name, or else Java's default.
+
+    Java also reads a PKCS12 file if the format is JKS, its default. So in this case the content is checked.
     """
     names = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
     if declared is None:
@@ -282,7 +287,7 @@ def _jaas(settings: dict[str, str], result: dict[str, Any]) -> None:
         return
     wanted = result.get("sasl_mechanism")
     if wanted is not None and not any(str(wanted).upper() in known for known in _MODULES.values()):
-        return  # The mechanism does not exist, which the check of sasl_mechanism reports.
+        return  # The mechanism does not exist. The check of sasl_mechanism reports it later.
     module, options = read_jaas(line)
     mechanisms = next(
         (known for name, known in _MODULES.items() if module.endswith(f".{name}") or module == name), None
@@ -321,7 +326,7 @@ def read_properties(text: str) -> dict[str, str]:
     r"""Parse Java's properties. Lines may be comments, or continued with a backslash. The name ends at `=`,
     `:` or a space.
 
-    Raises ConfigError for a \\u that is not followed by four hexadecimal digits, as Java does.
+    A \\u that is not followed by four hexadecimal digits raises ConfigError, as in Java.
     """
     properties: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))

@@ -10,8 +10,9 @@ HIDDEN = "[hidden]"
 
 
 class Secret:
-    """Holds a password, key or token, which appears in no repr, log or pickle. The code that sends the secret
-    calls `reveal`.
+    """Holds a password, key or token, and shows it in no repr, log or pickle.
+
+    The code that sends the secret calls `reveal`.
     """
 
     __slots__ = ("_text",)
@@ -41,7 +42,7 @@ class Secret:
         return self
 
 
-# MODULE:FUNCTION, the name of a token provider.
+# The pattern of a token provider's name: MODULE:FUNCTION.
 PROVIDER_NAME: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
@@ -65,7 +66,10 @@ def is_secret(option: str) -> bool:
 
 
 def is_secret_value(option: str, value: object) -> bool:
-    """Return whether an option has a secret: by its name, or a token where its provider belongs."""
+    """Return whether an option's value is a secret.
+
+    Its name may suggest this, or the value may be a token where the name of a token provider is expected.
+    """
     if isinstance(value, str) and option.lower().replace(".", "_").endswith("token_provider"):
         return PROVIDER_NAME.fullmatch(value) is None
     return is_secret(option)

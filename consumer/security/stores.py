@@ -3,12 +3,11 @@ PKCS12 files.
 
 Rules:
 
-* PEM is read as Java's clients read it. These make no difference: text around the blocks, a byte order mark,
-  UTF-16, indentation, the kind of line ends, and line ends that were replaced by blanks (as in a properties
-  file).
+* PEM is read as Java's clients read it. They accept text around the blocks, a byte order mark, UTF-16,
+  indentation, any kind of line ends, and blanks instead of line ends (as in a properties file).
 * Every fault raises ConfigError: a block without an end, a file without blocks, a file of another format. The
   error names the option, the fault, and a remedy.
-* Keys are not written to a disk if the system has files in memory (Linux).
+* Keys are not written to a disk if the system supports files in memory (Linux).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any, Final
 from kproto.errors import ConfigError, MissingExtra
 
 _PEM: Final = "-----BEGIN "
-# The pattern of the names of the files that OpenSSL reads in a folder of authorities.
+# The pattern of the file names that OpenSSL reads in a folder of authorities.
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
 _CERTIFICATE, _KEY = r"(?:X509 |TRUSTED )?CERTIFICATE", r"(?:[A-Z0-9]+ )*PRIVATE KEY"
 _BEGIN: Final = re.compile(rf"-----BEGIN (?:{_CERTIFICATE}|{_KEY})-----")
@@ -48,7 +47,7 @@ _OWN: Final = "a PEM certificate, with its key in the same file or in ssl_keyfil
 
 
 def is_pem(value: str) -> bool:
-    """Return whether the value of an option is PEM text. Otherwise it is the path of a file."""
+    """Return whether the value of an option is PEM text, and not the path of a file."""
     return _PEM in value
 
 
@@ -129,7 +128,7 @@ def identify(
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The certificates and keys of PEM text, each in the form that OpenSSL reads."""
+    """The certificates and keys of PEM text, each as a block in the layout that OpenSSL reads."""
 
     certificates: tuple[str, ...]
     keys: tuple[str, ...]
@@ -184,7 +183,7 @@ def _lines(body: str) -> Iterator[str]:
 
 
 def _something_else(data: bytes) -> str | None:
-    """Return which format other than PEM a file has, with the command that converts it, or None."""
+    """If a file has a known format other than PEM, return its name and the command that converts it."""
     if data.startswith(_JKS):
         return _KEYTOOL
     if _pkcs12_begins(data[:16]):
@@ -197,13 +196,13 @@ def _something_else(data: bytes) -> str | None:
 
 
 def _pkcs12_begins(data: bytes) -> bool:
-    """Return whether the data begins with a DER structure of version 3, as PKCS12 files do."""
+    """Return whether the data begins like a PKCS12 file: with a DER structure of version 3."""
     return data.startswith(b"\x30") and b"\x02\x01\x03" in data
 
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Generator[str]:
-    """Write a text to a temporary file, which only this user may read, while `ssl` loads it."""
+    """Provide a text as a temporary file that only this user may read, while `ssl` loads it."""
     handle, name = -1, ""
     with contextlib.suppress(OSError, AttributeError):
         handle = os.memfd_create("kproto")

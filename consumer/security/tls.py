@@ -9,8 +9,8 @@ Rules:
 
 * Every failure raises `TlsFailed`, whose text is one sentence with a remedy. `final` is set if a retry is
   useless until the configuration changes.
-* No data of the application is sent before the broker's certificate was verified.
-* The minimum version is TLS 1.2. If the last connection to a host left a session, the session is resumed.
+* No data of the application is sent before the broker's certificate has been verified.
+* The minimum version is TLS 1.2. If a session of the last connection to a host is known, it is resumed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ YOURS: Final = "your ssl_context"
 _EXPIRED, _NOT_YET = 10, 9
 _UNKNOWN: Final = (2, 18, 19, 20, 21)
 _ANOTHER_NAME: Final = (62, 64)
-# Parts of the alerts with which a broker rejects the client's certificate.
+# Parts of the names of alerts with which a broker rejects the client's certificate.
 _REFUSALS: Final = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
-# The alerts that a broker may send because the client has sent no certificate.
+# The alerts that a broker may send if the client has sent no certificate.
 _ASKED: Final = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
 _NO_LIST: Final = "the list of revoked certificates (CRL) is missing, or has expired"
 _CURES: Final = {
@@ -51,8 +51,8 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"
 class Tls:
     """The TLS settings of one client: a context, and the last session with each host.
 
-    `trusts` and `shows` are for error messages. `trusts` names the configured authorities (None: the
-    system's). `shows` names the client's own certificate (None: no certificate).
+    `trusts` and `shows` are for error messages. `trusts` names the configured authorities; None means those
+    of the system. `shows` names the client's own certificate; None means that it has none.
     """
 
     __slots__ = ("context", "sessions", "shows", "trusts")
@@ -64,14 +64,17 @@ class Tls:
         self.sessions: dict[str, ssl.SSLSession] = {}
 
     def pipe(self, host: str) -> Pipe:
-        """Return the TLS stream of a new connection. `host` may end with a dot, as fully qualified names do;
-        the dot is removed, because names in certificates have none.
+        """Return the TLS stream of a new connection.
+
+        A dot at the end of `host`, as in fully qualified names, is removed, because names in certificates
+        have none.
         """
         return Pipe(self, host.removesuffix("."))
 
     def sentence(self, error: Exception, host: str) -> str:
-        """Return a sentence with the failure and its remedy. It names the configured authorities that have
-        expired.
+        """Return a sentence with the failure and its remedy.
+
+        If a certificate has expired, the sentence also names the configured authorities that have expired.
         """
         message = sentence(error, host, self.trusts, self.shows)
         if getattr(error, "verify_code", 0) != _EXPIRED or self.trusts is None:
@@ -107,8 +110,9 @@ class Pipe:
         return self._out.read()
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Process received bytes. After this call, check `outgoing`, `secured` and `read_into`. Raises
-        TlsFailed.
+        """Process received bytes. Raises TlsFailed.
+
+        The caller must then check `outgoing`, `secured` and `read_into`.
         """
         self._in.write(data)
         if not self.secured:
@@ -127,12 +131,13 @@ class Pipe:
     def read_into(self, room: memoryview) -> int:
         """Decrypt received bytes into `room`. Return their number, or 0 if more bytes must be received first.
 
-        After a failure, the bytes before it are returned first, and the next call raises TlsFailed.
+        If the stream fails, the bytes before the failure are returned first, and the next call raises
+        TlsFailed.
         """
         if not self.secured:
             return 0
-        # One call of `read` returns at most one TLS record (16 KiB). With a buffer it returns the number of
-        # bytes, although typeshed says otherwise.
+        # One call of `read` returns at most one TLS record (16 KiB). Because a buffer is passed, `read`
+        # returns the number of bytes, although typeshed says otherwise.
         read = cast("Callable[[int, memoryview], int]", self._ssl.read)
         at, size = 0, len(room)
         if self._wrong is None:
@@ -162,8 +167,9 @@ class Pipe:
         return self._out.read()
 
     def close(self) -> bytes:
-        """Close the stream, and return the last bytes to send (close_notify): they show that the stream was
-        not truncated.
+        """Close the stream, and return the last bytes to send.
+
+        They are TLS's close_notify, which shows the broker that the stream was not truncated.
         """
         if self.secured:
             with contextlib.suppress(ssl.SSLError, ValueError):
@@ -194,8 +200,8 @@ class Pipe:
 def sentence(error: Exception, host: str, trusts: str | None = None, shows: str | None = None) -> str:
     """Return a sentence with the failure of TLS and its remedy.
 
-    `trusts` names the configured authorities (None: the system's), and `shows` the client's own certificate
-    (None: no certificate).
+    `trusts` names the configured authorities; None means those of the system. `shows` names the client's own
+    certificate; None means that it has none.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
@@ -281,8 +287,9 @@ def context(
     check_hostname: bool = True,
     min_version: str = "TLSv1.2",
 ) -> ssl.SSLContext:
-    """Return an SSLContext for a client, from files or PEM text. Raises ConfigError for a file or PEM text
-    that cannot be read.
+    """Return an SSLContext for a client, from files or PEM text.
+
+    Raises ConfigError for a file or PEM text that cannot be read.
     """
     tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls_context.minimum_version = _VERSIONS[min_version]

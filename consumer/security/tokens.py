@@ -4,13 +4,14 @@ Rules:
 
 * One token serves all connections of a client until 80 % of its lifetime have passed (Java's
   sasl.login.refresh.window.factor). A token without an expiry is requested for each connection. The lifetime
-  is measured with the wall clock, which may be changed, and with the monotonic clock; the earlier end counts.
+  is measured with both the wall clock, which may be changed, and the monotonic clock; the earlier end counts.
 * If no new token is available, the last token is used until it expires, and a warning is logged: the token
   service may be down for a moment.
 * If there is no valid token, the connection fails with the provider's error. The failure is final if the
-  provider returns no valid token, or if the endpoint rejects the client (HTTP 400, 401, 403). Every request
+  provider returns an invalid token, or if the endpoint rejects the client (HTTP 400, 401, 403). Every request
   ends with a token or with NoToken.
-* While a provider does not return, no second request is made: all connections wait for the first one.
+* As long as a call of the provider has not returned, there is no second call: all connections wait for the
+  first one.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from .failures import NoToken
 from .secret import Secret
 
 REFRESH_AT: Final = 0.8
-# The range of times that are milliseconds (from 2001 to 2286) instead of seconds. Such a token would never
-# expire.
+# An expiry in this range is in milliseconds (from 2001 to 2286) instead of seconds, and is rejected: such a
+# token would never expire.
 _MILLISECONDS: Final = (10**12, 10**13)
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token that a token provider returns. The repr does not show the token.
+    """A token that a token provider returns. Its repr does not show the secret.
 
     `expires_at` is in seconds since 1970, like "exp" in a JWT. `extensions` are the SASL extensions to send
     (KIP-342).
@@ -70,7 +71,8 @@ class TokenSource:
     _token: Token | None = field(default=None, repr=False, compare=False)
     _until: float = field(default=0.0, repr=False, compare=False)
     _until_ms: float = field(default=0.0, repr=False, compare=False)
-    # The last 20 % of the lifetime in seconds, in which the token is used only if no new token is available.
+    # The length (s) of the last 20 % of the token's lifetime, in which it is used only if no new token is
+    # available.
     _lasts_s: float = field(default=0.0, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -92,8 +94,9 @@ class TokenSource:
         raise NoToken("only asyncio clients accept a coroutine function as token provider", final=True)
 
     async def awaited(self) -> Token:
-        """Return a token. If a new one is needed, call the provider: a coroutine function in this event loop,
-        any other in a thread.
+        """Return a token. If a new one is needed, call the provider.
+
+        A coroutine function is called in this event loop, any other provider in a thread.
 
         If a provider in a thread returns an awaitable, the calling task awaits it.
         """
@@ -123,10 +126,11 @@ class TokenSource:
         return self._keep(token)
 
     async def _request_in_thread(self) -> Token | Awaitable[Any]:
-        """Call the provider in a separate thread. The event loop does not wait for the thread when it ends.
+        """Call the provider in a separate thread, for which the event loop does not wait when it ends.
 
-        The loop's executor is not used: the loop waits for its threads when it ends, even if the provider
-        never returns, and these threads end with the main thread.
+        The loop's executor is not used, for two reasons. The loop waits for the executor's threads when it
+        ends, even if the provider never returns. And the executor accepts no work after the main thread has
+        ended, although the loop may still run in another thread.
         """
         import asyncio
 
@@ -168,7 +172,7 @@ class TokenSource:
         return self._token if self._fresh_seconds() > 0 else None
 
     def _fresh_seconds(self) -> float:
-        """Return the seconds until a new token is needed, according to the clock that shows fewer."""
+        """Return the seconds until a new token is needed: the smaller value of the two clocks."""
         return min(self._until - time.time(), (self._until_ms - now()) / 1000)
 
     def _last_token(self, error: NoToken) -> Token:
@@ -214,8 +218,9 @@ class TokenSource:
 
 @contextmanager
 def _as_no_token(*passing: type[BaseException]) -> Generator[None]:
-    """Convert the exceptions of a provider, even SystemExit, to NoToken with the exception's type. Exceptions
-    in `passing` are raised unchanged.
+    """Convert the exceptions of a provider, even SystemExit, to NoToken with the exception's type.
+
+    Exceptions in `passing` are raised unchanged.
     """
     try:
         yield
@@ -255,8 +260,9 @@ def _seconds(number: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A token provider that requests a token from an OIDC endpoint with client credentials (RFC 6749, 4.4;
-    KIP-768).
+    """A token provider that requests a token from an OIDC endpoint.
+
+    It uses the client credentials grant (RFC 6749, 4.4; KIP-768).
     """
 
     url: str
