@@ -183,7 +183,7 @@ def test_the_page_of_kafka_versions_has_every_release_and_feature() -> None:
     for feature in hooks().FEATURES:
         assert feature.version in request_class(keys[feature.api]).__versions__, feature.name
         [row] = [line for line in page.splitlines() if line.startswith(f"| {feature.name} |")]
-        # A release that has a feature is followed by releases that have it.
+        # Every release after one that has the feature must have it as well.
         marks = row.split(" | ")[2:7]
         assert marks == sorted(marks), feature.name
         assert marks[-1] == "yes", feature.name
@@ -219,7 +219,7 @@ def table_of_changes() -> Iterator[Any]:
 
 @pytest.mark.parametrize("row", list(table_of_changes()))
 def test_the_paths_and_names_of_the_table_of_changes_exist(row: str) -> None:
-    """A name is found if it stands in one of the row's files."""
+    """Each name in a row stands in one of the row's files."""
     quoted = re.findall(r"`([^`]+)`", row)
     paths = [DOCS.parent / text for text in quoted if "/" in text]
     assert paths
@@ -263,7 +263,8 @@ def test_every_story_that_is_cited_exists() -> None:
     from kproto.scenarios import scenarios
 
     ids = {story.id for story in scenarios()} | set(hooks().FACTS)
-    ids |= {id.rstrip("abcdefghijklmnopqrstuvwxyz") for id in ids}  # S3-19a is a branch of S3-19
+    # the id of a branch, such as S3-19a, also stands for its entry, S3-19
+    ids |= {id.rstrip("abcdefghijklmnopqrstuvwxyz") for id in ids}
     source = DOCS.parent / "kproto"
     text = "\n".join(path.read_text() for path in [*source.rglob("*.py"), *DOCS.rglob("*.md")])
     assert set(re.findall(r"\bS[0-4]-\d+\b", text)) - ids == set()

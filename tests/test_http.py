@@ -89,7 +89,9 @@ def test_a_redirect_within_a_server_keeps_the_login() -> None:
 
 
 def test_the_login_is_not_sent_again_after_another_host() -> None:
-    """The first server receives the login only until another server has redirected."""
+    """A redirect by another server ends the sending of the login: not even the first server receives it
+    again.
+    """
     places: dict[str, str] = {}
     with (
         server(lambda _: redirect(places["first"] + "/end")) as (second, _),

@@ -72,7 +72,8 @@ def test_importing_kproto_imports_no_submodule() -> None:
 @pytest.mark.parametrize("name", ["Consumer", "Producer"])
 def test_importing_a_client_imports_only_what_it_needs(name: str) -> None:
     slow = {"asyncio", "crc32c", "dataclasses", "difflib", "email", "importlib.metadata", "numpy", "pyarrow"}
-    # The code imports logging first, because it imports dataclasses indirectly since Python 3.14.
+    # logging is imported before the client, because since Python 3.14 it indirectly imports dataclasses,
+    # which the test would count.
     code = f"import logging, sys\nbefore = {{*sys.modules}}\nfrom consumer import {name}\n"
     process = python(ROOT, "-c", f"{code}print(sorted({slow!r} & ({{*sys.modules}} - before)))")
     assert process.stdout == "[]\n", process.stderr

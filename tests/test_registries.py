@@ -94,7 +94,7 @@ def test_a_module_of_a_registry_folder_is_in_its_table(registry: Registry, path:
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.folder)
 def test_every_entry_of_a_table_is_found_by_its_marker(registry: Registry) -> None:
-    """Every registered module has the marker, by which the test above finds unregistered modules."""
+    """Every registered module defines the marker, by which the test of unregistered modules finds modules."""
     found = {".".join(path.with_suffix("").parts) for path in entries(registry)}
     assert found >= {*registry.registered()}
 
@@ -181,7 +181,9 @@ def test_a_topic_config_that_acts_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, config in TOPIC_CONFIGS.items() if not config.acts])
 def test_a_topic_config_that_is_read_acts(name: str) -> None:
-    """DescribeConfigs says which configs have an effect."""
+    """A topic config that code reads has acts=True, because DescribeConfigs says which configs have an
+    effect.
+    """
     assert name not in names_read(), f"{name} ({TOPIC_CONFIGS_FILE}) is read, but lacks acts=True"
 
 

@@ -34,7 +34,9 @@ async def greeting(port: int) -> bytes:
 def test_a_lasting_error_is_logged_once_per_attempt(
     number: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """asyncio logs `backlog` tracebacks for each attempt."""
+    """A lasting error is logged once per attempt to accept. asyncio alone would log `backlog` tracebacks for
+    each attempt.
+    """
     attempts = [number] * 3
     monkeypatch.setattr(acceptor, "RETRY_S", 0.01)
 
@@ -88,7 +90,9 @@ def test_a_connection_that_its_client_has_aborted_does_not_delay_others(
 def test_every_accepted_connection_has_its_protocol_when_close_returns(
     turns: int, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """A connection that was accepted and dropped leaves an unclosed socket, which Python reports."""
+    """When close returns, every accepted connection has its protocol. One that was dropped would leave an
+    unclosed socket, which Python reports.
+    """
 
     class Counting(asyncio.Protocol):
         made = 0

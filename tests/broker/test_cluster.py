@@ -92,7 +92,9 @@ def test_another_broker_answers_not_coordinator(two_brokers: TwoBrokers) -> None
 @rule("R4", "R104")
 @pytest.mark.parametrize("version", [1, 5, 8])
 def test_another_broker_refuses_offset_fetch(two_brokers: TwoBrokers, version: int) -> None:
-    """Without an error, clients would interpret the missing offsets as "never committed"."""
+    """A broker that is not the coordinator rejects OffsetFetch. Without an error, clients would take the
+    missing offsets for "never committed".
+    """
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     old, new = (
         OffsetFetchRequest(group_id="f", topics=topics),
@@ -167,7 +169,7 @@ def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: Tw
     two_brokers.step(1, MoveCoordinator("f", 2))
     assert two_brokers.answers[two_brokers.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
     rejoin = join_request(first.member_id, group="f")  # type: ignore[attr-defined]
-    # the JoinGroup waits: the other member still belongs to the group
+    # no response yet: the JoinGroup waits for the other member of the group
     assert two_brokers.ask(2, rejoin, 3) is None
 
 

@@ -98,7 +98,7 @@ def test_an_empty_batch_is_removed_and_a_fetch_skips_it(stage: Stage, client: Cl
 
 
 def test_the_active_segment_is_not_compacted(stage: Stage, client: Client) -> None:
-    """The periodic check does not clean the active segment. `CleanLogs` rolls the segment and cleans it."""
+    """The active segment is not compacted by the periodic check. `CleanLogs` rolls it and then cleans it."""
     set_configs(stage, min_cleanable_dirty_ratio=0)
     for value in "123":
         write(client, ("a", value))
@@ -160,7 +160,9 @@ def test_a_tombstone_is_kept_until_its_delete_horizon(stage: Stage, client: Clie
 
 
 def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client) -> None:
-    """The largest delete.retention.ms would give a delete horizon beyond int64, so tombstones are kept."""
+    """A delete horizon beyond int64 is never set. With the largest delete.retention.ms it would be, so
+    tombstones are kept.
+    """
     set_configs(stage, delete_retention_ms=2**63 - 1)
     write(client, ("a", "1"))
     write(client, ("a", None))
@@ -172,7 +174,9 @@ def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client
 
 
 def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Client) -> None:
-    """A batch with a valid CRC and equal offsets cannot be encoded again, so compaction keeps it."""
+    """A batch whose records have equal offsets is kept by compaction: its CRC is valid, but it cannot be
+    encoded again.
+    """
     batch = bytearray(batch_of_pairs(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
     first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))
     batch[second - 1] = batch[first - 1] = 0  # the offset, relative to the batch's base offset

@@ -85,7 +85,9 @@ def test_records_are_returned_again_until_the_position_moves(client: Client, pro
 def test_a_truncated_position_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """A truncated log that has grown to the same length is detected by its epoch (KIP-595)."""
+    """A fetch at a position that was truncated is answered with the diverging epoch, even if the log has
+    grown to the same length since (KIP-595).
+    """
     for _ in range(2):
         producer.produce(batch_of(b"a"))
     session = open_session(client, 0)
@@ -148,7 +150,9 @@ def test_a_removed_partition_is_not_read(client: Client, producer: Client) -> No
 
 
 def test_a_delayed_fetch_omits_a_partition_that_was_removed_meanwhile(stage: Stage, client: Client) -> None:
-    """The client continues its session on a second connection; the broker still serves the first."""
+    """A delayed fetch omits a partition that was removed from its session meanwhile. The client removes it by
+    a request on a second connection.
+    """
     session = open_session(client, 0, 1)
     client.send(fetch_request(session=(session, 1), wait=500), 12)
     forget = [ForgottenTopic(topic="t", partitions=[0])]

@@ -93,7 +93,9 @@ def test_responses_are_in_the_order_of_the_requests(stage: Stage, client: Client
 
 
 def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage, client: Client) -> None:
-    """The heartbeat is answered after the rebalance, and fails with its old generation, as in Kafka 4.3.1."""
+    """A heartbeat behind a delayed JoinGroup is answered after the rebalance. It fails with its old
+    generation, as in Kafka 4.3.1.
+    """
     member = join_alone(client)
     second_client = stage.client()
     other_id = second_client.ask(join_request()).member_id
@@ -167,7 +169,9 @@ def test_a_truncated_request_closes_the_connection(key: int, data: st.DataObject
 
 
 def test_an_oversized_response_becomes_an_error_and_the_next_request_is_served(client: Client) -> None:
-    """A long client id makes the response too large, because the generated member id begins with it."""
+    """An oversized response becomes an error, and the next request is served. A long client id makes
+    JoinGroup's response too large, because the generated member id begins with it.
+    """
     join, list_groups = join_request(), ListGroupsRequest(states_filter=[], types_filter=[])
     client.send_bytes(encode_request(join, 5, 1, "x" * 32_767))
     client.send_bytes(encode_request(list_groups, 5, 2, "me"))

@@ -74,7 +74,7 @@ def test_segments_older_than_retention_ms_are_deleted(stage: Stage, client: Clie
     set_configs(stage, segment_ms=100, retention_ms=1_000)
     write(client, 1_500, 1_450, 1_050, 1_000, 0)  # three segments with two, two and one batches
     stage.step(CleanLogs())
-    # the segment at offset 2 has a batch of exactly 1,000 ms, which is not too old
+    # the segment at offset 2 is kept: the age of its newest batch does not exceed the limit of 1,000 ms
     assert bounds(stage) == (2, 5)
     stage.now += 1
     stage.step(CleanLogs())
@@ -121,7 +121,9 @@ def test_a_topic_without_retention_ms_keeps_old_records(stage: Stage, client: Cl
 def test_the_brokers_retention_applies_to_topics_without_their_own(
     properties: dict[str, int | str], start: int, later: bool
 ) -> None:
-    """With `later` a dynamic config is set while the broker runs."""
+    """The broker's retention applies to topics without their own. With `later` it is set as a dynamic config
+    while the broker runs.
+    """
     dynamic = later and properties.keys() <= {*DYNAMIC}
     stage = Stage({"t": 1, "own": 1}, **({} if dynamic else properties))
     stage.now = 20_000 * HOUR

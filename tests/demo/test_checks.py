@@ -64,7 +64,9 @@ def test_two_owners_are_a_fault() -> None:
 
 
 def test_a_removed_member_that_learns_of_it_late_is_not_a_second_owner() -> None:
-    """Late heartbeats: the removed member loses the partition after the new owner is assigned."""
+    """A removed member is no second owner if it learns of its removal late: with late heartbeats it loses the
+    partition after the new owner is assigned.
+    """
     collected = GroupReports()
     collected.add(GroupEvent(0, "assigned", "a", 1, (P0,)))
     collected.add(GroupEvent(5, "assigned", "b", 2, (P0,)))

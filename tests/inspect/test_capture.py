@@ -209,7 +209,9 @@ def test_duplicate_and_reordered_segments_are_put_in_order(tmp_path: Path) -> No
 
 
 def test_a_connection_may_be_captured_on_several_interfaces(tmp_path: Path) -> None:
-    """Each direction is on an interface of its own, as on a router, and one interface is of another kind."""
+    """A connection is captured on several interfaces: each direction on its own, as on a router. A further
+    interface has another link type.
+    """
     requests, responses = encode_heartbeats()
     path = tmp_path / "c"
     to_broker = write_capture(path, segments_of(True, requests, 50)).read_bytes()

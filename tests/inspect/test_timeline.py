@@ -234,7 +234,7 @@ def test_a_picture_needs_events() -> None:
 
 
 def restarted(*between: GroupEvent) -> list[GroupEvent]:
-    """Return events in which b2 replaces b as the owner of t-0 within generation 2.
+    """Return events of a group in which b2 replaces b as the owner of t-0, within generation 2.
 
     Generation 2 starts when member a joins. The events in `between` happen before t-0 is assigned to b2.
     """

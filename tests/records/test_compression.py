@@ -103,7 +103,7 @@ def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: 
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record the sizes of the inputs of gzip's decompressors, which copy the unused part."""
+    """Record the size of each input of gzip's decompressors, which copy the part that they do not use."""
     sizes: list[int] = []
 
     class Counting:
@@ -129,7 +129,9 @@ def test_many_small_members_are_not_copied_repeatedly(handed: list[int]) -> None
 
 
 def test_large_members_are_not_copied_at_each_step(handed: list[int]) -> None:
-    """Regression: each step copied the unread input, 100 MB in total."""
+    """Large gzip members are not copied at each step. Regression: each step copied the unread input, 100 MB
+    in total.
+    """
     plain = Random(0).randbytes(6 << 20)
     data = compress(1, plain) + compress(1, b"a second member") + compress(1, plain)
     assert decompress(1, data) == plain + b"a second member" + plain

@@ -141,7 +141,7 @@ MEASURED = {
 
 @pytest.mark.parametrize("client", MEASURED)
 def test_a_model_can_lose_as_much_as_its_original_did(client: str) -> None:
-    """The model comes close to the worst result if the topic grows at a certain time."""
+    """The model loses nearly as many records as the worst run if the topic grows at a certain time."""
     grow_at = {"java": 5_200, "java-2.6": 6_000}.get(client, 7_300)
     assert abs(loss(client, grow_at_ms=grow_at).lost - MEASURED[client][-1]) <= 130
 
@@ -153,8 +153,8 @@ def test_a_client_that_does_not_detect_new_partitions_loses_all_their_records() 
 @pytest.mark.thorough
 @pytest.mark.parametrize("client", MEASURED)
 def test_the_losses_of_the_originals_are_within_those_of_the_models(client: str) -> None:
-    """The topic grows at several times. For sarama the delay of the join varies, too, because it determines
-    the distance of sarama's two tickers.
+    """The model's results vary with the time at which the topic grows. For sarama the delay of the join
+    varies, too, because it determines the distance of sarama's two tickers.
     """
     joins_ms = (500, 3_000) if client == "sarama" else (0,)
     runs = sorted(

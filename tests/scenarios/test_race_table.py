@@ -1,7 +1,7 @@
 """The race of document 000, row by row, as measured with librdkafka 2.0 and 2.16 on a mock cluster.
 
-Row F occurs only on the mock cluster, where the second join of a group's only member waits for a session
-timeout minus one second. On a broker it does not wait, and row F equals row B.
+Row F occurs only on the mock cluster, where a second join of a group's only member waits for a session
+timeout minus one second. A broker does not wait, so that on a broker row F equals row B.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MEASURED: dict[str, tuple[int | None, int | None, tuple[str, ...]]] = {
     "A: subscribed before, still joining": (2, 2, OK),
     "B: the same, four seconds later": (STORED, 5, EITHER),
     "C: the same, asked after five seconds": (STORED, 5, OK),
-    # librdkafka's seek fails with _STATE if the old fetcher is still active; the offset of assign holds in
-    # any case
+    # seek's error, _STATE, means that the old fetcher is still active. The offset of assign is in effect in
+    # either case.
     "D: the third request, all is answered": (2, 2, EITHER),
     "E: subscribes inside, first request": (2, 2, OK),
     "F: the second one, a join takes long": (None, None, EITHER),

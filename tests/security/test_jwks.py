@@ -18,7 +18,8 @@ from kproto.testing.issuer import Issuer
 pytest.importorskip("jwt")
 ISSUER = Issuer(algorithm="ES256", audience=None)
 NOW = int(time.time())
-# One token for all examples: signatures are random, and Hypothesis draws positions in the token.
+# One token for all examples. A token per example would have another random signature, and Hypothesis draws
+# positions in it.
 TOKEN = ISSUER.token("alice", iat=NOW, exp=NOW + 5)
 
 

@@ -72,7 +72,7 @@ def test_a_broker_that_requires_tls_is_reported_at_once(
 ) -> None:
     pytest.importorskip("trustme")
     listen, tls = [f"{protocol}://127.0.0.1:0"], certificates(tmp_path).context()
-    monkeypatch.setattr(time, "sleep", None)  # a retry would call `sleep`, which fails
+    monkeypatch.setattr(time, "sleep", None)  # a retry would fail the test, because it would call `sleep`
     with running(listen=listen, users={"a": "b"}, tls=tls) as server, pytest.raises(BrokerMissing) as caught:
         named(server.bootstrap).__enter__()
     assert words in str(caught.value)
@@ -102,7 +102,9 @@ def test_an_invalid_version_is_rejected(version: str) -> None:
 def test_each_release_has_its_own_artifacts(
     version: str, artifacts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scala 2.13, kafka-tools, and a ZooKeeper that runs on Java 17 do not exist for every release."""
+    """Each release has its own artifacts: not every release has Scala 2.13, kafka-tools, or a ZooKeeper that
+    runs on Java 17.
+    """
     monkeypatch.setattr(brokers, "maven_jars", lambda name, wanted, folder: f"{name} {' '.join(wanted)}")
     folder, *wanted = kafka_jars(version).split()
     assert folder == f"kafka-{version}"
@@ -123,7 +125,9 @@ def test_a_broker_with_zookeeper_rejects_format_options(monkeypatch: pytest.Monk
 def test_a_container_whose_start_fails_is_stopped(
     error: BaseException, error_type: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """testcontainers reads the ports of a container that it has started, which may fail."""
+    """A container whose start fails is stopped. testcontainers starts it before it reads its ports, which may
+    fail.
+    """
     calls: list[str] = []
 
     class DockerContainer:

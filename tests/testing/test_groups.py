@@ -223,7 +223,9 @@ def test_the_calls_of_a_loss_reproduce_its_world(tmp_path: Path) -> None:
 
 
 def test_own_invariants_are_checked_after_the_world_has_settled() -> None:
-    """Its conditions hold only after `teardown` has written the last records."""
+    """A user's own invariants are checked after the world has settled. They hold only after `teardown` has
+    written the last records.
+    """
 
     class Lasts(Group):
         @invariant()

@@ -199,7 +199,7 @@ def test_workers_that_share_a_broker_take_turns(
 
 
 def test_without_asyncio_the_error_names_it() -> None:
-    """In trio, no loop of asyncio is running."""
+    """Without a running asyncio loop, as in trio, the error says that asyncio is needed."""
     kafka = AsyncKafka(Kafka("127.0.0.1:1"))
     for call in (kafka.wait_until(lambda: True), kafka.records("t"), kafka.create_topic("t")):
         with pytest.raises(IllegalState, match="event loop of asyncio, not of trio"):
@@ -251,7 +251,7 @@ def properties(folder: Path, password: str) -> str:
 
 @pytest.fixture(scope="module")
 def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Create certificates outside of `pytester`, which unloads modules that its test imports."""
+    """Create certificates outside of `pytester`. A `pytester` test unloads the modules that it imports."""
     pytest.importorskip("trustme")
     return certificates(tmp_path_factory.mktemp("tls"))
 

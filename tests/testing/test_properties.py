@@ -61,12 +61,14 @@ TURNS = itertools.count()
 
 
 def stateful_owner(partitions: Any, members: Any, racks: Any) -> object:
-    """Assign all partitions to a member that depends on the number of calls."""
+    """A defective assignor: the member that gets all partitions depends on the number of calls."""
     return {sorted(members)[next(TURNS) % len(members)]: list(partitions)}
 
 
 def moves_endlessly(partitions: Any, members: Any, racks: Any) -> object:
-    """Move partitions back and forth without end, as performReassignments of old librdkafkas did."""
+    """A defective assignor: it moves partitions back and forth without end, as performReassignments of old
+    librdkafkas did.
+    """
     owners = sorted(members) * 2
     while owners[0] != "nobody":
         owners.reverse()
@@ -168,7 +170,9 @@ def test_a_decoder_without_the_property_is_found(
 
 
 def test_the_compilation_of_a_codec_is_not_counted() -> None:
-    """Tracing makes the compilation 30 times slower, so that a first example exceeds its deadline."""
+    """The compilation of a codec does not count towards an example's deadline. Tracing makes it 30 times
+    slower.
+    """
 
     class Unused(Message, versions="0"):
         number: Int32

@@ -85,7 +85,9 @@ def test_a_client_that_uses_tls_is_rejected_and_logged_once(caplog: pytest.LogCa
 
 
 def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client closes the connection before the response arrives, as kafka-go does after LeaveGroup."""
+    """A response to a closed client is reported. The client closes the connection before the response
+    arrives, as kafka-go does after LeaveGroup.
+    """
     exchanges: list[Exchange] = []
 
     async def main(bootstrap: str) -> None:
@@ -112,7 +114,9 @@ def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("turns", range(7))
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> None:
-    """A connection that the end left open would be served some turns later."""
+    """The end of the proxy closes a connection that was accepted in the same turn. Otherwise it would be
+    served some turns later.
+    """
 
     async def main(bootstrap: str) -> bool:
         async with WatchProxy(bootstrap, tell=print) as proxy:
@@ -246,7 +250,9 @@ def test_a_listener_that_cannot_be_created_is_logged_and_retried(
 def test_a_tls_problem_of_the_connection_to_the_cluster_is_logged_once(
     listener: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The proxy logs the cause, because its client only sees a closed connection."""
+    """A TLS error between the proxy and the cluster is logged once, because the proxy's client only sees a
+    closed connection.
+    """
     pytest.importorskip("trustme")
     files, wants_certificate = certificates(tmp_path), "certificate" in listener
     tls = files.context("required" if wants_certificate else "none")

@@ -61,6 +61,8 @@ def test_a_schedule_runs_the_same_twice() -> None:
 
 
 def test_an_unknown_client_is_rejected_before_the_schedule_is_drawn() -> None:
-    """A short schedule with a misspelt name could draw no member of that client, and so would pass."""
+    """An unknown client is rejected before the schedule is drawn. Otherwise a short schedule might draw no
+    member of the misspelt client, and pass.
+    """
     with pytest.raises(ConfigError, match=r"client='kafka_go' is not allowed; allowed: java, .*kafka-go"):
         play(3, steps=0, models=("kafka_go",))

@@ -124,7 +124,7 @@ def test_an_expired_token_is_rejected(kafka_secured: MakeKafka) -> None:
     # a token for three seconds, which are enough for the first login on a slow machine
     expiring_token = kafka.token("alice", 3)
     options = {**kafka.options("alice", mechanism="OAUTHBEARER")}
-    # The token's lifetime is far in the future for the client, which sends no token that it knows to be
+    # The client is told a lifetime far in the future, because it does not send a token that it knows to be
     # expired.
     options["sasl_oauth_token_provider"] = lambda: Token(expiring_token, 1e11)
     with Cluster(kafka.bootstrap, timeout=20, **options) as cluster:
@@ -158,7 +158,9 @@ def test_acls_allow_and_deny_operations(kafka_secured: MakeKafka) -> None:
 
 
 def test_removed_acls_apply_to_connected_clients(kafka_secured: MakeKafka) -> None:
-    """The removal of ACLs ends no membership, and only one transaction of the producer."""
+    """Removed ACLs apply to connected clients. The removal ends no membership, and aborts only one
+    transaction of the producer.
+    """
     reads, writes = allow("alice", "READ", topic="t"), allow("alice", "WRITE", topic="t")
     rules = [
         *reads,

@@ -54,7 +54,7 @@ class TwoPartitions:
 class Stage:
     """One coordinator, its virtual clock, and the markers that it requests.
 
-    Markers are written immediately, unless `hold_markers` is set.
+    Requested markers are written immediately, unless `hold_markers` is set.
     """
 
     def __init__(self, **settings: int) -> None:

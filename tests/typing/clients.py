@@ -123,7 +123,7 @@ def handlers_are_typed(group: ConsumerGroup, tasks: AsyncConsumerGroup) -> None:
 
 
 def missing_names_are_rejected() -> None:
-    """Type checkers reject names that do not exist, although the packages import names lazily."""
+    """Type checkers reject missing names of the packages, although the packages import their names lazily."""
     _ = kproto.Konsumer  # type: ignore[attr-defined]
     _ = consumer.Konsumer  # type: ignore[attr-defined]
     _ = consumer.sarama.Konsumer  # type: ignore[attr-defined]

@@ -47,7 +47,7 @@ def mutated_compiler(old: str, new: str) -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         for module, matches in zip(MODULES, places, strict=True):
             mutants.append(mutated(module, old if matches else "", new))
-            # the following modules import the mutant
+            # the modules that follow import this mutant
             patch.setitem(sys.modules, module.__name__, mutants[-1])
     return mutants[-1]
 
@@ -57,7 +57,7 @@ def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
     spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
     assert spec is not None
     mutant_module = importlib.util.module_from_spec(spec)
-    sys.modules[mutant_module.__name__] = mutant_module  # dataclasses resolve annotations in it
+    sys.modules[mutant_module.__name__] = mutant_module  # dataclasses look up annotations in sys.modules
     text = Path(str(module.__file__)).read_text()
     exec(
         compile(text.replace(old, new) if old else text, f"<{mutant_module.__name__}>", "exec"),

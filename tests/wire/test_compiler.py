@@ -112,7 +112,9 @@ def test_cached_uuids_equal_constructed_ones() -> None:
 
 
 def test_unpackers_for_many_uuids_are_not_cached() -> None:
-    """One unpacker of 4,095 UUIDs takes 130 kB, and unpackers of all shorter lengths 300 MB."""
+    """Unpackers for many UUIDs are not cached: one of 4,095 UUIDs takes 130 kB, and those of all shorter
+    lengths 300 MB.
+    """
     unpackers = Unpackers("16s")
     for count in (1, 3, 4095):
         assert unpackers[count](bytes(16 * count), 0) == (bytes(16),) * count

@@ -217,11 +217,14 @@ def test_all_partitions_are_added_to_a_transaction_or_none() -> None:
 
     assert codes("y", "t") == {"t": 53}
     assert codes("x", "t", "u", "absent") == {"t": 55, "u": 29, "absent": 29}
-    assert codes("x", "t") == {"t": 49}  # the caller is permitted, but the producer id is unknown
+    # the caller has all permissions, so the error is that of the unknown producer id
+    assert codes("x", "t") == {"t": 49}
 
 
 def test_metadata_v0_about_denied_topics_describes_no_other_topic() -> None:
-    """In v0 an empty list of topics requests all: the permitted part of a request must not mean more."""
+    """Metadata v0 about a denied topic describes no other topic. In v0 an empty list requests all topics, so
+    the broker must not leave the denied one out of the list.
+    """
     stage = stage_of(rule("u", Op.DESCRIBE))
     response = stage.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 0)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [

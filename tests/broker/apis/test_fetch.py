@@ -252,7 +252,9 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 
 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
-    """A client could not continue from a diverging epoch of -1, so the broker returns an error."""
+    """A fetch with an unknown last fetched epoch is out of range: a client could not continue from a
+    diverging epoch of -1.
+    """
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
@@ -282,7 +284,9 @@ def test_a_position_after_a_truncation_is_out_of_range(
 def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """The broker checks the epoch before the end of the log, as Kafka's Partition.readRecords does."""
+    """A position beyond a truncated log, with an epoch, is answered with the diverging epoch: the broker
+    checks the epoch before the end of the log, as Kafka's Partition.readRecords does.
+    """
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))
     stage.step(TruncateLog("t", 0, 2))
@@ -300,7 +304,9 @@ def test_a_truncation_completes_a_delayed_fetch(stage: Stage, client: Client, pr
 def test_unsent_responses_limit_a_fetch_to_one_batch(
     stage: Stage, producer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit keeps clients that do not read their responses from exhausting the broker's memory."""
+    """While a connection has many unsent responses, a fetch returns one batch. Otherwise clients that do not
+    read their responses could exhaust the broker's memory.
+    """
     for _ in range(4):
         producer.produce(batch_of(b"x" * 1000))
     monkeypatch.setattr("kproto.broker.apis.fetch.MOST_UNSENT", 5000)

@@ -81,7 +81,9 @@ def test_no_topic_is_created_if_the_client_disables_it(stage: Stage, client: Cli
 
 @pytest.mark.parametrize(("existing", "name"), [("a.b", "a_b"), ("t", "__cluster_metadata")])
 def test_an_invalid_topic_is_not_auto_created(existing: str, name: str) -> None:
-    """As in Kafka, the controller rejects the topic, so the topic stays unknown."""
+    """A topic with an invalid name is not created by Metadata and stays unknown, because the controller
+    rejects it, as in Kafka.
+    """
     stage = Stage({existing: 1})
     [topic] = stage.client().ask(metadata_request(name)).topics
     assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])

@@ -66,7 +66,9 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
 def test_compressed_records_without_consecutive_offsets_are_refused(policy: str, codec: str) -> None:
-    """The batch claims 2 million records, of which only two are decoded to find the fault."""
+    """A compressed batch without consecutive offsets is rejected early: it claims 2 million records, and the
+    broker finds the fault after two.
+    """
     stage = Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))
     bomb = raw(SMALLEST * 2_000_000, 2_000_000, codec, 1000)
@@ -107,7 +109,9 @@ def test_an_error_names_at_most_100_records_without_keys() -> None:
 
 
 def test_compressed_records_with_a_late_timestamp_are_refused(client: Client) -> None:
-    """The maximum timestamp in the header is that of the records only if the producer is honest."""
+    """The broker decodes compressed records to find one with a late timestamp. The maximum timestamp in the
+    header may be wrong, because the producer sets it.
+    """
     batch = bytearray(encode_batch([Record(0, 1 << 50, None, b"v")], compression="gzip"))
     batch[35:43] = bytes(8)
     batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
@@ -347,7 +351,9 @@ def test_a_truncation_outside_of_the_log_is_refused(stage: Stage, client: Client
 def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
     stage: Stage, client: Client
 ) -> None:
-    """The producer state is rebuilt from the remaining log, regardless of the number of truncated batches."""
+    """After an unclean election the broker rebuilds the producer state from the remaining log, and knows the
+    last five batches in it, however many batches were truncated.
+    """
     for sequence in range(12):
         client.produce(from_producer(sequence))
     stage.step(TruncateLog("t", 0, 3))

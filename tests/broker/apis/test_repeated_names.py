@@ -1,4 +1,4 @@
-"""Names that a request contains several times are answered as often, unless the answers are large."""
+"""A name that a request contains several times gets as many results, unless the results are large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requests of the table of permissions, and the short form of their answers."""
+"""The requests of the table of permissions, and a short text for each response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS: Final = {name: key for key, name in API_NAMES.items()}
 class Request(NamedTuple):
     """A request of the table. `title` begins with its API; `versions` are those in which it is sent.
 
-    `instead` is a type of resource on which another permission would replace a listed one.
+    With a permission on a resource of the type `instead`, a permission that the table lists is not needed.
     """
 
     title: str

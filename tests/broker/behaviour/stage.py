@@ -52,7 +52,9 @@ class TransactionalProducer:
         keeps: bool = False,
         **fields: Any,
     ) -> Any:
-        """Produce a batch. With `keeps` the sequence does not advance, so the next batch has the same one."""
+        """Produce a batch. With `keeps` the producer does not count it, so the next batch has the same
+        sequence number.
+        """
         at = self.sequences.get((topic, partition), 0)
         defaults: dict[str, Any] = {
             "producer_id": self.id,

@@ -77,7 +77,9 @@ def test_requests_that_arrived_before_the_close_are_served() -> None:
 
 
 def test_requests_after_a_delayed_one_are_served() -> None:
-    """Each group of requests exceeds REQUESTS_PER_TURN, and a delayed response stands between the groups."""
+    """Requests that follow a delayed one are served after it. Here a delayed request stands between two
+    groups of requests, each larger than REQUESTS_PER_TURN.
+    """
     fetch = frame(encode_request(fetch_request(fetch_topic(), wait=100), 12, 1, "me"))
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         pieces = [
@@ -93,7 +95,9 @@ def test_requests_after_a_delayed_one_are_served() -> None:
 
 
 def test_a_muted_connection_continues_with_its_queued_requests() -> None:
-    """The requests that arrived during the throttle time are served after it."""
+    """A muted connection continues with its queued requests: those that arrived during the throttle time are
+    served after it.
+    """
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         server.throttle("Metadata", 0.1)
         metadata = frame(encode_request(MetadataRequest(topics=[]), 12, 1, "me"))

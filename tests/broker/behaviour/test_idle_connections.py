@@ -67,7 +67,9 @@ def test_a_client_that_waits_for_a_response_stays_connected(slow: bool) -> None:
 
 
 def test_a_client_that_does_not_read_its_responses_is_closed_as_idle() -> None:
-    """Closing the connection matters to other clients: unsent responses limit their fetches (MOST_UNSENT)."""
+    """A client that does not read its responses is closed as idle. Otherwise its unsent responses would limit
+    the fetches of other clients (MOST_UNSENT).
+    """
     with running({"t": 1}, {"message.max.bytes": "20000000"}) as server:
         with connected(server.bootstrap) as writer:
             part = [PartitionProduceData(index=0, records=batch_of(b"x" * 15_000_000))]

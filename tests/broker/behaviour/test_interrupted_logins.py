@@ -135,7 +135,7 @@ class Guest:
         return data
 
     def guess(self) -> None:
-        # The response to a failed login is delayed, and most guests do not wait for it.
+        # A wrong password delays the response, and most guests leave before it.
         password = self.draw.choice(["secret", "wrong"])
         request = SaslAuthenticateRequest(auth_bytes=PlainClient("alice", password).begin())
         self.socket.sendall(frame(encode_request(request, 2, 2, "guest")))

@@ -47,7 +47,9 @@ def test_the_client_library_works_with_older_versions() -> None:
 
 
 def test_an_api_that_an_older_kafka_does_not_have_is_left_out() -> None:
-    """The broker closes the connection, as Kafka does. Clients do not send such a request."""
+    """An API that `highest` excludes is not advertised. The broker closes the connection at a request of it,
+    as Kafka does, but clients do not send one.
+    """
     with (
         running(highest={"DescribeCluster": -1, "EndTxn": -1}) as server,
         Cluster(server.bootstrap) as cluster,

@@ -352,7 +352,9 @@ class Need(NamedTuple):
     denied: str
 
     def allow(self, operation: Operation | None = None) -> Acl:
-        """Return the ACL that allows bob this operation, or another one, on the resource."""
+        """Return the ACL that allows bob the operation on the resource. Without an argument, it is the
+        permission's own operation.
+        """
         return allow(operation or self.operation, self.resource, self.name)
 
 
@@ -450,7 +452,8 @@ def test_the_table_has_all_apis_and_permissions() -> None:
         for need in ROWS[request.title].needs
     }
     assert listed <= declared
-    # These two decide only about a field of the response: the cluster's operations, and a topic's name.
+    # The table lacks two permissions that decide only about a field of the response: the cluster's
+    # operations, and a topic's name.
     assert declared - listed == {
         ("DescribeCluster", Operation.DESCRIBE, Resource.CLUSTER),
         ("DeleteTopics", Operation.DESCRIBE, Resource.TOPIC),

@@ -103,7 +103,7 @@ def test_throttle_refuses_unknown_apis_and_times() -> None:
 
 
 def test_a_declined_session_does_not_occupy_a_slot() -> None:
-    """A throttled fetch does not create a session, so throttled clients never use up the slots."""
+    """A throttled fetch does not create a session. Throttled clients therefore use up no session slots."""
     stage, me = throttled_client(FETCH, 10)
     for _ in range(5):
         me.fetch(fetch_request(fetch_topic(), session=(0, 0)))
@@ -112,7 +112,9 @@ def test_a_declined_session_does_not_occupy_a_slot() -> None:
 
 
 def test_changes_withheld_from_a_throttled_fetch_are_in_the_next_response() -> None:
-    """The high watermark counts as returned only if the response contains it."""
+    """A change that a throttled fetch withholds is in the next response: the session counts the high
+    watermark as returned only if the response contains it.
+    """
     stage, me = throttled_client(FETCH, 0)
     first = me.fetch(fetch_request(fetch_topic(2), session=(0, 0), wait=0))
     stage.client().produce(batch_of(b"c"))

@@ -68,7 +68,7 @@ class Written:
 
 @dataclass
 class Process:
-    """A producer and its ongoing transaction, which is None if there is none or the producer was fenced."""
+    """A producer and its ongoing transaction. `open` is None without one or after the producer was fenced."""
 
     name: str
     producer: Any = None
@@ -99,7 +99,8 @@ class Transacting(RuleBasedStateMachine):
         return self.stage.log("t", partition).end_offset
 
     def settle(self, process: Process, *, committed: bool) -> None:
-        process.last_batch = None  # the batch belongs to an older epoch or to a transaction that ended
+        # not sent again: the batch belongs to an older epoch, or to a transaction that ended
+        process.last_batch = None
         if process.open is not None:
             process.open.committed = committed
             if committed and process.open.offset >= 0:

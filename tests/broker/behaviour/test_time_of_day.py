@@ -34,7 +34,9 @@ def time_after_the_night(stage: Stage) -> int:
 def test_records_are_accepted_after_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Timestamps follow the wall clock, although time.monotonic stands still during sleep."""
+    """Records with current timestamps are accepted after sleep: the broker follows the wall clock, although
+    time.monotonic stands still during sleep.
+    """
     day = time.time_ns
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         for hours in (0, 9, -9):
@@ -78,7 +80,7 @@ def test_records_age_while_the_machine_sleeps(stage: Stage) -> None:
 
 
 def test_deadlines_do_not_pass_while_the_machine_sleeps(stage: Stage) -> None:
-    """Sleep expires neither members nor transactions nor delayed fetches."""
+    """While the machine sleeps, no deadline passes: no member, transaction or delayed fetch expires."""
     stage.broker.cluster.wall_clock_offset = 0
     producer, member = TransactionalProducer(stage), stage.client()
     assert producer.write(b"a").error_code == 0

@@ -239,7 +239,9 @@ def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer)
 def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """The broker keeps the lowest attempted sequence, and whether 0 is required (VerificationStateEntry)."""
+    """Attempts to write the first batch of a transaction are remembered: the lowest sequence number, and
+    whether 0 is required (Kafka's VerificationStateEntry).
+    """
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)
     assert producer.write(b"a", base_sequence=2, version=9).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -259,7 +261,9 @@ def test_a_non_transactional_batch_in_an_ongoing_transaction_is_refused(
 def test_two_producers_in_one_request_fail_the_whole_request(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """The broker rejects all batches, even one of an ongoing transaction and non-transactional ones."""
+    """A request with the batches of two producers fails as a whole, even its non-transactional batches and
+    those of an ongoing transaction.
+    """
     assert producer.write(b"x").error_code == 0
     parts = [
         PartitionProduceData(

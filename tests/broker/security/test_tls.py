@@ -57,7 +57,9 @@ def test_an_ssl_context_for_clients_is_refused() -> None:
 
 @pytest.mark.parametrize("auth", ["requested", "required"])
 def test_a_context_that_contradicts_ssl_client_auth_is_rejected(files: Certificates, auth: str) -> None:
-    """The context decides. The setting alone would have no effect."""
+    """An SSL context that contradicts ssl.client.auth is rejected, because the setting would silently have no
+    effect: the context decides.
+    """
     settings = {"ssl.client.auth": auth}
     with (
         pytest.raises(ConfigError, match=rf"ssl\.client\.auth='{auth}'.*set its verify_mode to ssl\.CERT_"),
@@ -112,7 +114,9 @@ def tcp_connection(bootstrap: str) -> socket.socket:
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_a_missing_client_certificate_is_answered_with_an_alert(files: Certificates, version: str) -> None:
-    """The client gets the alert in TLS 1.3, too, where it may have sent its first request before."""
+    """A client without a certificate gets an alert. In TLS 1.3 it may have sent its first request before the
+    alert arrives.
+    """
     context = client_context(files)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
 
@@ -145,7 +149,7 @@ def test_stop_does_not_wait_for_a_handshake(files: Certificates) -> None:
         with contextlib.suppress(ssl.SSLWantReadError):
             mine.do_handshake()
         half.sendall(out.read())
-        assert half.recv(1 << 16)  # the broker has sent its certificate, and now waits for the client
+        assert half.recv(1 << 16)  # by now the broker has sent its certificate and waits for the client
     with half, contextlib.suppress(ConnectionResetError):
         while half.recv(1 << 16):
             pass

@@ -100,7 +100,9 @@ def test_a_cooperative_group_finally_owns_all_partitions(inputs: AssignorInput) 
 def test_a_cooperative_group_with_equal_subscriptions_owns_all_partitions_after_two_rounds(
     inputs: AssignorInput,
 ) -> None:
-    """Members with different subscriptions may need a third round, also in Java (test_assignors_java.py)."""
+    """A cooperative group with equal subscriptions owns all partitions after two rounds. Members with
+    different subscriptions may need a third round, also in Java (test_assignors_java.py).
+    """
     topics, members, _ = inputs
     members = {
         m: Subscription(topics=tuple(sorted(topics)), owned=partition.owned, generation=partition.generation)
@@ -142,7 +144,9 @@ def test_a_member_that_leaves_equal_members_moves_no_other_partitions(
 @rule("R221")
 @given(inputs=assignor_inputs(is_consistent=True))
 def test_members_do_not_swap_partitions_of_one_topic(inputs: AssignorInput) -> None:
-    """As in AbstractStickyAssignorTest, no topic has moves in both directions between two members."""
+    """Two members do not swap partitions of one topic, as in AbstractStickyAssignorTest: no topic has moves
+    in both directions between them.
+    """
     topics, members, _ = inputs
     plan = assign("sticky", topics, None, **members)
     holder = {partition: m for m, member in members.items() for partition in member.owned}
@@ -235,13 +239,17 @@ def test_no_members_have_an_empty_assignment(name: str) -> None:
 @STICKY
 @pytest.mark.parametrize("owned", ["t-9", "t--1", "gone-0", "t-0 t-0"])
 def test_an_owned_partition_that_does_not_exist_is_ignored(name: str, owned: str) -> None:
-    """The partition is ignored. Java raises an exception for it, or assigns another partition twice."""
+    """An owned partition that does not exist is ignored. Java raises an exception for it, or assigns a
+    partition twice.
+    """
     assert text(assign(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
 
 
 @STICKY
 def test_an_owned_partition_of_an_unsubscribed_topic_is_ignored(name: str) -> None:
-    """The partition is ignored. Java assigns it to the member, or raises a NullPointerException."""
+    """An owned partition of an unsubscribed topic is ignored. Java assigns it to the member, or raises a
+    NullPointerException.
+    """
     plan = assign(name, {"t": 1, "u": 1}, a=wants("t", "u-0", 3), b=wants("u"))
     assert text(plan)["a"] == "t-0"
 
@@ -330,8 +338,8 @@ def test_assignors_without_a_common_protocol_are_refused() -> None:
 @every
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, mixed: bool) -> None:
-    """The goal is half a second of CPU for ten thousand partitions. The test counts executed lines, because
-    their number is the same on every machine.
+    """A thousand members and topics take four lines of Python for each pair. The goal is half a second of CPU
+    for ten thousand partitions. Lines are counted, because their number is the same on every machine.
     """
     topics = {f"t{index:04}": 10 for index in range(1_000)}
     names = sorted(topics)

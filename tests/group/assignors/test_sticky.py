@@ -390,7 +390,7 @@ def test_members_with_different_topics_do_not_swap_partitions() -> None:
 
 
 def test_a_partition_moves_back_to_its_previous_owner() -> None:
-    """The assignor prefers the previous owner to the least loaded member."""
+    """A partition goes to its previous owner rather than to the least loaded member."""
     members = {
         "a": wants("t", "t-0 t-1 t-2", 5),
         "b": wants("t u"),

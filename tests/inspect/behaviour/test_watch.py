@@ -164,7 +164,9 @@ def test_an_invalid_ca_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
-    """The proxy prints a LeaveGroup without a response, for which sarama-cluster does not wait."""
+    """Exchanges that Ctrl-C interrupts are printed, such as a LeaveGroup whose response sarama-cluster does
+    not wait for.
+    """
     request = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
     with socket.create_server(("127.0.0.1", 0)) as cluster:
         words = [f"127.0.0.1:{cluster.getsockname()[1]}", "--listen", "127.0.0.1:0", "--json"]
@@ -191,8 +193,8 @@ def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
 
 
 def test_a_client_id_cannot_inject_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A line break in a name must not forge an output line, and an escape sequence must not reach the
-    terminal.
+    """A client id cannot inject a line: a line break in it must not forge an output line, and an escape
+    sequence must not reach the terminal.
     """
     exchange_printer = printer()
     name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"

@@ -457,7 +457,7 @@ def test_2_6_keeps_partitions_in_the_order_of_its_hash_table(topic: str, order: 
 def test_the_last_partitions_in_the_releases_order_move(
     release: ModuleType, topic: str, moved: set[int]
 ) -> None:
-    """Partitions move as they were observed to move with Java 2.6.2 and 4.3.1.
+    """When a member joins, the same partitions move as were observed to move with Java 2.6.2 and 4.3.1.
 
     Records of partition 0 of fh1 have been read, so 2.6 moves this partition last.
     """

@@ -393,7 +393,7 @@ def test_an_assignor_that_was_not_offered_makes_a_leader_rejoin(release: ModuleT
 
 
 class RecordingInterceptor:
-    """Remove records with the value "secret", list the commits, and raise on request."""
+    """Removes records with the value "secret", lists the commits, and raises on request."""
 
     def __init__(self) -> None:
         self.commits: list[Mapping[TopicPartition, int]] = []

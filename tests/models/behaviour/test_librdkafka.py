@@ -117,7 +117,9 @@ def test_new_partitions_noticed_in_the_assign_callback_cause_an_eager_rejoin_wit
 
 
 def test_heartbeats_continue_while_the_application_does_not_poll() -> None:
-    """Heartbeats continue without commits and polls: the timer of the main loop suffices."""
+    """Heartbeats continue while the application neither polls nor commits, because the timer of the main loop
+    sends them.
+    """
     stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
     a = stage.add_member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
     a.do(c.SubscribeCalled(("t",)))
@@ -526,7 +528,7 @@ def test_s0_13_the_end_of_a_partition_is_reported_once() -> None:
     handler.subscribe()
     handler.request(40)
     ends = [line for *_, line in handler.app.printed if "_PARTITION_EOF" in line]
-    # First with the manual assignment, then again with the group's, which restarted the partition.
+    # Once with the manual assignment, and again after the group's assignment has restarted the partition.
     assert len(ends) == 2
     assert ends[0] == (
         "error _PARTITION_EOF Fetch from broker 1 reached end of partition at offset 9 (HighwaterMark 9)"
@@ -540,7 +542,7 @@ def test_s0_13_the_fetch_after_the_last_record_reports_the_end() -> None:
     begun = handler.stage.now
     handler.app.poll(400)
     assert any("_PARTITION_EOF" in line for *_, line in handler.app.printed)
-    assert handler.stage.now - begun >= 100  # The time that a Fetch from the end offset waits for a record.
+    assert handler.stage.now - begun >= 100  # A Fetch from the end offset waits this long for a record.
 
 
 @pytest.mark.parametrize(("binding", "polls"), [("go", ["()", "()", "()", "5"]), ("c", ["5", "6", "7", "8"])])

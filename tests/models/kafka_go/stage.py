@@ -43,7 +43,9 @@ def tp(partition: int) -> TopicPartition:
 
 
 class ReaderStage:
-    """A Reader and its actions. `said` has all actions, `open` the requests without a response."""
+    """A Reader and its actions. `said` lists all actions, and `open` lists the requests that have no response
+    yet.
+    """
 
     def __init__(self, **options: Any) -> None:
         settings = {"client_id": "me", "group_id": "g", "reset": "earliest", "heartbeat_ms": 200, **options}

@@ -50,7 +50,7 @@ def add_second_member(stage: Stage, name: str = "B", **conf: object) -> StageMem
 
 
 def inject_offset_fetch_errors(member: StageMember, *codes: int) -> None:
-    """Put error codes into the partitions of the next OffsetFetch responses, which sarama reads first."""
+    """Put error codes into the partitions of OffsetFetch responses, where sarama looks first."""
     remaining, do = list(codes), member.do
 
     def respond(event: c.ModelEvent) -> None:

@@ -70,7 +70,7 @@ def test_the_second_join_has_no_reason_and_reports_the_kept_partitions() -> None
 
 
 def test_no_heartbeat_and_no_commit_between_join_and_sync() -> None:
-    # TestOffsetManagerSetGeneration: commits wait for the next generation
+    # As in sarama's TestOffsetManagerSetGeneration, commits wait for the next generation.
     stage, a = stage_with_member(2, **COOPERATIVE)
     a.inject("Heartbeat", 27)
     a.hold("Join", 2_000)
@@ -101,7 +101,8 @@ def test_a_claim_that_does_not_end_in_time_ends_the_session() -> None:
 
 
 def test_a_member_with_claims_that_becomes_unknown_ends_consume() -> None:
-    # TestConsumerGroupJoinSync: returns unknown membership when retained ownership is lost
+    # The case "returns unknown membership when retained ownership is lost" of sarama's
+    # TestConsumerGroupJoinSync.
     stage, a = stage_with_member(2, **COOPERATIVE)
     a.inject("Heartbeat", 27)
     a.inject("Join", 25)
@@ -112,7 +113,8 @@ def test_a_member_with_claims_that_becomes_unknown_ends_consume() -> None:
 
 
 def test_a_member_without_claims_that_becomes_unknown_joins_again() -> None:
-    # TestConsumerGroupJoinSync: retries unknown membership when no assignment is retained
+    # The case "retries unknown membership when no assignment is retained" of sarama's
+    # TestConsumerGroupJoinSync.
     stage, a = stage_with_member(1, **COOPERATIVE)
     b = add_second_member(stage, **COOPERATIVE)
     empty = next(member for member in (a, b) if not member.state.group.session.claims)
@@ -153,7 +155,7 @@ def partitions_of(*indexes: int) -> tuple[TopicPartition, ...]:
 
 
 def test_owned_partitions_are_sorted_and_an_older_claim_loses() -> None:
-    # TestSubscriptionMetadata: owned partitions are reported sorted
+    # As in sarama's TestSubscriptionMetadata, owned partitions are reported sorted.
     data = balance_strategy.subscription("cooperative-sticky", ["t"], None, partitions_of(2, 0, 1), 7, 7)
     assert Subscription.decode(data).owned == partitions_of(0, 1, 2)
     old = Subscription(topics=("t",), owned=partitions_of(0, 1, 2, 3), generation=3)

@@ -24,7 +24,8 @@ from tests.records.bombs import ENTRANCES, MB, batch, bombs
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 ROOT = Path(__file__).parents[3]
-# a batch that claims to be too large looks truncated, and a truncated last batch is ignored
+# Inputs that readers ignore: a batch that claims a too large size looks truncated, and a truncated last batch
+# is ignored.
 HARMLESS = {"the size of a batch"}
 
 
@@ -57,8 +58,8 @@ def test_every_bomb_is_an_error(outcomes: Any) -> None:
 
 
 def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
-    """A limit on lines suffices, because the memory limits bound the work of one line. The process itself
-    takes two thirds of these lines.
+    """Every bomb takes few lines of Python. A limit on lines suffices, because the memory limits bound the
+    work of one line. The process itself takes two thirds of these lines.
     """
     assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > 60_000} == {}
 
@@ -91,7 +92,9 @@ def log_lines(codec: str) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("read", [rows, columns])
 def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
-    """The data must be readable: kproto's producer writes such batches, and Kafka's consumer has no limit."""
+    """Data that is compressed to a hundredth is readable: kproto's producer writes such batches, and Kafka's
+    consumer has no limit.
+    """
     assert len(read(log_lines(codec))) == LINES
 
 
@@ -111,7 +114,9 @@ def test_max_decompressed_is_applied_and_named_in_the_error(codec: str, read: An
 
 @pytest.mark.parametrize("first", [b"\0", b"\5"], ids=["empty", "cut"])
 def test_a_large_snappy_stream_may_begin_with_an_empty_block(first: bytes) -> None:
-    """After an empty first block the second block determines the limit. A truncated block is malformed."""
+    """A large snappy stream may begin with an empty block: the second block then determines the limit. A
+    truncated block is malformed.
+    """
     blocks = compression.compress(2, bytes(32 << 10))[16:]
     body = compression.compress(2, b"") + len(first).to_bytes(4, "big") + first + blocks * 600
     with pytest.raises(RecordError, match=f"grows beyond {16 * MB} bytes"):

@@ -19,4 +19,4 @@ Table = dict[str, Mutant]
 
 
 def nothing(*_: Any) -> None:
-    """Do nothing. The function replaces a step that a mutant skips."""
+    """Do nothing, in place of a step that a mutant skips."""

@@ -124,7 +124,9 @@ def test_requests_of_a_client_can_be_queried_by_name() -> None:
 
 @pytest.mark.parametrize("attribute", ["listener", "worker"])
 def test_an_illegal_call_of_an_application_ends_the_run(attribute: str) -> None:
-    """The error must not count as an error of poll. A listener's error would stop all polls."""
+    """An illegal call of an application's listener or worker ends the run. Its error must not count as an
+    error of poll, which a listener may cause and which would stop all polls.
+    """
     world = World({"t": 1}, seed=8)
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
     world.write("t", 0, "x")
@@ -166,7 +168,9 @@ def test_calls_on_a_closed_consumer_are_rejected_and_a_second_close_is_ignored()
 def test_attributes_of_an_application_are_validated_when_set(
     client: Any, name: str, value: Any, allowed: str
 ) -> None:
-    """An invalid value raises when it is set, and not in a later turn. A negative time never counts as 0."""
+    """An invalid attribute of an application raises when it is set, and not in a later turn. A negative time
+    never counts as 0.
+    """
     world = World({"t": 1})
     machine = () if client is None else (client,)
     member = world.join("a", *machine, topics=["t"], group_id="g")

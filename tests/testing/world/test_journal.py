@@ -18,7 +18,9 @@ from kproto.testing.world import Consumer, World, tp
 
 @pytest.mark.parametrize("models", [(), ("sarama", "librdkafka")], ids=["kproto", "mixed"])
 def test_the_replay_of_a_random_schedule_is_identical(models: tuple[str, ...], tmp_path: Path) -> None:
-    """The durations of callbacks and of the members' work are replayed, too."""
+    """The replay of a random schedule is identical, including the durations of callbacks and of the members'
+    work.
+    """
     world = play(2, steps=20, trace=True, models=models)
     world.save(tmp_path / "story.jsonl")
     assert world.replay().digest() == World.load(tmp_path / "story.jsonl").digest() == world.digest()
@@ -124,7 +126,7 @@ def test_a_replayed_group_has_its_own_applications() -> None:
         for observation in replayed.observations
     ] == history
     assert "stored" in {kind for _, kind, _, _ in history}
-    # The replay does not change the applications of the original world.
+    # The applications of the original world are as before the replay.
     assert state.applications == applications
 
 
@@ -140,7 +142,9 @@ def test_a_journal_sets_only_journaled_attributes(tmp_path: Path) -> None:
 
 
 def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
-    """The journal has the commits that `until` made, because a replay does not call `until`."""
+    """The calls of `until` are replayed in the same turn. The journal lists the commits that `until` made,
+    because a replay does not call it.
+    """
     world, a = world_with_reader(enable_auto_commit=False)
 
     committed_counts = [0]
@@ -163,7 +167,9 @@ def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
 
 
 def test_deliveries_of_a_producer_are_replayed(tmp_path: Path) -> None:
-    """`deliver` lets time pass, and the journal has the producer calls that it makes."""
+    """The deliveries of a producer are replayed: `deliver` lets time pass, and the journal lists the producer
+    calls that it makes.
+    """
     world, a = world_with_reader()
     producer = world.producer(linger_ms=5)
     for number in range(6):

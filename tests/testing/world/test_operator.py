@@ -31,7 +31,9 @@ REJECTED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 @pytest.mark.parametrize("call", REJECTED)
 def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
-    """Without the exception, a schedule would continue without the records that it has written."""
+    """A broker's rejection raises an exception. Otherwise a schedule would continue without the records that
+    it believes to have written.
+    """
     world = World({"t": 1})
     world.create("compacted", 1, {"cleanup.policy": "compact"})
     (name, *arguments), message = REJECTED[call]
@@ -41,7 +43,9 @@ def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
 
 
 def test_partitions_created_while_a_broker_is_down_have_another_leader() -> None:
-    """A leader that is down would lose the records of these partitions without an error."""
+    """Partitions that are created while a broker is down get another leader. Otherwise their records would be
+    lost without an error.
+    """
     world = World({"t": 1}, brokers=3)
     a = world.join("a", topics=["t", "u"], **QUICK)
     world.stop_broker(2)
@@ -74,7 +78,9 @@ def test_invariants_hold_in_a_world_with_a_deleted_topic(is_recreated: bool) -> 
 
 
 def test_a_deleted_topic_leaves_no_leaders() -> None:
-    """A remaining leader would keep the logs of the topic, with all records, in memory."""
+    """A deleted topic leaves no leaders. A leader would keep the logs of the topic, with all records, in
+    memory.
+    """
     world = World({"t": 2}, brokers=2)
     world.elect("t", 0, 2)
     world.delete_topic("t")

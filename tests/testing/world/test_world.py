@@ -37,7 +37,9 @@ def test_another_seed_gives_another_run() -> None:
 
 @pytest.mark.thorough
 def test_a_run_is_the_same_in_every_process() -> None:
-    """No result depends on the order of a set of strings, which differs between processes."""
+    """A run is the same in every process: no result depends on the order of a set of strings, which differs
+    between processes.
+    """
     program = "from tests.testing.world.stage import mixed_run; print(mixed_run(5).digest())"
     digests = {
         subprocess.run(
@@ -100,7 +102,7 @@ def test_the_replay_of_a_world_is_identical() -> None:
 
 
 def test_code_that_holds_the_original_world_is_not_replayed() -> None:
-    """A replay that called the function would change the original world, too."""
+    """A function that refers to the original world is not replayed, because it would change that world."""
     world, a, _ = two_members()
     world.call_later(50, a.rejoin)
     world.run(100)

@@ -126,7 +126,8 @@ def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     broken = mutated_compiler(old, new)
     make = Make(broken.decoder, broken.encoder)
-    # Compile some messages first: a mutant must compile, and may only misbehave.
+    # Compiled outside of the check: a mutant must be able to compile messages, and may only make wrong codecs
+    # of them.
     for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):
         make.decoder(cls, 1)
         make.encoder(cls, 1)

@@ -57,7 +57,8 @@ EFFORT = {
     "soak": Effort(slice(None), (1, 3), 255, 8),
 }[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# Each field is tested with one of every `SHARE` wrong values, and the next field with the next values.
+# Only every SHARE-th wrong value is tested in a field. The values start at another one in each field, so that
+# the fields together cover all.
 SHARE = 1 if EFFORT.values_of_three else 8
 
 Decode = Callable[[type[Message], bytes, int], Message | None]
@@ -362,7 +363,7 @@ def test_the_longest_string_is_accepted(cls: type[Message]) -> None:
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 def test_decoders_reject_a_string_of_32768_bytes(real: Make, cls: type[Message]) -> None:
-    """The decoders reject the string, as all of Kafka's readers do."""
+    """A string of 32,768 bytes is rejected by the decoders, as by all of Kafka's readers."""
     version = cls.__versions__.max
     data = sample(cls, version).encode(version)
     for length in lengths(cls, version, data):

@@ -60,7 +60,7 @@ class Actor:
         self.name = name
         self.member = member
         self.alive = True
-        self.asleep = False  # while True, the application neither polls nor releases partitions
+        self.asleep = False  # while True, the application is frozen: it neither polls nor releases partitions
         self.normal, self.urgent = Connection(), Connection()
         self.events: deque[MemberEvent] = deque()  # responses and metadata that are still to be delivered
         self.actions: list[MemberAction] = []

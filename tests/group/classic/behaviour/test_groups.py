@@ -100,7 +100,7 @@ def test_a_cooperative_join_moves_as_few_partitions_as_possible() -> None:
     stage.add("c")
     stage.settle()
     moved = [tp for actor in stage.actors.values() for revoke in actor.of(Revoke) for tp in revoke.partitions]
-    assert len(moved) == 3 + 2  # three partitions move to b, and then one from each of two members to c
+    assert len(moved) == 3 + 2  # three partitions move to b, and then c gets one from each of the two members
 
 
 def test_a_cooperative_leave_takes_one_rebalance() -> None:
@@ -151,7 +151,7 @@ def test_the_older_of_two_members_with_one_instance_id_stops_for_good() -> None:
     stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.settle()
     old = stage.actors["s"]
-    # until its next heartbeat, the older member does not know that it was fenced
+    # not checked here: until its next heartbeat, the older member does not know that it was fenced
     stage.check = lambda stage: None
     stage.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.wait(10_000)
@@ -196,7 +196,9 @@ def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() ->
 
 @pytest.mark.rule("I19", "M71")
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
-    """The members restart twice for the upgrade (KIP-429), and twice for the downgrade."""
+    """A group is upgraded from eager to cooperative member by member: the members restart twice for the
+    upgrade (KIP-429), and twice for the downgrade.
+    """
     cooperative_or_range = ("cooperative-sticky", "range")
     stage = group("a", "b", "c", assignors=EAGER)
     for assignors in (cooperative_or_range, COOPERATIVE, cooperative_or_range, EAGER):

@@ -32,7 +32,9 @@ def test_from_v6_an_unknown_group_is_dead_and_an_error() -> None:
 @rule("R116")
 @pytest.mark.parametrize(("requested", "operations"), [(True, 3400), (False, -(2**31))])
 def test_authorized_operations_are_returned_on_request(requested: bool, operations: int) -> None:
-    """3400 is the value of Kafka 4.3.1 without an authorizer. Up to v5 an unknown group has it, too."""
+    """The authorized operations are returned on request, up to v5 also those of an unknown group. 3400 is
+    Kafka 4.3.1's value without an authorizer.
+    """
     assert Stage().describe("nobody", version=5, operations=requested).authorized_operations == operations
 
 
@@ -120,7 +122,9 @@ def test_every_group_is_listed_with_state_and_type() -> None:
 def test_the_state_filter_ignores_case_blanks_and_unknown_states(
     states: list[str], expected: list[str]
 ) -> None:
-    """Mirrors GroupCoordinatorTest.testListGroupsWithStates. Kafka 4.3.1 ignores blanks, too."""
+    """The state filter ignores case, blanks and unknown states, as in Kafka 4.3.1. Mirrors
+    GroupCoordinatorTest.testListGroupsWithStates.
+    """
     stage = Stage()
     stage.create_stable_group()
     assert [group.group_id for group in stage.list_groups(states)] == expected

@@ -22,7 +22,9 @@ def test_a_session_timeout_out_of_bounds_is_rejected_and_creates_no_group(sessio
 
 @rule("R13", "R14")
 def test_an_empty_group_id_is_rejected_before_the_session_timeout() -> None:
-    """Mirrors GroupCoordinatorTest.testInvalidGroupId. Kafka 4.3.1 checks in the same order."""
+    """An empty group id is rejected before the session timeout is checked, as in Kafka 4.3.1. Mirrors
+    GroupCoordinatorTest.testInvalidGroupId.
+    """
     assert Stage().join(group="", session=1).code is ErrorCode.INVALID_GROUP_ID
 
 
@@ -193,7 +195,7 @@ def test_the_protocol_that_most_members_prefer_is_selected() -> None:
 
 @rule("R164")
 def test_the_leaders_preference_breaks_a_tie() -> None:
-    """The leader's preference breaks a tie. In Kafka the order of a hash map does."""
+    """The leader's preference breaks a tie between protocols. In Kafka the order of a hash map does."""
     stage = Stage()
     stage.create_generation(
         {"protocols": [("sticky", b""), ("range", b"")]},
@@ -216,7 +218,9 @@ def test_only_protocols_that_all_members_support_are_selected() -> None:
 
 @rule("R165")
 def test_a_protocol_that_is_listed_twice_counts_once() -> None:
-    """The protocol counts once. In Kafka 4.3.1 the vote throws, and the JoinGroup is never answered."""
+    """A protocol that a member lists twice counts as one vote. In Kafka 4.3.1 the vote raises an exception,
+    and the JoinGroup is never answered.
+    """
     stage = Stage()
     protocols = [("range", b"1"), ("range", b"2"), ("roundrobin", b"3")]
     (member,) = stage.create_generation({"protocols": protocols})
@@ -276,7 +280,7 @@ def test_a_follower_with_changed_metadata_starts_a_rebalance(protocols: list[tup
 
 @rule("R32")
 def test_a_leader_that_rejoins_before_its_assignment_receives_the_members_again() -> None:
-    """The leader may repeat a JoinGroup whose response was lost, and gets the members again."""
+    """The leader gets the members again when it repeats a JoinGroup whose response was lost."""
     stage = Stage()
     leader, follower = stage.create_generation({}, {})
     repeated = stage.join(leader)
@@ -296,7 +300,9 @@ def test_a_member_that_changes_its_metadata_before_the_assignment_starts_another
 
 @rule("R31")
 def test_a_repeated_join_replaces_the_one_that_waits() -> None:
-    """The first JoinGroup is answered with an error. Kafka never answers it."""
+    """A repeated JoinGroup replaces the one that waits, which is answered with an error. Kafka never answers
+    it.
+    """
     stage = Stage()
     member, first = stage.add_member()
     second = stage.join(member)
@@ -339,7 +345,7 @@ def test_pending_member_ids_do_not_count_towards_the_group_size() -> None:
 
 @rule("R21")
 def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
-    """As in Kafka 4.3.1, the size of the group is checked before the member id."""
+    """The size of the group is checked before the member id, as in Kafka 4.3.1."""
     stage = Stage(group_max_size=1)
     stage.create_stable_group()
     assert stage.join("ghost").code is ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -78,7 +78,9 @@ def test_a_heartbeat_in_preparing_rebalance_is_rebalance_in_progress() -> None:
 
 @rule("R167")
 def test_in_the_initial_delay_the_generation_is_zero() -> None:
-    """As in Kafka 4.3.1, a waiting member may send heartbeats with generation 0."""
+    """In the initial delay the generation is 0, with which a waiting member may send heartbeats, as in Kafka
+    4.3.1.
+    """
     stage = Stage()
     member, _ = stage.add_member()
     assert stage.heartbeat(member, 0) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -277,7 +279,7 @@ def test_a_leave_group_without_members_changes_nothing() -> None:
 
 
 class Unsearched(dict[str, ClassicGroup]):
-    """A dict of groups that raises when a caller iterates over all groups."""
+    """A dict of groups that raises when a caller iterates over all groups, which no step may do."""
 
     def __iter__(self) -> Iterator[str]:
         raise AssertionError("all groups were visited")

@@ -210,7 +210,9 @@ def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> 
 
 @rule("R91", "R176")
 def test_a_commit_without_accepted_offsets_creates_a_group_that_is_not_listed() -> None:
-    """The group exists in memory only, while ListGroups reads the log, as in Kafka 4.3.1."""
+    """A commit without accepted offsets creates a group in memory only. It is not listed, because ListGroups
+    reads the log, as in Kafka 4.3.1.
+    """
     stage = Stage(offset_metadata_max_bytes=1)
     for group in ("g", "h"):
         stage.commit(metadata="xx", group=group)
@@ -278,7 +280,7 @@ def test_a_commit_for_missing_partitions_only_does_not_reach_the_group() -> None
 
 @rule("R96")
 def test_v10_names_topics_by_id() -> None:
-    """As in Kafka 4.3.1, the response contains the topic id, and an unknown id rejects only its topic."""
+    """The response contains the topic id, and an unknown id rejects only its own topic, as in Kafka 4.3.1."""
     stage = Stage(KnownTopics())
     answer = stage.commit(offsets={P0: 1}, topic_id=FLIGHTS, version=10)
     assert answer.codes == [ErrorCode.NONE]
@@ -449,7 +451,7 @@ def test_a_rejected_transactional_commit_stores_nothing() -> None:
 
 @rule("R112")
 def test_the_pending_offsets_of_a_deleted_group_are_dropped() -> None:
-    """As in Kafka 4.3.1, DeleteGroups succeeds, and the transaction's commit restores no offsets."""
+    """DeleteGroups succeeds during a transaction. Its commit then restores no offsets, as in Kafka 4.3.1."""
     stage = Stage()
     stage.commit_in_transaction()
     assert stage.delete("g") == [ErrorCode.NONE]

@@ -70,7 +70,7 @@ def test_the_initial_delay_does_not_end_early_when_all_members_have_joined() -> 
 
 @rule("R144")
 def test_the_initial_delay_does_not_end_early_when_a_pending_member_id_expires() -> None:
-    """The initial delay continues after the expiration. In Kafka 4.3.1 it ends immediately."""
+    """The initial delay continues when a pending member id expires. In Kafka 4.3.1 it ends immediately."""
     stage = Stage(group_initial_rebalance_delay_ms=20_000)
     _, first = stage.add_member()
     stage.join(session=6_000)
@@ -90,7 +90,9 @@ def test_without_an_initial_delay_the_first_member_is_answered_at_the_next_tick(
 
 @rule("R145")
 def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
-    """Joins extend the delay in every generation. Kafka's older coordinator extends only the first one."""
+    """A group that became empty waits for the initial delay again, and joins extend it. Kafka's older
+    coordinator extends only the first delay of a group.
+    """
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.leave(member)
@@ -105,7 +107,9 @@ def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
 
 @rule("R54", "R144", "R167")
 def test_a_group_whose_members_leave_during_the_initial_delay_is_empty_at_its_end() -> None:
-    """As in Kafka 4.3.1, the group is Empty in generation 1, and the next member starts generation 2."""
+    """A group whose members leave during the initial delay is Empty in generation 1 at its end, and the next
+    member starts generation 2, as in Kafka 4.3.1.
+    """
     stage = Stage()
     member, answer = stage.add_member()
     stage.leave(member)

@@ -102,7 +102,9 @@ def seconds_to_gather(count: int) -> float:
 
 
 def test_four_times_the_members_cost_about_four_times_as_much() -> None:
-    """The ratio would be 16 if each request visited every member. The best of three runs is compared."""
+    """Four times the members cost about four times as much. The cost would grow 16 times if each request
+    visited every member. The best of three runs is compared.
+    """
     seconds_to_gather(50)
     small = min(seconds_to_gather(75) for _ in range(3))
     large = min(seconds_to_gather(300) for _ in range(3))

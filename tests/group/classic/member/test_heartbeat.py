@@ -103,8 +103,8 @@ def test_the_next_heartbeat_follows_the_response_to_the_previous_one() -> None:
 
 @rule("M20", "M111")
 def test_javas_session_timeout_looks_the_coordinator_up_and_loses_nothing() -> None:
-    """Java only looks up the coordinator, which decides about the partitions
-    (HeartbeatTest.testSessionTimeoutExpired).
+    """With Java's policy, a session timeout makes the member look the coordinator up, and loses no
+    partitions: the coordinator decides about them (HeartbeatTest.testSessionTimeoutExpired).
     """
     solo = Solo().stable()
     solo.next_heartbeat()
@@ -139,7 +139,9 @@ def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
 
 @rule("M111")
 def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> None:
-    """The member id is kept, unlike in librdkafka: a coordinator that comes back may still know it."""
+    """A session timeout that loses all partitions keeps the member id, unlike in librdkafka: a coordinator
+    that comes back may still know the id.
+    """
     solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
     known = solo.next_heartbeat().member_id
     solo.wait(SESSION)
@@ -262,7 +264,9 @@ def test_lost_partitions_are_not_in_the_next_subscription() -> None:
 
 @rule("M74", "R214")
 def test_the_assignors_user_data_keeps_the_last_generation_after_a_loss() -> None:
-    """As in Java, the user data has the last generation, although the subscription has -1."""
+    """After its generation is lost, the member's user data still has the last generation, as in Java,
+    although the subscription has -1.
+    """
     solo = Solo(COOPERATIVE).stable(generation=6)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     solo.release()
@@ -378,7 +382,7 @@ def test_a_cooperative_member_joins_at_once_and_keeps_its_partitions() -> None:
 
 @rule("M77")
 def test_an_eager_member_without_partitions_runs_the_revoked_callback() -> None:
-    """As in Java, onPartitionsRevoked is called with the empty set."""
+    """An eager member without partitions calls onPartitionsRevoked with the empty set, as in Java."""
     solo = Solo(EAGER).syncing()
     solo.answer_sync()
     solo.apply(RejoinRequested("because"))
@@ -691,7 +695,9 @@ def test_a_poll_restarts_the_poll_interval() -> None:
 
 @rule("M112")
 def test_the_poll_interval_does_not_run_inside_poll() -> None:
-    """The interval stops while the application waits in poll, as in librdkafka's rd_kafka_app_poll_start."""
+    """The poll interval stops while the application waits in poll, as in librdkafka's
+    rd_kafka_app_poll_start.
+    """
     solo = Solo(session_timeout_ms=POLL * 30).stable()
     solo.apply(PollEntered())
     solo.wait(POLL * 20)
@@ -762,7 +768,9 @@ def test_javas_poll_interval_does_not_run_while_join_group_is_in_flight() -> Non
 @rule("M111")
 @pytest.mark.parametrize("known", [True, False])
 def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known: bool) -> None:
-    """The poll interval continues: when JoinGroup fails, another member may already own the partitions."""
+    """The poll interval continues during a JoinGroup if a session timeout loses partitions: when the
+    JoinGroup fails, another member may already own them.
+    """
     solo = Solo(
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
     ).stable()
@@ -832,7 +840,9 @@ def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None
     "answer", [None, ErrorCode.ILLEGAL_GENERATION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
 def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answer: ErrorCode | None) -> None:
-    """ILLEGAL_GENERATION alone does not lose partitions: the JoinGroup response may be on its way."""
+    """ILLEGAL_GENERATION by itself does not make a member lose its partitions: the JoinGroup response may be
+    on its way.
+    """
     solo = _rejoining()
     solo.pop_request(JoinGroupRequest)
     end = solo.now + SESSION

@@ -348,7 +348,7 @@ def test_joins_back_off_if_the_coordinator_always_requests_a_rejoin() -> None:
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_joins_back_off_if_the_application_polls_after_each_error(synced: bool) -> None:
-    """Each poll after an error joins again, with backoff, although the errors differ."""
+    """Each poll after an error joins again. The joins back off, although their errors differ."""
     solo = Solo().joining()
     at: list[int] = []
     for code in [ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.GROUP_MAX_SIZE_REACHED, 9999] * 3:
@@ -451,7 +451,9 @@ def test_the_poll_after_a_fatal_error_rejoins_with_that_reason() -> None:
     ],
 )
 def test_the_poll_after_a_failed_sync_rejoins_with_javas_reason(code: ErrorCode, name: str) -> None:
-    """The reason is that of Java 4.3.1 (AbstractCoordinator.SyncGroupResponseHandler)."""
+    """The poll after a failed SyncGroup rejoins with the reason of Java 4.3.1
+    (AbstractCoordinator.SyncGroupResponseHandler).
+    """
     solo = Solo().syncing()
     solo.answer_sync(code=code)
     solo.poll()
@@ -529,7 +531,9 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 
 @rule("M74")
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
-    """As in Java, the subscription has the owned partitions and the generation of the last join."""
+    """The generation of a failed SyncGroup is in the next subscription, with the owned partitions, as in
+    Java.
+    """
     solo = Solo(COOPERATIVE).stable(generation=4)
     solo.apply(RejoinRequested("because"))
     solo.answer_join(generation=5)
@@ -586,7 +590,9 @@ def test_sync_group_to_the_wrong_coordinator_looks_it_up_and_rejoins(code: Error
 
 @rule("M53")
 def test_sync_group_to_a_loading_coordinator_is_fatal_in_java() -> None:
-    """The next JoinGroup reports the generation, and a KafkaException, as kafka-clients 4.3.1 does."""
+    """A loading coordinator's error to SyncGroup is fatal in Java. The next JoinGroup has the generation, and
+    the reason KafkaException, as in kafka-clients 4.3.1.
+    """
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert isinstance(solo.pop_action(Fatal).error, BrokerError)
@@ -694,7 +700,7 @@ def test_no_bytes_are_an_empty_assignment() -> None:
 @rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync", "heartbeat", "commit"])
 def test_a_fenced_member_stops_for_good_and_names_its_instance_id(phase: str) -> None:
-    """The member stops. Java's member joins again at the next poll, and fences the newer process."""
+    """A fenced member stops. Java's member joins again at the next poll, and fences the newer process."""
     solo = Solo(COOPERATIVE, group_instance_id="gate-7")
     if phase == "join":
         solo.joining()

@@ -83,7 +83,7 @@ def test_the_leader_uses_the_assignor_that_the_group_selected() -> None:
 
 @rule("M80", "M200")
 def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() -> None:
-    """The leader requests metadata of the whole group's topics
+    """The leader waits for metadata of the whole group's topics, which it requests
     (ConsumerCoordinatorTest.testNormalJoinGroupLeader).
     """
     solo = Solo().joining()
@@ -158,7 +158,9 @@ def test_an_assignor_that_fails_is_fatal() -> None:
 def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_next_poll(
     user_data: Any,
 ) -> None:
-    """Regression: the exception ended the step, and with it the consumer's thread."""
+    """An assignor's error in its user data is reported by poll, and the next poll tries again. Regression:
+    the exception ended the consumer's thread.
+    """
     solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
     solo.subscribe("t")
     solo.find_coordinator()
@@ -205,7 +207,9 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
 
 @pytest.mark.parametrize("ours", [False, True])
 def test_a_dynamic_leader_ignores_skip_assignment(ours: bool) -> None:
-    """With `check_inherited_plan` the leader assigns. Java's does not, and no member owns a partition."""
+    """A dynamic leader that is told to skip the assignment assigns with `check_inherited_plan`. Java's leader
+    does not, and then no member owns a partition.
+    """
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
     planned = [member.member_id for member in solo.pop_request(SyncGroupRequest).assignments]
@@ -253,7 +257,9 @@ def has(topic: str, *numbers: int) -> bytes:
 def test_a_restarted_static_leader_checks_whether_the_assignment_is_complete(
     answer: DescribeGroupsResponse | UnsupportedVersion, rejoins: bool
 ) -> None:
-    """Java assumes that the assignment used the current metadata, so new partitions have no owner."""
+    """A restarted static leader checks whether the group's assignment is complete. Java assumes that it used
+    the current metadata, so new partitions have no owner.
+    """
     solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("t")}, skip=True, generation=7)
     solo.answer_sync(*parts("t", 0, 1, 2))
@@ -328,9 +334,10 @@ def follower_without_partitions(**options: Any) -> Solo:
     ("owners", "rejoins"),
     [
         ({"me": b"", "you": has("t", 0, 1)}, False),
-        ({"me": b"", "you": has("t", 0)}, False),  # The other partition is being revoked.
-        ({"me": b"", "you": b""}, True),  # The leader does not know that it leads.
-        ({"me": has("t", 1), "you": has("t", 0)}, True),  # The SyncGroup response was wrong.
+        ({"me": b"", "you": has("t", 0)}, False),  # The owner is revoking the other partition.
+        ({"me": b"", "you": b""}, True),  # Another member leads, and does not know it.
+        # This member owns t-1, but its SyncGroup response was empty.
+        ({"me": has("t", 1), "you": has("t", 0)}, True),
         ({"me": b"", "you": has("other", 0)}, True),
         ({"you": has("t", 0, 1)}, False),
         ({"me": b"\0"}, False),
@@ -382,7 +389,9 @@ def test_a_follower_of_a_missing_topic_does_not_rejoin() -> None:
     ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
 )
 def test_a_static_leader_recognizes_its_former_member_id_below_join_group_v9(named: str, leads: bool) -> None:
-    """Java's member considers itself a follower under its new id, so no member watches the metadata."""
+    """Below JoinGroup v9 a static leader recognizes its former member id. Java's member considers itself a
+    follower under its new id, so no member watches the metadata.
+    """
     solo = Solo(COOPERATIVE, **CHECKS).joining()
     solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
     assert solo.pop_request(SyncGroupRequest).assignments == []
@@ -495,7 +504,9 @@ def test_partial_metadata_does_not_change_other_topics() -> None:
 
 @rule("M116")
 def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
-    """As in Java, changed metadata is detected before the changed subscription."""
+    """The reason of the rejoin is changed metadata, which is detected before the changed subscription, as in
+    Java.
+    """
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()
     solo.subscribe("t1", "t2", pattern="t.")
@@ -647,7 +658,9 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 
 
 def test_sticky_assignments_have_no_initial_counts() -> None:
-    """Sticky assignments omit the counts, because sarama's members would return them as user data."""
+    """Sticky assignments do not contain initial partition counts: sarama's members would return them as user
+    data.
+    """
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))
 

@@ -189,8 +189,8 @@ def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes
 @rule("M59")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
-    """The first poll raises the exception. The second poll runs the lost callback and joins without a member
-    id.
+    """A fenced member of Java raises the exception at the first poll. The second poll runs the lost callback
+    and joins without a member id.
     """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
@@ -211,7 +211,9 @@ def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
 @rule("M61")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
-    """The commit raises, and the state stays until the next heartbeat (OffsetCommitResponseHandler)."""
+    """A fenced commit raises an error and does not change the state of Java's member. The next heartbeat does
+    (OffsetCommitResponseHandler).
+    """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()
     assert solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0) == []
@@ -221,7 +223,9 @@ def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
 @rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync"])
 def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
-    """The second JoinGroup is fenced, too, so the newer process is not affected."""
+    """A fenced JoinGroup of Java's member is repeated with the same member id. It is fenced again, so the
+    newer process is not affected.
+    """
     solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.stable().apply(RejoinRequested("because"))
     solo.release()
@@ -240,7 +244,9 @@ def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) ->
 
 @rule("M116")
 def test_the_first_join_after_an_unsubscribe_has_the_reason_of_a_leave() -> None:
-    """As in Java, an unsubscribe resets the member and requests a rejoin, even before the first join."""
+    """The first JoinGroup after an unsubscribe has the reason of a leave. As in Java, an unsubscribe resets
+    the member and requests a rejoin, even before the first join.
+    """
     solo = Solo()
     solo.apply(Unsubscribed())
     assert solo.joining().pop_request(JoinGroupRequest).reason == "consumer pro-actively leaving the group"
@@ -469,7 +475,9 @@ def test_a_lost_connection_during_leave_group_closes_the_member() -> None:
 
 
 def test_close_does_not_adopt_a_pending_assignment() -> None:
-    """A close releases the partitions of the pending revocation first, and then the other ones."""
+    """A close does not adopt the pending assignment. It releases the partitions of the pending revocation
+    first, and then the remaining ones.
+    """
     solo = adopting()
     solo.pop_action(Revoke)
     solo.apply(CloseRequested())

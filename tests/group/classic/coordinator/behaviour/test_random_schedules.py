@@ -204,7 +204,8 @@ class Coordination(RuleBasedStateMachine):
         """Send a request with a former member id, which must be rejected."""
         client = self.draw_client(data, lambda c: bool(c.former_ids))
         former_id = data.draw(st.sampled_from(client.former_ids))
-        if former_id in self.group.members:  # the coordinator has neither removed nor replaced the member yet
+        # still a member: the coordinator has neither removed nor replaced it
+        if former_id in self.group.members:
             return
         generation = self.group.generation
         match kind:
@@ -490,7 +491,7 @@ def _commit_before_the_assignment(patch: pytest.MonkeyPatch) -> None:
 
 
 def _superseded_join_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Never answer the delayed JoinGroup of a replaced member, as Kafka does."""
+    """Leave the delayed JoinGroup of a replaced member without a response, as Kafka does."""
     real = send_join_error
 
     def silent(context: GroupContext, call: Any, code: ErrorCode, member_id: str) -> None:

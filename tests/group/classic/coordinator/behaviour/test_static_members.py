@@ -94,7 +94,9 @@ def test_before_v9_a_restarted_leader_receives_its_former_member_id_as_the_leade
 
 @rule("R15", "R42")
 def test_the_former_incarnation_is_fenced_in_every_request() -> None:
-    """Mirrors GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId and its counterparts."""
+    """The former incarnation is fenced in every request. Mirrors
+    GroupCoordinatorTest.staticMemberSyncAsLeaderWithInvalidMemberId and its counterparts.
+    """
     stage = Stage()
     former_id, _ = stage.create_stable_group(A, B)
     stage.join(instance="a")
@@ -196,7 +198,9 @@ def test_a_restart_replaces_the_timeouts() -> None:
 
 @rule("R42", "R133")
 def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
-    """As in Kafka 4.3.1, the timer starts before the new timeout is stored."""
+    """After a restart the first session still has the old timeout, as in Kafka 4.3.1: the timer starts before
+    the new timeout is stored.
+    """
     stage = Stage()
     stage.create_stable_group({**A, "session": 6_000})
     restarted = stage.join(instance="a", session=20_000)
@@ -279,7 +283,7 @@ def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
 
 @rule("R135")
 def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
-    """A waiting member does not expire. In Kafka a replaced new member counts as new and may expire."""
+    """A replaced member whose JoinGroup waits does not expire. In Kafka it counts as new and may expire."""
     stage = Stage(group_initial_rebalance_delay_ms=30_000)
     stage.join(instance="a", session=6_000)
     restarted = stage.join(instance="a", session=6_000)
@@ -289,7 +293,7 @@ def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
 
 @rule("R49")
 def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -> None:
-    """The sync timer removes no member if all have synced. Kafka 4.3.1 starts a rebalance."""
+    """The sync timer removes no member if all have synced. Kafka 4.3.1 starts a rebalance instead."""
     stage = Stage()
     leader, late = stage.create_generation({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     stage.sync(leader, assignments={late: b"part"})

@@ -69,7 +69,7 @@ def test_another_protocol_is_inconsistent(protocol: dict[str, Any]) -> None:
 @rule("R57")
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
 def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missing: str) -> None:
-    """As in Kafka 4.3.1, SyncGroup checks the protocol before the group id."""
+    """SyncGroup checks the protocol before the group id, as in Kafka 4.3.1."""
     stage = Stage()
     protocol: dict[str, Any] = {missing: None}
     answer = stage.sync("m", 1, group="", **protocol)
@@ -103,7 +103,9 @@ def test_an_error_contains_no_protocol() -> None:
 
 @rule("R60")
 def test_before_the_first_generation_any_protocol_name_is_accepted_but_not_any_type() -> None:
-    """As in Kafka 4.3.1, a name gets REBALANCE_IN_PROGRESS, and a wrong type INCONSISTENT_GROUP_PROTOCOL."""
+    """A SyncGroup with another protocol name gets REBALANCE_IN_PROGRESS, and one with another type
+    INCONSISTENT_GROUP_PROTOCOL, as in Kafka 4.3.1.
+    """
     stage = Stage()
     member, _ = stage.add_member()
     assert stage.sync(member, 0, protocol_name="sticky").code is ErrorCode.REBALANCE_IN_PROGRESS

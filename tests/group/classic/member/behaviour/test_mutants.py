@@ -175,7 +175,7 @@ def repeated_joins_have_no_backoff(patch: Patch) -> None:
 
 @mutant
 def every_assignment_is_final(patch: Patch) -> None:
-    """End the backoff with every assignment, even if a cooperative member rejoins immediately after it."""
+    """A mutant: every assignment ends the backoff, even if a cooperative member rejoins right after it."""
 
     def adopt(who: Member, *more: Any) -> None:
         original(who, *more)
@@ -257,7 +257,9 @@ def the_session_timeout_does_nothing(patch: Patch) -> None:
 
 @mutant
 def a_join_request_prolongs_the_session(patch: Patch) -> None:
-    """Prolong the session with every JoinGroup, so that failed joins keep the partitions forever."""
+    """A mutant: every JoinGroup prolongs the session, so that a member keeps its partitions forever while its
+    joins fail.
+    """
 
     def send_join(who: Member, out: Any) -> None:
         if who.session_ends_at is not None:
