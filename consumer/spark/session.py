@@ -251,7 +251,7 @@ def _environment(files: Path) -> Generator[None]:
         paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT), *paths]))
     if "PYSPARK_PYTHON" not in os.environ and os.name == "posix":
-        # Both variables are set, because the processes that plan queries run the driver's Python.
+        # PYSPARK_DRIVER_PYTHON is set too, because the processes that plan queries run the driver's Python.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(launcher(files))
     try:
         yield

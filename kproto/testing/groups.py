@@ -188,7 +188,8 @@ class Group(RuleBasedStateMachine):
         consumer = self._member(member)
         owned = sorted(consumer.owned & consumer.owns())
         if owned:
-            with contextlib.suppress(IllegalState):  # The partition may have been lost in the meantime.
+            # The engine rejects a pause of a partition that it has lost.
+            with contextlib.suppress(IllegalState):
                 consumer.pause(owned[partition % len(owned)])
 
     @precondition(lambda self: self._members())

@@ -196,7 +196,7 @@ def _at_most(lines: int) -> Generator[None]:
 def _stands_still(code: CodeType) -> bool:
     """Return whether the code has a jump to itself (`while True: pass`).
 
-    Such a loop escapes the limit of lines, because Python 3.11 traces its line only once.
+    A line that jumps to itself escapes the limit of lines, because Python 3.11 traces it only once.
     """
     return any(
         instruction.argval == instruction.offset

@@ -219,8 +219,8 @@ class WatchProxy:
     async def _here(self, broker: Address) -> Address:
         """Return the address of the proxy's listener for this broker.
 
-        One listener is created for all clients. It is also created if the client that needs it first
-        disconnects in the meantime.
+        One listener is created for all clients. It is created even if the client that needed it first has
+        disconnected before.
         """
         if broker not in self._ports:
             task = self._wanted.get(broker)

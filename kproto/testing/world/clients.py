@@ -169,19 +169,19 @@ class Client:
         raise NotImplementedError
 
     def on_opened(self, wire: Wire) -> None:
-        """Handle a connection that was established."""
+        """Begin to use a connection that has been established."""
         raise NotImplementedError
 
     def on_refused(self, key: Any, why: str) -> None:
-        """Handle a connection that could not be established."""
+        """Notify the engine or model that a connection could not be established."""
         raise NotImplementedError
 
     def on_received(self, wire: Wire, data: bytes) -> None:
-        """Handle bytes from the broker."""
+        """Process bytes that the broker has sent on a connection."""
         raise NotImplementedError
 
     def on_broken(self, wire: Wire, why: str) -> None:
-        """Handle a connection that was closed by the broker or the network."""
+        """Notify the engine or model that the broker or the network has closed a connection."""
         raise NotImplementedError
 
     # ---- time
