@@ -10,7 +10,13 @@ import pytest
 from tests.lessons import BLOCK, LESSONS, PICTURE, commands, output, pages
 
 COMMANDS = [(page.name, command, expected) for page in pages() for command, expected in commands(page)]
-DOCUMENTS = ["000-offset-minus-1000", "001-new-partitions", "002-java-reliability", "003-sarama-walk"]
+DOCUMENTS = [
+    "000-offset-minus-1000",
+    "001-new-partitions",
+    "002-java-reliability",
+    "003-sarama-walk",
+    "004-rebalances",
+]
 LONG = re.compile(r"scenario (S1-25|loss(?!.*--client)|stop-the-world(?!.*--members 3))")
 
 

@@ -192,8 +192,8 @@ def static_member(run: ScenarioRun) -> None:
     "reassigned. Its later requests are answered UNKNOWN_MEMBER_ID.",
     given="a group that reads and commits automatically",
     when="one member stands still for two session timeouts, as in a long pause of a virtual machine",
-    then="another member takes over its partitions and reads from the last commit; the zombie is told at its "
-    "next request, its commit is rejected, and no committed offset moves back",
+    then="another member takes over its partitions and reads from the last commit; the zombie is fenced at "
+    "its next request, its commit is rejected, and no committed offset moves back",
     takes=(*GROUP, "static"),
 )
 def zombie(run: ScenarioRun) -> None:
@@ -211,7 +211,7 @@ def zombie(run: ScenarioRun) -> None:
     expired = any((o.source, o.kind) == ("m1", "lost") for o in world.observations)
     lost, doubled = lost_and_doubled(world, group, world.partitions())
     run.result("rebalances", _generations(world, before))
-    run.result("the zombie is told", codes[:1] or "nothing")
+    run.result("the zombie's request is answered", codes[:1] or "nothing")
     run.result("longest standstill", f"{_longest_standstill(run, before)} ms")
     run.result("records never read, read twice", [lost, doubled])
     stored = [o.detail for o in world.observations if o.kind == "stored"]
@@ -367,7 +367,7 @@ def sticky(run: ScenarioRun) -> None:
         group[0].close()
         _settle(run, world, group[1:])
         moved[assignor] = sum(len(before[member.name] - member.owned) for member in group[1:])
-        run.result(f"{assignor}: moved partitions of the other members", moved[assignor])
+        run.result(assignor, f"{moved[assignor]} moved between the other members")
     if run.as_written:
         run.claim("sticky: the others keep theirs", moved["sticky"] == moved["cooperative-sticky"] == 0)
         run.claim("range: partitions of others move", moved["range"] > 0)
