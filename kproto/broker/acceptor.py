@@ -117,7 +117,9 @@ class Acceptor:
         try:
             await asyncio.sleep(
                 0
-            )  # In this pause, `_accept` receives a connection that the event loop has accepted before.
+                # In this pause, `_accept` receives a connection that the event loop had accepted before
+                # `remove_reader`.
+            )
         finally:
             self._accepting.cancel()
             self._sock.close()

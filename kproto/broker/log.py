@@ -156,7 +156,7 @@ class Log:
         return BatchRange(first, stop, self._size_sums[stop - 1] - size_before if stop > first else 0)
 
     def batches_of(self, found: BatchRange) -> list[bytes]:
-        """Return the batches of a result of `find`. The log must not have changed since then."""
+        """Return the batches that `find` found. The log must not have changed since `find` was called."""
         return self._batches[found.first : found.stop]
 
     def read(

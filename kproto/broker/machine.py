@@ -131,7 +131,7 @@ class MoveCoordinator(NamedTuple):
 class TruncateLog(NamedTuple):
     """The event of an unclean election: the new leader's log ends at `offset`.
 
-    A new leader epoch starts at the end of the new leader's log. Only whole batches are lost, so its log may
+    A new leader epoch starts at the end of the new leader's log. Only whole batches are lost, so this log may
     end before `offset` (`Log.truncate`). `step` raises ConfigError if the log does not contain `offset`.
     """
 
@@ -160,7 +160,9 @@ class FailRequests(NamedTuple):
 
 
 class ThrottleClients(NamedTuple):
-    """The event that the operator throttles an API: a connection is not read for `ms` after each response."""
+    """The event that the operator throttles an API: each response mutes its connection for `ms`, which means
+    that no further request is read from it.
+    """
 
     api_key: int
     ms: int

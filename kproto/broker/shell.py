@@ -176,7 +176,7 @@ class Shell:
             self._idle_timer = self.loop.call_later(interval, self.close_idle_connections)
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
-        """Register a connection; if it uses TLS, this is called after the handshake."""
+        """Register a connection; if it uses TLS, its handshake must be complete."""
         connection.conn, connection.used_at = next(_CONNS), self.loop.time()
         self._connections[connection.conn] = connection
         if self._idle_timer is None:

@@ -61,7 +61,7 @@ class ConnectionOwner(Protocol):
         """Apply an event of a connection; if the step fails, only this connection is closed."""
 
     def on_connected(self, connection: SocketConnection, host: str) -> None:
-        """Register a connection; if it uses TLS, this is called after the handshake."""
+        """Register a connection; if it uses TLS, its handshake must be complete."""
 
     def on_disconnected(self, connection: SocketConnection) -> None:
         """Remove a connection."""
@@ -146,7 +146,7 @@ class SocketConnection(asyncio.Protocol):
             self.close()
 
     def _on_tls_error(self, reason: str) -> None:
-        """Close the connection; after a failed handshake, the client has time to read the alert before."""
+        """Close the connection; after a failed handshake, give the client time to read the alert."""
         assert self.tls is not None
         if self.transport.is_closing() or self.conn == _HANDSHAKE_FAILED:
             return

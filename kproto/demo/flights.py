@@ -62,7 +62,7 @@ def departures(frame: pd.DataFrame) -> Iterator[Departure]:
             "dest": dest,
             "carrier": carrier,
             "flight": int(flight),
-            # NaN, pandas' missing value, is the only one that is unequal to itself.
+            # NaN, which pandas uses for a missing value, is the only value that is unequal to itself.
             "tailnum": None if tailnum != tailnum else tailnum,
             "dep_delay": None if delay != delay else int(delay),
         }

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding as in Kafka.
 
-* The password is never sent, and the server proves that it knows the password as well. A client fails if the
-  server's final signature is not valid, whatever the server sent before.
+* The password is never sent: client and server both prove that they know it. A client fails if the server's
+  final signature is not valid, whatever the server sent before.
 * A client does at least 4096 iterations, as RFC 7677 requires, and at most `MOST_ITERATIONS`, so that a
   server cannot make it hash for minutes. Kafka allows at most 16384.
 * In names a comma is written as =2C and an equals sign as =3D. Kafka does not prepare names and passwords

@@ -12,8 +12,8 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
 * A throttled client (see `Server.throttle`) receives no records, and no fetch session if it requests one.
 
 The sizes of the batches decide when a parked fetch is complete. Records are copied only into a response that
-is sent. So each Produce makes the broker look at the parked fetches of its partition, but does not copy
-records for those that go on waiting.
+is sent. So each Produce makes the broker look at the parked fetches of its partition, but copies no records
+for fetches that stay parked.
 
 The permission for a partition is checked when the partition is read, because a fetch session also remembers
 partitions that the client may not read.
@@ -237,7 +237,7 @@ class DelayedFetch:
 
 
 def handle_fetch(broker: Broker, call: Call) -> Result:
-    """Respond immediately, or park the fetch in the purgatory until the rules of this module complete it."""
+    """Respond immediately, or park the fetch in the purgatory until it is complete."""
     request = call.request
     assert isinstance(request, FetchRequest)
     context = broker.fetch_sessions.create_context(request, call.version >= BY_ID_SINCE, call.now)

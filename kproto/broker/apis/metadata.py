@@ -83,7 +83,7 @@ def _requests_all_topics(request: MetadataRequest, version: int) -> bool:
 def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
     """Return whether a request before v12 has a topic id.
 
-    Kafka rejects such a request as a whole.
+    If a request before v12 has a topic id, Kafka rejects the whole request.
     """
     topics = request.topics or ()
     return version < BY_ID_SINCE and any(topic.name is None or topic.topic_id != NO_ID for topic in topics)
@@ -92,7 +92,7 @@ def _uses_ids_too_early(request: MetadataRequest, version: int) -> bool:
 def _without_duplicates(topics: Iterable[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     """Return each requested topic once.
 
-    If at least one topic is requested by id, as in Kafka the topics that are requested by name are ignored.
+    As in Kafka, topics that are requested by name are ignored if at least one topic is requested by id.
     """
     by_id = {topic.topic_id: topic for topic in topics if topic.topic_id != NO_ID}
     return list(by_id.values()) or list({topic.name: topic for topic in topics}.values())

@@ -456,7 +456,7 @@ API = Api(
         (transactional_id_requirement(Operation.WRITE), topic_requirement(Operation.WRITE)), _authorize
     ),
     refuse=refuse,
-    # Kafka 4 advertises v0 since KAFKA-18659, because old versions of librdkafka take a broker whose lowest
-    # version is above 0 for one without compression. Requests of v0 to v2 are rejected nevertheless.
+    # Kafka 4 advertises v0 since KAFKA-18659, because old versions of librdkafka assume that a broker whose
+    # lowest version is above 0 does not support compression. Requests of v0 to v2 are rejected nevertheless.
     min_version=0,
 )

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# The limit of all repeated results in bytes. A request of 400 bytes can name a group 200 times whose
+# The limit of all repeated results in bytes. A request of 400 bytes can name 200 times a group whose
 # description has megabytes.
 MAX_REPEATED: Final = 1 << 20
 

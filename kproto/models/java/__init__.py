@@ -2,7 +2,7 @@
 
 The model has the defects of the Java consumer. `kproto.group.classic.member` follows the same protocol
 without them. In the model, a fenced member rejoins and fences its successor, an exception leaves the
-assignment in place, and onPartitionsLost is called only in the poll after the one that lost them.
+assignment in place, and onPartitionsLost is called only in the poll that follows the loss of the membership.
 
 Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` holds every difference between the two releases.
 The sources, of both releases, are KafkaConsumer (ClassicKafkaConsumer), AbstractCoordinator,

@@ -218,8 +218,7 @@ def unknown_assignor_error(state: JavaState) -> tuple[str, str]:
 
 
 def perform_assignment(state: JavaState, out: Out) -> None:
-    """Assign the partitions as the leader, and keep the metadata snapshot: a later difference causes a
-    rejoin.
+    """Assign the partitions as the leader, and keep the metadata with which a later change is detected.
 
     The function follows performAssignment of 2.6, which 4.3 calls onLeaderElected.
     """

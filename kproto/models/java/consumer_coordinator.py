@@ -1,8 +1,8 @@
 """The callbacks and the assignment around a join (ConsumerCoordinator).
 
 * onJoinPrepare commits before it calls the listener (M75). If the membership is lost, it calls
-  onPartitionsLost (M76). Otherwise an EAGER member revokes all its partitions, even if it has none, and a
-  COOPERATIVE member revokes those whose topics left the subscription (M77, M78).
+  onPartitionsLost (M76). Otherwise an EAGER member calls onPartitionsRevoked with all its partitions, even if
+  it has none. A COOPERATIVE member calls it with those whose topics left the subscription (M77, M78).
 * onJoinComplete checks the assignment, then calls the listener (M82, M91). onPartitionsRevoked is called
   before onPartitionsAssigned, which is called even if no partition is new.
 * The application's thread (`kafka_consumer`) continues when the listener has returned.

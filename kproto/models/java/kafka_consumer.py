@@ -467,9 +467,7 @@ def close(state: JavaState, event: c.CloseCalled, out: Out) -> None:
 
 
 def _continue_close_commit(state: JavaState, out: Out) -> bool:
-    """Send or retry the commit that close() makes; return whether it has ended or failed for good, so that
-    the thread can continue.
-    """
+    """Send or retry the commit that close() makes. Return False if the thread has to wait for it."""
     commit = state.close_commit
     assert commit is not None
     over = state.now >= state.close_until

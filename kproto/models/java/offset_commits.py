@@ -78,7 +78,7 @@ def maybe_auto_commit_async(state: JavaState, out: Out) -> None:
 
 
 def send_offset_commit(state: JavaState, commit: CommitOperation, out: Out) -> None:
-    """Send an OffsetCommit; without a coordinator or a generation, fail it (sendOffsetCommitRequest)."""
+    """Send an OffsetCommit if the coordinator is known and a commit is allowed (sendOffsetCommitRequest)."""
     commit.result, commit.exception, commit.retry_at = None, None, None
     if not commit.offsets:
         commit.result = 0

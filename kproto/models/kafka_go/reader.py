@@ -190,7 +190,7 @@ def run_commit_loop(state: KafkaGoState, now: int, out: Out) -> bool:
 
 
 def on_commit_response(state: KafkaGoState, response: Message | None, why: str, now: int, out: Out) -> None:
-    """Handle a commit's response; None means that the request failed: retry any error.
+    """Handle a commit's response, and retry after any error; None means that the request failed.
 
     Follows commitOffsetsWithRetry.
     """

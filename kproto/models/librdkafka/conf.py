@@ -7,7 +7,8 @@ Follows rdkafka_conf.c.
 
 A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of
 features that the model lacks, such as security and logging, are checked and kept in `properties`. Unknown
-names are rejected. The table has only the consumer's properties, of librdkafka's about 150.
+names are rejected. The table has only the properties of consumers; librdkafka has about 150 properties in
+all.
 """
 
 from __future__ import annotations

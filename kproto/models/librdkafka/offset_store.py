@@ -13,7 +13,7 @@ the delivery of a record stores the offset. Without it, a call of the applicatio
 * Without a coordinator, and after NOT_COORDINATOR, a commit waits once for a coordinator, up to
   session.timeout.ms.
 * UNKNOWN_MEMBER_ID makes the member lose its whole assignment. So does ILLEGAL_GENERATION outside a
-  rebalance. During a rebalance only the commit fails, because it had the generation of before the rebalance.
+  rebalance. During a rebalance only the commit fails, because it was sent with the previous generation.
 """
 
 from __future__ import annotations

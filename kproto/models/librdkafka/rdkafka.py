@@ -178,7 +178,7 @@ def assigned_offsets(state: LibrdkafkaState) -> Mapping[TopicPartition, int]:
 
 
 def position(state: LibrdkafkaState, tp: TopicPartition) -> int:
-    """Return the last delivered offset plus one, or INVALID (-1001) before the first.
+    """Return the last delivered offset plus one, or INVALID (-1001) before the first delivery.
 
     Follows rd_kafka_position.
     """

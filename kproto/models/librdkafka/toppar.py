@@ -8,8 +8,8 @@
   missing or invalid offset, and immediately for a seek. If the last Fetch had a log start offset, that offset
   is used without a request.
 * A stop stores the end offset of a partition that was read to its end without a record. Only a fetcher that
-  was started at STORED does so. In a group no fetcher is, because the committed offset is fetched before the
-  start.
+  was started at STORED does so. In a group no fetcher starts at STORED, because the committed offset is
+  fetched before the start.
 """
 
 from __future__ import annotations

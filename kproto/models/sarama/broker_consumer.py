@@ -8,9 +8,9 @@ v1.61.1).
 * Each Fetch requests all partitions that are not paused, in one request without a session. It carries
   MinBytes and MaxWaitTime, and an offset and a fetch size per partition (M165). If no partition is left to
   request, the fetcher sleeps for 100 ms.
-* The response goes to the feeders of all its partitions, and the next request waits until all feeders have
-  finished. So the slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After that
-  time the loop no longer waits for this partition (M188).
+* The response goes to the feeders of all requested partitions, and the next request waits until all feeders
+  have finished. So the slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After
+  that time the loop no longer waits for this partition (M188).
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
   dispatched again (M178). The errors of partitions are handled when all feeders have finished (M173, M177).
   OFFSET_OUT_OF_RANGE ends the partition consumer (M155). After an error that a new leader would fix, the

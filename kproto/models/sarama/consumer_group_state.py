@@ -33,7 +33,7 @@ class SaramaGroupState(States):
     FETCHING_ADDED_OFFSETS = "fetching_added_offsets"  # The member fetches the offsets of added claims.
     RELEASING = "releasing"  # The member waits until all claims have ended.
     CLEANING_UP = "cleaning_up"
-    CLOSING_OFFSETS = "closing_offsets"  # The last commit of the session is open.
+    CLOSING_OFFSETS = "closing_offsets"  # The last commit of the session is in progress.
     STOPPING = "stopping"  # The member waits until the heartbeat loop has ended.
     PAUSING = "pausing"  # The application waits after an error, before it calls Consume again.
     FINDING_COORDINATOR = "finding_coordinator"  # The member looks the coordinator up for LeaveGroup.
