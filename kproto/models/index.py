@@ -2,8 +2,8 @@
 
     load_model("sarama").start(config)
 
-`MODELS` is the only registry of models. `kproto.models` takes its attributes from it. The drivers, the
-simulated clusters and the scenarios use its names.
+`MODELS` is the only registry of models. `kproto.models` takes its attributes from `MODELS`. The drivers, the
+simulated clusters and the scenarios call the models by these names.
 """
 
 from __future__ import annotations

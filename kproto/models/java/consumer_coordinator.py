@@ -46,7 +46,7 @@ MISMATCH = (
 
 
 def on_join_prepare(state: JavaState, out: Out) -> bool:
-    """Commit, then revoke (onJoinPrepare). Return False while a commit or callback is pending."""
+    """Commit, then revoke partitions (onJoinPrepare). Return False while a commit or callback is pending."""
     if state.auto_commit and not _commit_before_join(state, out):
         return False
     state.needs_prepare = False

@@ -498,7 +498,7 @@ class LibrdkafkaState:
     def one_event_per_poll(self) -> bool:
         """Return whether each Poll returns one event, and nil for a rebalance.
 
-        confluent-kafka-go's Poll works in this way.
+        The result is true with the binding "go": confluent-kafka-go's Poll returns in this way.
         """
         return self.config.extra.get("binding") == "go"
 

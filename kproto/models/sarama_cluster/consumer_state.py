@@ -223,7 +223,7 @@ class ClusterConsumer(Routine):
             self.wind_up()
 
     def wake_waiters(self) -> None:
-        """Wake the Consumer and its open release, which check whether they can continue."""
+        """Wake the Consumer and its release in progress, which check whether they can continue."""
         self.client.wake(self, "check")
         if self.release is not None:
             self.client.wake(self.release, "check")

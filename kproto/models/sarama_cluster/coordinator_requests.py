@@ -89,7 +89,7 @@ def _on_response(call: CoordinatorRequest, broker_response: BrokerResponse) -> N
 
 
 def _close_coordinator(call: CoordinatorRequest, broker: SaramaBroker | None, error: GoError) -> None:
-    """Close the connection to the coordinator, and look it up again if it has moved (closeCoordinator)."""
+    """Close the coordinator's connection, and look up a coordinator that has moved (closeCoordinator)."""
     if broker is not None:
         broker.close()
     if error.code in _REDISCOVER:
