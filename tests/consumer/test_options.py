@@ -43,6 +43,7 @@ from kproto.records import codecs
         ({"group_instance_id": "x"}, "needs a group_id"),
         ({"group_id": "g", "group_instance_id": "a b"}, "a-z A-Z 0-9"),
         ({"group_id": "g", "group_instance_id": ".."}, "neither"),
+        ({"group_id": "g", "group_instance_id": "x" * 250}, "1 to 249"),
         ({"auto_offset_reset": "smallest"}, '"earliest", "latest", "none"'),
         ({"auto_offset_reset": "by_duration:1h"}, "ISO 8601"),
         ({"auto_offset_reset": "by_duration:P"}, "ISO 8601"),

@@ -164,6 +164,21 @@ def test_brokers_that_name_each_other_as_leader_are_asked_less_and_less_often() 
     assert world.run(60_000, until=lambda: a.values() == ["x"])
 
 
+def test_the_error_of_a_throttled_fetch_is_raised() -> None:
+    world = World({"t": 1})
+
+    def reject(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, FetchRequest):
+            return None
+        return FetchResponse(throttle_time_ms=300, error_code=999, session_id=0, responses=[])
+
+    world.tamper = reject
+    a = world.consumer()
+    a.assign({tp("t", 0): 0})
+    assert world.run(5_000, until=lambda: bool(a.errors))
+    assert "999" in str(a.errors[0])
+
+
 @pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize("read", [True, False])
 def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:

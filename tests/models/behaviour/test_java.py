@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kproto.error_codes import ErrorCode
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.fetch import FetchRequest
 from kproto.models import contract as c
 from kproto.models import java
-from kproto.models.java import consumer_coordinator, hash_order, java_2_6
+from kproto.models.java import consumer_coordinator, hash_order, heartbeat_thread, java_2_6
 from kproto.models.java.release import JAVA_2_6, JAVA_4_3
 from kproto.models.java.state import JavaGeneration, JavaMemberState, new_consumer
 from kproto.testing.world import World
@@ -245,6 +247,45 @@ def test_s0_14_assign_after_subscribe_throws(release: ModuleType) -> None:
     _, a = stage_with_member(release)
     a.do(c.AssignCalled({T0: 2}))
     assert a.has_printed("error IllegalStateException Subscription to topics")
+
+
+@BOTH
+def test_an_unexpected_error_fails_the_commit(release: ModuleType) -> None:
+    stage, a = stage_with_member(release, auto_commit=False)
+    a.inject("Commit", ErrorCode.INVALID_REQUEST)
+    a.run_command("commit")
+    assert stage.run(until=lambda: a.has_printed("commit"))
+    assert a.has_printed("commit KafkaException Unexpected error in commit: KafkaException")
+
+
+def test_the_join_after_a_sync_group_error_has_the_error_as_its_reason() -> None:
+    stage = Stage({"t": 1})
+    a = add_member(stage, java)
+    a.inject("Sync", ErrorCode.REBALANCE_IN_PROGRESS)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned"))
+    reasons = [line.request.reason for line in a.lines if line.api == "Join"]
+    assert reasons[-1] == "rebalance failed due to RebalanceInProgressException"
+
+
+@BOTH
+def test_a_heartbeat_in_flight_sets_no_deadline_for_the_next_one(release: ModuleType) -> None:
+    stage, a = stage_with_member(release)
+    a.hold("Heartbeat", 1_000)
+    assert stage.run(until=lambda: a.state.heartbeat_in_flight is not None)
+    assert (heartbeat_thread.deadline(a.state) or 0) > a.state.heartbeat_at
+
+
+@BOTH
+def test_a_failed_lookup_of_the_coordinator_is_repeated_after_the_backoff(release: ModuleType) -> None:
+    stage = Stage({"t": 1})
+    a = add_member(stage, release)
+    a.inject("Find", *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned"))
+    times = [line.now for line in a.lines if line.api == "Find"]
+    assert len(times) == 4
+    assert all(later - earlier >= 100 for earlier, later in pairwise(times))
 
 
 # ---- error codes

@@ -12,7 +12,8 @@ from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.sync_group import SyncGroupRequest
 from kproto.models import contract as c
 from kproto.models.kafka_go.groupbalancer import assign
-from kproto.models.kafka_go.partition_reader import fetch_wait
+from kproto.models.kafka_go.partition_reader import fetch_wait, wait_until
+from kproto.models.kafka_go.state import ReaderCommitLoop, ReaderPhase
 from tests.models.kafka_go.stage import ReaderStage, request_name, tp
 
 READS = {"auto_commit": True, "auto_commit_ms": 1_000}
@@ -299,3 +300,23 @@ def test_assigned_and_revoked_are_reported_without_waiting() -> None:
     reader = ReaderStage(watch=False).join()
     (callback,) = reader.actions_of(c.RunCallback)
     assert callback == c.RunCallback("assigned", (tp(0), tp(1)), wait=False)
+
+
+def test_the_reader_whose_backoff_ends_first_continues_first() -> None:
+    reader = ReaderStage(watch=False, **READS).join()
+    generation = reader.state.generation
+    assert generation is not None
+    for waiting, deadline in zip(generation.readers, (2_000, 3_000), strict=True):
+        wait_until(reader.state, waiting, ReaderPhase.READ_BACKOFF, deadline)
+    assert generation.next_reader_wakeup == 2_000
+
+
+def test_a_commit_that_waits_for_its_retry_delays_the_next_one() -> None:
+    assert ReaderCommitLoop(None, retry_at=2_000).is_busy
+    assert not ReaderCommitLoop(None).is_busy
+
+
+def test_unchanged_partitions_do_not_end_the_generation() -> None:
+    reader = ReaderStage(metadata_ms=500).join()
+    reader.wait(3_000)
+    assert len(reader.requests_of("JoinGroup")) == 1

@@ -620,6 +620,36 @@ def test_a_partition_with_enough_queued_records_is_not_fetched() -> None:
     assert sum(len(item.records) for item in a.state.queue if isinstance(item, FetchOp)) == 20
 
 
+def test_a_subscribed_topic_that_is_missing_is_reported() -> None:
+    stage = Stage({"t": 1})
+    a = stage.add_member("A", librdkafka, **{"reset": "earliest", **TIMES})
+    a.run_command("subscribe missing")
+    stage.run(3_000)
+    assert a.has_printed("error UNKNOWN_TOPIC_OR_PART Subscribed topic not available: missing")
+
+
+def test_a_resumed_partition_is_read_again() -> None:
+    stage, a = stage_with_member(1)
+    a.do(c.PauseCalled((T0,)))
+    stage.run(1_000)
+    a.records.clear()
+    stage.produce("t", [0], 5)
+    stage.run(1_000)
+    assert a.records == []
+    a.do(c.ResumeCalled((T0,)))
+    assert stage.run(2_000, until=lambda: len(a.records) == 5)
+
+
+def test_offset_not_available_repeats_the_lookup_without_an_error() -> None:
+    stage = Stage({"t": 1})
+    stage.produce("t", [0], 5)
+    a = stage.add_member("A", librdkafka, **{"reset": "earliest", **TIMES})
+    a.inject("ListOffsets", ErrorCode.OFFSET_NOT_AVAILABLE)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: len(a.records) == 5)
+    assert not a.has_printed("error")
+
+
 def test_a_pause_returns_to_the_position_after_the_last_delivered_record() -> None:
     state = librdkafka.start(c.ModelConfig(client_id="a", group_id="g"))
     toppar_state = Toppar(

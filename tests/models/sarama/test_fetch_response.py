@@ -98,6 +98,13 @@ def test_records_below_the_requested_offset_are_dropped() -> None:
     assert child.offset == 3
 
 
+def test_a_batch_below_the_requested_offset_advances_the_offset_by_one() -> None:
+    child, _ = partition_consumer(offset=5)
+    rows = [Record(number, 0, None, b"x") for number in range(3)]
+    assert parse(child, response(encode_batch(rows))) == ([], None)
+    assert child.offset == 6
+
+
 def test_an_error_code_yields_no_message() -> None:
     child, _ = partition_consumer(offset=1)
     failed = response(batch(1))

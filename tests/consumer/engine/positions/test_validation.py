@@ -79,6 +79,18 @@ def test_a_log_truncated_below_the_commit_is_read_from_the_truncation_and_report
     assert b.errors == []
 
 
+def test_a_seek_during_the_validation_ignores_its_response() -> None:
+    world = committed_world()
+    truncate(world, 5)
+    world.write("t", 0, *(f"new {number}" for number in range(8)))
+    b = new_member(world)
+    assert world.run(until=lambda: bool(world.requests_of(b, OffsetForLeaderEpochRequest)))
+    b.seek(T0, 8)
+    assert world.run(2_000, until=lambda: len(b.records) == 5)
+    assert b.values() == [f"new {number}" for number in range(3, 8)]
+    assert b.changes_of("truncated") == []
+
+
 @pytest.mark.rule("M150", "M152")
 def test_without_a_policy_truncation_is_raised_until_a_seek() -> None:
     world = committed_world()
