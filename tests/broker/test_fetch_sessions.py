@@ -104,7 +104,7 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
 def test_a_session_remembers_the_name_of_a_deleted_topic_id(
     stage: Stage, client: Client, session: int
 ) -> None:
-    """Like Kafka, the session resolves a topic id once, and keeps the name."""
+    """The session resolves a topic id once and keeps the name, as in Kafka."""
     first = stage.topic("t").id
     named, beyond = fetch_topic(topic_id=first), fetch_topic(topic_id=first, partition=1)
     if session == 0:

@@ -83,7 +83,7 @@ def test_segments_older_than_retention_ms_are_deleted(stage: Stage, client: Clie
 
 @pytest.mark.parametrize(("of_topic", "of_broker"), [("", "delete"), (" ", "delete"), (None, "")])
 def test_an_empty_cleanup_policy_deletes_nothing(of_topic: str | None, of_broker: str) -> None:
-    """As in Kafka 4.3, an empty list is accepted and keeps all records (KIP-1161)."""
+    """An empty list of cleanup policies is accepted and keeps all records, as in Kafka 4.3 (KIP-1161)."""
     stage = Stage({"t": 1}, log_cleanup_policy=of_broker)
     if of_topic is not None:
         set_configs(stage, cleanup_policy=of_topic)

@@ -82,8 +82,8 @@ class AtWork:
     def close_all(self, timeout: float) -> dict[str, Closed]:
         """Close all clients at the same time, each with this timeout.
 
-        Before the close, records and the end of a transaction are queued that the frozen broker cannot
-        accept.
+        Records and the end of a transaction are queued before the close. The frozen broker cannot accept
+        them.
         """
         for partition in range(self._partitions):
             self._clients["Producer"].send(self._topic, b"late", partition=partition)

@@ -68,7 +68,7 @@ class Ledger:
                 partition, offset = record.partition, record.offset
                 self.silences[partition] = max(self.silences[partition], now - self.last.get(partition, now))
                 self.last[partition] = now
-                # Gaps are allowed, because transaction markers have offsets, too.
+                # Gaps are allowed, because transaction markers also occupy offsets.
                 if offset < expected.get(partition, 0):
                     self.odd.append(f"{who}: read {partition}-{offset} after {expected[partition] - 1}")
                 expected[partition] = offset + 1

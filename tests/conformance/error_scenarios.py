@@ -152,7 +152,7 @@ def commits_during_a_cooperative_rebalance(stage: Stage) -> None:
 
 
 def the_coordinators_connection_breaks(stage: Stage) -> None:
-    """The connection is idle. The coordinator is looked up again."""
+    """The idle connection to the coordinator breaks, and the member looks the coordinator up again."""
     a = by_hand(stage, heartbeat_ms=3_000)
     poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")

@@ -123,7 +123,7 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
         futures = {name: pool.submit(run, program) for name, program in schedules.items() if program.join_ms}
         outcomes = {name: future.result() for name, future in futures.items()}
     for name, program in schedules.items():
-        # These programs run one at a time, so that a join without a delay is quick enough.
+        # One program at a time, so that a join without a delay is fast enough.
         for _ in range(TRIES):
             if name in outcomes and outcomes[name][0] == model_prints(program):
                 break

@@ -460,7 +460,7 @@ def test_read_message_returns_as_in_the_story(place: Place) -> None:
         assert eventually(lambda: sum(request.injected for request in reading.requests("Fetch")) == refused)
         reading.write([0])
         assert eventually(lambda: "message" in reading.returned[before:])
-        # After the errors the fetches back off, and calls time out during the backoff.
+        # After errors the fetches back off. Calls of ReadMessage during the backoff time out.
         after = [result for result in reading.returned[before:] if result != "_TIMED_OUT"]
         expected = map(_word, (*story["while reading is denied"], *story["afterwards"]))
         assert after == [word for word in expected if word != "_TIMED_OUT"]

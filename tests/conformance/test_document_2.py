@@ -96,7 +96,7 @@ def test_poll_of_a_long_does_not_restart_its_timeout_after_the_join(results: dic
         assert results["S2-11"] == "gone"
         return
     assert results["S2-11 assigned"] == "1"
-    # If the timeout restarted for the records, poll would return later.
+    # poll(long) would return later if its timeout restarted after the join.
     assert DELAY_MS <= int(results["S2-11"]) < DELAY_MS + LONG_MS
 
 

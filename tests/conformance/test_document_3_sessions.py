@@ -65,7 +65,7 @@ def partitions_of(recorded: RecordedRequest) -> list[int]:
 def test_consume_returns_the_network_error_and_the_next_call_joins(
     place: Place, story: str, api: str
 ) -> None:
-    """If no response arrives, newSession neither retries nor backs off."""
+    """newSession neither retries nor backs off if a request gets no response."""
 
     def breaks(release: str, version: str) -> tuple[list[str], list[str], str]:
         topic = f"breaks-{next(RUNS)}"

@@ -143,7 +143,9 @@ def place(request: pytest.FixtureRequest, release: Release) -> Place:
 
 
 def read(consumer: Consumer, number: int, *others: Consumer, seconds: float = 60) -> list[bytes]:
-    """Poll until the consumer has returned this number of values. `others` are polled too."""
+    """Poll until the consumer has returned this number of values. The `others` are polled as well, so that
+    they stay in the group.
+    """
     values: list[bytes] = []
     end = time.monotonic() + seconds
     while len(values) < number:

@@ -1,7 +1,7 @@
 """Kafka's MemoryRecords, and the builders and readers of two Python clients, check kproto's record batches.
 
-For every codec and magic (format version), each side reads the batches of the other. Uncompressed batches
-have the same bytes.
+Each side reads the other's batches of every codec and magic (format version). Uncompressed batches have the
+same bytes.
 """
 
 from __future__ import annotations

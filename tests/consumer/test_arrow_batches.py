@@ -1,4 +1,4 @@
-"""Columns that are sent by a producer: each row is delivered as if it was sent alone."""
+"""Columns that a producer sends: each row is delivered as if it had been sent by itself."""
 
 from __future__ import annotations
 

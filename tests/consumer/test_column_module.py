@@ -1,4 +1,4 @@
-"""The decoder of columns is imported in a thread of its own."""
+"""The decoder of columns is imported by a separate thread."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def log_records(away: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Captures the log records, after a handler that fails."""
+    """Capture the log records of a consumer whose logger also has a failing handler."""
     logger = logging.getLogger("kproto.consumer")
     logger.handlers.insert(0, caplog.handler)
     yield caplog

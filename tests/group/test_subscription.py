@@ -79,8 +79,8 @@ def test_the_instance_id_is_not_on_the_wire() -> None:
 
 
 def test_missing_user_data_stays_missing() -> None:
-    """Mirrors ConsumerProtocolTest.serializeDeserializeNullSubscriptionUserData, and its counterpart for
-    assignments.
+    """User data that is null stays null. Mirrors
+    ConsumerProtocolTest.serializeDeserializeNullSubscriptionUserData, and its counterpart for assignments.
     """
     assert Subscription.decode(Subscription().encode()).user_data is None
     assert Subscription.decode(Subscription(user_data=b"").encode()).user_data == b""

@@ -63,7 +63,7 @@ def _words(data: bytes) -> str:
     return "\n".join(f"\t0x{number * 16:04x}:  {row.hex(' ', 2)}" for number, row in enumerate(rows))
 
 
-# Text, and the form that is detected.
+# (text, the output format that is detected)
 DETECTED = {
     "Java, Arrays.toString": (str(_SIGNED), "decimal"),
     "Go, %v": ("[" + " ".join(map(str, DATA)) + "]", "decimal"),

@@ -263,7 +263,9 @@ def broken_records_are_the_same_errors(package: Package) -> None:
 
 
 def aborted_records_are_left_out(package: Package) -> None:
-    """Compare with a model, in which a transaction lasts from its first offset to its abort marker."""
+    """Check that aborted records are left out, by a model in which a transaction lasts from its first offset
+    to its abort marker.
+    """
 
     @package.examples(150)
     @given(st.lists(st.tuples(st.sampled_from("dmcp"), st.integers(0, 2)), max_size=20))

@@ -128,8 +128,8 @@ def test_a_longer_refresh_loses_more() -> None:
     assert 0 < lost[0] < lost[1]
 
 
-# Records lost of 2,600 by the original clients on a real Kafka, with a refresh interval of 5 s: the results
-# of five runs, or the median and the worst one.
+# How many of 2,600 records the original clients lost on a real Kafka, with a refresh interval of 5 s: the
+# results of five runs, or their median and the worst one.
 MEASURED = {
     "java": (106, 224, 784, 924, 1_010),
     "java-2.6": (536, 852),

@@ -216,7 +216,8 @@ def corruptions(data: bytes) -> Iterator[bytes]:
 
 
 def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes) -> None:
-    """Check that the compiled decoder returns the same as the interpreter, and accepts no more.
+    """Check that the compiled decoder returns the same as the interpreter, and rejects what the interpreter
+    rejects.
 
     The compiled decoder may fail for an overlong varint that means null, which only the interpreter decodes.
     """

@@ -323,7 +323,7 @@ def test_offsets_need_an_ongoing_transaction_with_the_group(
 
 
 def test_later_offset_commits_are_not_verified_again(client: Client, producer: TransactionalProducer) -> None:
-    """As in Kafka 4.3.1, the coordinator verifies only the first write of a transaction to the group."""
+    """The coordinator verifies only the first write of a transaction to the group, as in Kafka 4.3.1."""
     producer.name = "other"
     assert producer.commit(5) == [E.INVALID_PRODUCER_ID_MAPPING]
     producer.name = "x"

@@ -26,7 +26,7 @@ RANDOM = UUID(int=7)
 
 
 def make_users() -> Users:
-    """Return the users alice and bob. Their keys for SCRAM take ten milliseconds."""
+    """Return the users alice and bob. Computing one of their SCRAM keys takes ten milliseconds."""
     return Users({"alice": PASSWORD, "bob": "b"}, b"secret")
 
 

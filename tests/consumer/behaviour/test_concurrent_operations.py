@@ -331,8 +331,8 @@ def test_a_commit_in_a_callback_is_not_stored_in_a_re_created_topic() -> None:
 
 @pytest.mark.parametrize("asks", ["list_offsets", "partitions_of"])
 def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str) -> None:
-    """Regression: the consumer fetched by the id of the new topic, at a position in the log of the deleted
-    topic.
+    """A request that notices a re-created topic resets the position in it. Regression: the consumer fetched
+    by the id of the new topic, at a position in the log of the deleted topic.
     """
     world = World({"t": 1}, brokers=2)
     world.elect("t", 0, 1)

@@ -107,7 +107,9 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_no_record(
 
 
 def test_ctrl_c_at_any_line_of_waiting_raises_keyboard_interrupt(bootstrap: str) -> None:
-    """Regression: a lock that was not held was released, which raised RuntimeError instead."""
+    """Ctrl-C at any line of a waiting poll raises KeyboardInterrupt. Regression: a lock that was not held was
+    released, which raised RuntimeError instead.
+    """
     waiting = consumer.blocking.waiters.__file__, threading.__file__
     with Consumer(bootstrap, auto_offset_reset="latest") as reader:
         reader.assign([P0])

@@ -630,7 +630,7 @@ def test_a_stalled_large_response_does_not_delay_other_connections() -> None:
 
 
 def test_a_large_response_in_pieces_of_any_size_is_read() -> None:
-    """While much of the response is missing, the reader is woken only for at least MIN_WAKEUP_BYTES."""
+    """The reader is woken only for at least MIN_WAKEUP_BYTES, as long as much of the response is missing."""
     body = os.urandom(VERY_LONG + (3 << 20))
     sizes = itertools.cycle([1, 300_000, 7, MIN_WAKEUP_BYTES, MIN_WAKEUP_BYTES - 1, 100])
 

@@ -164,8 +164,8 @@ class VirtualBlockingRuntime(BlockingRuntime):
         return future.result(0)
 
 
-# The instructions at which Python checks for signals: the begin of a function, the end of a call of a
-# function that is not written in Python, and the jump back of a loop.
+# The instructions at which Python checks for signals: the beginning of a function, the end of a call of a
+# function that is not written in Python, and the backward jump of a loop.
 LOOKS = frozenset(dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"))
 
 

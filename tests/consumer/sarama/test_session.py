@@ -422,8 +422,8 @@ def test_a_cancelled_consume_ends_its_session_and_the_next_one_continues(server:
 
 
 def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Server) -> None:
-    """Regression: after the third cancellation, handlers continued beside the handlers of the next session,
-    without a cleanup.
+    """A session ends completely, however often `consume` is cancelled. Regression: after the third
+    cancellation, handlers continued beside those of the next session, without a cleanup.
     """
     ends = asyncio.Event()
 
@@ -571,4 +571,4 @@ def test_an_error_that_repeats_is_reported_once(server: Server, caplog: pytest.L
     denied = "the principal of this client needs an ACL that allows READ on the topic"
     errors = [str(error) for error in reported if denied in str(error)]
     lines = [line for line in caplog.messages if denied in line]
-    assert len(errors) == len(lines) == len({*errors}) > 0  # Each partition has an error of its own.
+    assert len(errors) == len(lines) == len({*errors}) > 0  # One error for each partition.

@@ -1,6 +1,6 @@
 """Avro's schema resolution: what a reader's schema makes of a writer's value.
 
-The right values are those of Java's GenericDatumReader (Avro 1.12.1, which Spark 4.3 contains).
+The expected values are those of Java's GenericDatumReader (Avro 1.12.1, which Spark 4.3 contains).
 """
 
 from __future__ import annotations

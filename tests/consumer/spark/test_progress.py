@@ -47,7 +47,7 @@ def test_the_metrics_equal_those_of_sparks_own_source() -> None:
 
 
 def test_a_progress_parsed_from_json_gives_the_same_lag() -> None:
-    """In Spark Connect the progress has no total number of rows, and its offsets are objects."""
+    """A progress of Spark Connect has no total number of rows, and offsets that are objects and not text."""
     read: dict[str, Any] = json.loads(json.dumps(TWO))
     del read["numInputRows"]
     for name in ("startOffset", "endOffset", "latestOffset"):

@@ -109,7 +109,7 @@ def test_a_toy_protocol_is_a_client_member() -> None:
 
 @pytest.fixture
 def solo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the protocol "solo" in the way of a new group protocol."""
+    """Register the protocol "solo", as a new group protocol would be registered."""
     monkeypatch.setitem(MEMBERS, "solo", SoloMember)
 
 

@@ -49,7 +49,7 @@ def test_record_types_are_kafkas(kafka: dict[str, Definition]) -> None:
     assert declared == defined
 
 
-# Mutants: each changes one definition, and names the difference that must be reported.
+# Mutants of Kafka's definitions: each changes one, and names the difference that must be reported.
 
 
 def change(*path: str, **to: Any) -> Callable[[Definition], None]:

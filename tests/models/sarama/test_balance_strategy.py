@@ -1,4 +1,4 @@
-"""sarama's strategies: the assignments, in which members get only topics that they subscribe to."""
+"""sarama's balance strategies: members get only partitions of topics that they subscribe to."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def error_response(world: World, request: Any, error: Any, version: int) -> Any:
 
 
 def a_silent_cluster() -> World:
-    """Stall the cluster forever: each pending call must end by its own timeout."""
+    """Stall the cluster forever: each pending call must end at its timeout."""
     world = World({"t": 2})
     a = world.join("a", topics=["t"], **{**GROUP, "auto_commit_interval_ms": 60_000})
     world.write("t", 0, "x")

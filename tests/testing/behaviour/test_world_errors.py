@@ -1,4 +1,4 @@
-"""Errors of a world's applications: the backoff after them, and their place in reports."""
+"""Errors of a world's applications: how long polls back off, and where reports show the errors."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ def test_a_consumer_with_a_rack_reads_from_the_follower() -> None:
 
 @pytest.mark.parametrize("fault", ["refuse", "stall", "drop"])
 def test_an_unreachable_follower_does_not_stop_reading(fault: str) -> None:
-    """A firewall separates the client from the follower. The brokers do not notice it, and the leader keeps
-    directing the client to the follower.
+    """An unreachable follower does not stop reading. A firewall separates it from the client, and the leader,
+    which does not notice this, keeps directing the client to it.
     """
     near = FollowerWorld()
     near.world.fault(fault, None, FOLLOWER)
@@ -151,8 +151,8 @@ def test_the_leader_serves_a_client_whose_preferred_replica_is_unknown() -> None
 
 @pytest.mark.rule("M179")
 def test_the_leader_is_asked_again_after_metadata_max_age_ms() -> None:
-    """The client returns to the leader even without new records, because a follower that has fallen behind
-    would otherwise delay reading for twice as long.
+    """The client returns to the leader after metadata.max.age.ms, even without new records. A follower that
+    has fallen behind would otherwise delay reading for twice as long.
     """
     near = FollowerWorld()
     a = near.start_reader(metadata_max_age_ms=20_000)

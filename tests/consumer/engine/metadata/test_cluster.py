@@ -193,8 +193,8 @@ def test_a_leader_with_a_new_address_is_found_by_the_old_leaders_response() -> N
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_topic_missing_from_a_metadata_response_is_reported_and_requested_again(group: str | None) -> None:
-    """Regression: the consumer read no record of the topic until metadata expired after five minutes, without
-    a report.
+    """A topic that a metadata response lacks is reported and requested again. Regression: the consumer read
+    no record of it until metadata expired after five minutes, without a report.
     """
     world = World({"t": 1})
     world.write("t", 0, "x")

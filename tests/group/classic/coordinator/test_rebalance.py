@@ -47,7 +47,9 @@ def test_a_second_member_prolongs_the_initial_delay() -> None:
 
 @rule("R143")
 def test_the_initial_delay_is_never_prolonged_beyond_the_first_members_rebalance_timeout() -> None:
-    """Mirrors GroupCoordinatorTest.shouldDelayRebalanceUptoRebalanceTimeout: 3 + 3 + 3 + 1 s of delay."""
+    """Joins prolong the initial delay up to the first member's rebalance timeout: 3 + 3 + 3 + 1 s. Mirrors
+    GroupCoordinatorTest.shouldDelayRebalanceUptoRebalanceTimeout.
+    """
     stage = Stage()
     _, first = stage.add_member(rebalance=10_000)
     for _ in range(3):
@@ -428,7 +430,9 @@ def test_deadlines_fire_before_a_later_event() -> None:
 
 @rule("R132")
 def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
-    """After a late Tick the join phase completes, which restarts the leader's session timeout."""
+    """A deadline that an earlier one has moved does not fire. After a late Tick the join phase completes,
+    which restarts the leader's session timeout.
+    """
     stage = Stage()
     leader, _ = stage.create_stable_group({"rebalance": 8_000}, {"rebalance": 8_000})
     answer = stage.join(leader, rebalance=8_000)
@@ -440,7 +444,9 @@ def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
 
 @rule("R140")
 def test_an_empty_group_waits_again_for_static_members_that_never_join() -> None:
-    """The static member's rebalance timeout is 0, so the coordinator waits again after one millisecond."""
+    """An Empty group waits again for static members that never join. Their rebalance timeout is 0, so the
+    coordinator waits again after one millisecond.
+    """
     stage = Stage()
     static, dynamic = stage.create_stable_group({"rebalance": 1, "instance": "i"}, {"rebalance": 1})
     stage.join(static, instance="i", rebalance=0)

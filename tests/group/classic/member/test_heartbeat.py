@@ -467,8 +467,8 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
 def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
     instance_id: str | None, finishes: bool, generation: int, rejoins: bool
 ) -> None:
-    """The coordinator accepts a removed static member again without a rebalance. The group's assignment may
-    then contain partitions that the member has revoked since its last JoinGroup.
+    """Partitions that a static member revoked before its removal are assigned again: the coordinator accepts
+    the member without a rebalance, and the group's assignment may still contain them.
     """
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
     solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()

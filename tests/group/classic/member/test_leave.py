@@ -319,7 +319,9 @@ def test_a_member_without_partitions_rejoins_at_once_after_a_reset() -> None:
 
 @rule("M98")
 def test_close_ends_within_its_timeout_from_every_state_without_responses(anywhere: Solo) -> None:
-    """Mirrors ConsumerCoordinatorTest.testCloseNoResponseForLeaveGroup and similar tests."""
+    """`close` ends within its timeout from every state if no response arrives. Mirrors
+    ConsumerCoordinatorTest.testCloseNoResponseForLeaveGroup and similar tests.
+    """
     anywhere.apply(CloseRequested(timeout_ms=5_000))
     anywhere.wait(5_000)
     assert anywhere.state is MemberState.CLOSED

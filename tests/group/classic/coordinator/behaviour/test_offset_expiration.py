@@ -100,8 +100,8 @@ def test_a_group_of_another_protocol_type_keeps_its_offsets() -> None:
 
 @rule("R150")
 def test_the_retention_time_of_a_commit_replaces_the_setting() -> None:
-    """Mirrors OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithRetentionTime (OffsetCommit v2 to
-    v4).
+    """The retention time in an OffsetCommit (v2 to v4) replaces the setting. Mirrors
+    OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithRetentionTime.
     """
     stage = quick()
     stage.commit(retention=2 * MINUTE, version=4)
