@@ -115,7 +115,7 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
 def without_traceback(error: E) -> E:
     """Return a stored error without its traceback, to be raised again.
 
-    Without this, each further raise would add frames to the traceback, which keep their variables alive.
+    With the old traceback, each further raise would add frames to it, which keep their variables alive.
     """
     return error.with_traceback(None)
 

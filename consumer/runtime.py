@@ -244,7 +244,7 @@ class Runtime:
 
     @contextmanager
     def callback(self, name: str) -> Generator[None, None, None]:
-        """Mark a block that runs a callback. Calls that would wait for this callback are rejected."""
+        """Mark the `with` block as running a callback. Calls that would wait for it are rejected."""
         token, outer = object(), _callbacks.get()
         try:
             self._running_callbacks[token] = name
@@ -367,7 +367,7 @@ class Runtime:
     def _publish(self) -> None:
         """Log reports and complete futures.
 
-        The caller must hold no lock, because log handlers and callbacks may call the client.
+        No lock may be held, because log handlers and callbacks may call the client.
         """
         try:
             if self._unlogged is not None:
@@ -389,7 +389,7 @@ class Runtime:
     def on_fork(self) -> None:
         """Reject all calls in the child of a fork, because the client belongs to the parent.
 
-        The method must not take a lock.
+        No lock is taken, because a thread of the parent may have held it at the fork.
         """
         self.forked = True
         self.driver.on_fork()

@@ -152,7 +152,7 @@ class AsyncConsumer(BoundToProcess):
         return await self._operations.poll(timeout, max_records)
 
     async def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
-        """Return the next records as columns, one `ColumnBatch` for each fetched piece.
+        """Return the next records as columns, one `ColumnBatch` for each fetch of a partition.
 
         The columns are described in `kproto.records.columns`.
         """
@@ -220,7 +220,7 @@ class AsyncConsumer(BoundToProcess):
     ) -> None:
         """Commit offsets (of the *next* record to read), by default those after the returned records.
 
-        This method may be called at any time. During a rebalance it waits for the rebalance to end, and
+        `commit` may be called at any time. During a rebalance the method waits for the rebalance to end, and
         raises CommitFailed only if a partition was assigned to another member. Raises Fenced, NotAuthorized,
         RequestTimedOut.
         """

@@ -175,7 +175,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> AsyncTransaction:
-        """Return a context manager for one transaction. Its end commits; an exception aborts.
+        """Return a context manager: the end of its block commits a transaction, an exception aborts it.
 
         The `async with` block raises the errors of `begin` and `commit`. Its own exceptions, CancelledError
         included, abort the transaction and are raised again. A commit whose task is cancelled continues in

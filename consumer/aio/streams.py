@@ -135,7 +135,8 @@ class _Protocol(asyncio.BufferedProtocol):
     def _read_rest(self) -> None:
         """Read the rest of a large response directly from the socket.
 
-        Without this, the event loop would read it in many iterations, each of which costs more than a read.
+        Otherwise the event loop would read the response in many iterations, each of which costs more than a
+        read.
         """
         for _ in range(MAX_READS if NOW and self.sock is not None else 0):
             if not self.receive_buffer.expects_more or self.silent or self.transport is None:

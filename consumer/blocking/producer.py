@@ -5,8 +5,8 @@
         print(delivery.result().offset)
 
 `send` adds a record to a batch and returns immediately. Only if the buffer is full or the topic's metadata is
-missing, it waits for at most max_block_ms. Leaving the `with` block sends all records and waits for their
-deliveries.
+missing, `send` waits, for at most max_block_ms. Leaving the `with` block sends all records and waits for
+their deliveries.
 
 Signal handlers may call `send`, even if they interrupt another `send`. Methods that would block raise
 IllegalState in a signal handler.
@@ -196,7 +196,7 @@ class Producer(BoundToProcess, Block):
         self._operations.send_offsets(group, offsets)
 
     def transaction(self) -> Transaction:
-        """Return a context manager for one transaction. Its end commits; an exception aborts.
+        """Return a context manager: the end of its block commits a transaction, an exception aborts it.
 
         The `with` block raises the errors of `begin` and `commit`. Its own exceptions are raised again.
         """

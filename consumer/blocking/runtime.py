@@ -66,7 +66,7 @@ class BlockingRuntime(Runtime):
     def _drive(ref: weakref.ref[BlockingRuntime], sockets: Sockets, owner: SocketOwner) -> None:
         """Run the engine. While the thread sleeps, it does not refer to the runtime.
 
-        So a client that is dropped without `close` is freed.
+        A client that is dropped without `close` is therefore freed.
         """
         try:
             owner.acquire()
@@ -360,7 +360,7 @@ class BlockingRuntime(Runtime):
 class _Claim:
     """The exclusive right to use a client, which the thread inside one of the client's methods has.
 
-    The thread also has it while it runs callbacks of the application in that method.
+    The thread keeps this right while it runs callbacks of the application in that method.
     """
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 def look() -> None:
     """Find the signals without a name, such as SIGRTMIN+1, that have a handler.
 
-    `Held` then delays the handlers of these signals as well.
+    From now on `Held` delays the handlers of the signals that were found, besides those of named signals.
     """
     global _numbers
     new = [number for number in _NAMELESS if number not in _numbers and callable(_signal.getsignal(number))]

@@ -48,7 +48,8 @@ class SocketOwner:
     def acquire(self) -> None:
         """Take the sockets for the client's thread, after waiting until it may have them.
 
-        It may have them when no thread owns them, and they were recalled or not used for AWAY_S.
+        The client's thread may have the sockets when no thread owns them, and they were recalled or not used
+        for AWAY_S.
         """
         while (seconds := self._try_acquire()) != 0:
             self._bell.acquire(timeout=seconds)

@@ -141,7 +141,7 @@ class ConsumerEngine:
     def assignment_deadline(self) -> int | None:
         """Return the time (ms) at which the member loses its partitions.
 
-        Both responses of the coordinator and polls postpone this time. The result is None if the member
+        The time is postponed by responses of the coordinator and by polls. The result is None if the member
         cannot lose partitions by a timeout.
         """
         return self.group.assignment_deadline() if self.group_status.in_group else None

@@ -166,7 +166,7 @@ class ConsumerShutdown:
     def _fail_commits(self) -> None:
         """Fail all commits that have not completed, and report processed offsets that were not sent.
 
-        It must be called before the partitions are dropped, because it reads their processed offsets.
+        The call must precede the release of the partitions, because it reads their processed offsets.
         """
         core = self._core
         self._committer.close()

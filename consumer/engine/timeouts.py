@@ -35,51 +35,51 @@ FIRST_RESPONSE_TIMEOUT_MS: Final = 5_000
 # another address. If an address is reachable, its host responds to the SYN immediately, or after 1 s if the
 # first SYN was lost.
 SLOW_CONNECT_MS: Final = 1_500
-# Interval of Metadata requests that check whether a broker is alive while it works on a slow request.
+# Interval (ms) of Metadata requests that check whether a broker is alive while it works on a slow request.
 LIVENESS_CHECK_INTERVAL_MS: Final = 2_000
 
-# Longest pause that a broker's throttle time causes: the default of metadata.max.age.ms.
+# Longest pause (ms) that a broker's throttle time causes: the default of metadata.max.age.ms.
 MAX_THROTTLE_MS: Final = 300_000
 
 # Metadata:
 
-# Time without a response from any bootstrap address after which the application gets an error (kafka-python's
-# `bootstrap_timeout_ms`).
+# Time (ms) without a response from any bootstrap address after which the application gets an error
+# (kafka-python's `bootstrap_timeout_ms`).
 BOOTSTRAP_REPORT_DELAY_MS: Final = 2_000
-# Longest interval between metadata requests for a topic that does not exist, because it may be created at any
+# Longest interval (ms) between metadata requests for a topic that does not exist: it may be created at any
 # time.
 MISSING_TOPIC_BACKOFF_MAX_MS: Final = 10_000
 
 # Fetching:
 
-# Time for which fetches to a leader contain no rack after a follower has failed (KIP-392). With a rack the
-# leader would name the same follower again. Each further failure doubles the time.
+# Time (ms) for which fetches to a leader contain no rack after a follower has failed (KIP-392). With a rack
+# the leader would name the same follower again. Each further failure doubles the time.
 REPLICA_BACKOFF_MS: Final = 10_000
 
 # Producer:
 
-# Time for which a producer opens no additional connection to a broker after one has failed. Each failed
+# Time (ms) for which a producer opens no additional connection to a broker after one has failed. Each failed
 # attempt may delay the partitions that would use the connection by seconds.
 EXTRA_CONNECTION_BACKOFF_MS: Final = 60_000
-# Backoff of AddPartitionsToTxn while the coordinator completes the previous transaction
+# Backoff (ms) of AddPartitionsToTxn while the coordinator completes the previous transaction
 # (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).
 ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = 20
-# While more than half of buffer.memory is in use, a partition whose oldest record has waited for this long
-# accepts no records.
+# Time (ms) after which a partition's oldest record counts as delayed: while more than half of buffer.memory
+# is in use, the partition then accepts no records.
 STALLED_PARTITION_MS: Final = 1000
-# Time for which the error of a topic's metadata is raised to sends that waited for the metadata. A later send
-# requests the metadata again.
+# Time (ms) for which an error of a topic's metadata is raised to the sends that waited for the metadata. A
+# later send requests the metadata again.
 SENDER_WAKEUP_MS: Final = 1000
 
 # Reports:
 
-# A failure is reported when it has lasted for this time. Broker restarts and leader elections usually take
-# less time.
+# Time (ms) that a failure must last to be reported. Broker restarts and leader elections usually take less
+# time.
 FAILURE_REPORT_DELAY_MS: Final = 5_000
-# First and longest interval between two reports of the same failure.
+# First and longest interval (ms) between two reports of the same failure.
 FIRST_REPORT_INTERVAL_MS: Final = 30_000
 MAX_REPORT_INTERVAL_MS: Final = 600_000
-# Shortest throttle time that is reported. Shorter throttling is the normal effect of a quota.
+# Shortest throttle time (ms) that is reported. Shorter throttling is the normal effect of a quota.
 REPORTED_THROTTLE_MS: Final = 1_000
 
 JITTER: Final = 0.2  # CommonClientConfigs.RETRY_BACKOFF_JITTER

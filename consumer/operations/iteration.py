@@ -108,7 +108,7 @@ class Iteration:
 def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
     """Return each row at which the partition changes, and the partition that begins there.
 
-    There are few such rows, because most records follow a record of the same partition.
+    The result is short, because most records follow a record of the same partition.
     """
     starts: Starts = []
     last: tuple[str, int] | None = None

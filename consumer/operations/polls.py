@@ -161,8 +161,8 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        # This comes before any wait: no other task has run since the call of poll, so a seek of another task
-        # is applied after it.
+        # `give_back` precedes any wait: no other task has run since the call of poll, so a seek of another
+        # task is applied after it.
         self.give_back()
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
@@ -230,7 +230,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Give the records that an interrupted method was about to return back to the engine."""
+        """Give the engine the records back that an interrupted method was about to return."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:

@@ -151,7 +151,7 @@ class AsyncConsumerGroup(AsyncBlock):
     def errors(self) -> AsyncIterator[Exception]:
         """Return an iterator over the errors that do not end a session.
 
-        The iterator ends when the group is closed. The last 256 unread errors are kept.
+        The iterator over the errors ends when the group is closed. The last 256 unread errors are kept.
         """
         return aiter(self.error_channel)
 
@@ -298,7 +298,7 @@ class AsyncConsumerGroup(AsyncBlock):
     async def _end_session(self) -> None:
         """End a session whose partitions this member keeps.
 
-        The next session reads again the records that were not marked.
+        The next session again reads the records that were not marked.
         """
         session, self._session = self._session, None
         if session is None or session.ended:
@@ -441,7 +441,7 @@ class AsyncConsumerGroup(AsyncBlock):
     def _auto_commit_if_due(self) -> None:
         """Start an auto commit if its interval has passed.
 
-        The commit runs in its own task, so that a slow or missing coordinator does not delay the claims.
+        An auto commit runs in its own task, so that a slow or missing coordinator does not delay the claims.
         """
         now = asyncio.get_running_loop().time()
         running = self._auto_commit_task is not None and not self._auto_commit_task.done()

@@ -47,7 +47,7 @@ class ThreadClaim:
     def high_water_mark(self) -> int:
         """The offset after the partition's last record, as of the last fetch.
 
-        Before the first fetch it is `initial_offset`.
+        Before the first fetch, `high_water_mark` is `initial_offset`.
         """
         return self._claim.high_water_mark
 
@@ -197,9 +197,9 @@ class ConsumerGroup(Block):
     def errors(self) -> Iterator[Exception]:
         """Return an iterator over the errors that do not end a session, to be read in a separate thread.
 
-        The iterator ends when the group is closed.
+        The iterator over the errors ends when the group is closed.
 
-        The last 256 unread errors are kept.
+        The group keeps the last 256 unread errors.
         """
         return self._loop.iterate(self._group.error_channel)
 

@@ -178,7 +178,7 @@ class LoopThread(Generic[T]):
     def _stop(self) -> None:
         """Stop the loop, and wait for its thread.
 
-        The loop's thread closes the loop; the calling thread only waits.
+        The loop's own thread closes the loop, and the calling thread only waits for that.
         """
         lifecycle.unregister(self)
 

@@ -70,7 +70,7 @@ class Marks:
     def verify(self, committed: Mapping[TopicPartition, CommittedOffset | None]) -> None:
         """Drop each unverified mark that is not above its partition's committed offset.
 
-        The remaining marks are then verified.
+        The marks that remain count as verified.
         """
         with self._lock:
             for partition, offset in committed.items():

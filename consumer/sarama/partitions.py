@@ -61,7 +61,7 @@ ERROR_PAUSE_S = 0.3
 class AsyncPartitionConsumer(RecordQueue):
     """A consumer of one partition, whose records `async for record in consumer` returns.
 
-    The loop ends when the consumer is closed, or when its position is no longer in the log.
+    The loop over the records ends when the consumer is closed, or when its position is no longer in the log.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class AsyncPartitionConsumer(RecordQueue):
     def errors(self) -> AsyncIterator[Exception]:
         """Return an iterator over the errors.
 
-        The iterator ends when the messages end. The last 256 unread errors are kept.
+        The iterator over the errors ends when the messages end. The last 256 unread errors are kept.
         """
         return aiter(self.error_channel)
 

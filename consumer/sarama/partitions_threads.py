@@ -24,7 +24,7 @@ from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers,
 class PartitionConsumer:
     """A consumer of one partition, whose records `for record in consumer` returns.
 
-    The loop ends when the consumer is closed, or when its position is no longer in the log.
+    The loop over the records ends when the consumer is closed, or when its position is no longer in the log.
     """
 
     def __init__(self, consumer: AsyncPartitionConsumer, loop: LoopThread[AsyncPartitionConsumers]) -> None:
@@ -47,7 +47,7 @@ class PartitionConsumer:
     def errors(self) -> Iterator[Exception]:
         """Return an iterator over the errors, to be read in a separate thread.
 
-        The iterator ends when the messages end.
+        The iterator over the errors ends when the messages end.
         """
         return self._loop.iterate(self._consumer.error_channel)
 

@@ -68,7 +68,8 @@ def is_secret(option: str) -> bool:
 def is_secret_value(option: str, value: object) -> bool:
     """Return whether an option's value is a secret.
 
-    Its name may suggest this, or the value may be a token where the name of a token provider is expected.
+    A value is a secret if the option's name suggests it, or if it is a token where the name of a token
+    provider is expected.
     """
     if isinstance(value, str) and option.lower().replace(".", "_").endswith("token_provider"):
         return PROVIDER_NAME.fullmatch(value) is None

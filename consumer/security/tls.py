@@ -112,7 +112,7 @@ class Pipe:
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Process received bytes. Raises TlsFailed.
 
-        The caller must then check `outgoing`, `secured` and `read_into`.
+        After this call, check `outgoing`, `secured` and `read_into`.
         """
         self._in.write(data)
         if not self.secured:
@@ -169,7 +169,7 @@ class Pipe:
     def close(self) -> bytes:
         """Close the stream, and return the last bytes to send.
 
-        They are TLS's close_notify, which shows the broker that the stream was not truncated.
+        The last bytes are TLS's close_notify, which shows the broker that the stream was not truncated.
         """
         if self.secured:
             with contextlib.suppress(ssl.SSLError, ValueError):

@@ -262,7 +262,7 @@ def _seconds(number: float) -> float:
 class Endpoint:
     """A token provider that requests a token from an OIDC endpoint.
 
-    It uses the client credentials grant (RFC 6749, 4.4; KIP-768).
+    The request uses the client credentials grant (RFC 6749, 4.4; KIP-768).
     """
 
     url: str

@@ -108,8 +108,8 @@ class FetchCollector:
     def _make_room_for(self, first: PartitionState) -> PartitionState:
         """Return the partition to take records from when the maximum number of fetches is decoded.
 
-        This is `first`, after freeing the decoded records of a paused partition. If no partition with decoded
-        records is paused, it is one of those instead.
+        Return `first` if the decoded records of a paused partition can be freed for it. If no partition with
+        decoded records is paused, return one of these partitions instead.
         """
         for partition, (_, fetch) in self._decoding.items():
             if partition not in self._ready:

@@ -126,7 +126,7 @@ class Committer:
         on_committed: OnCommitted,
         is_single_attempt: bool = False,
     ) -> None:
-        """Commit `offsets`; then call `on_committed` with None, or with the error of the commit."""
+        """Commit `offsets`; then call `on_committed` with None after success, or with the error."""
         if (error := self._status.group_error) is not None:
             on_committed(error)
         elif offsets:
@@ -401,7 +401,7 @@ class Committer:
     def _confirm_topics(self, commit: QueuedCommit, node: int) -> None:
         """Request the current ids of the commit's topics from the coordinator.
 
-        The commit by name follows this response. Its offsets reach a new topic only if the topic is
+        After the response, the offsets are committed by name. They reach a new topic only if the topic is
         re-created between the two requests: the coordinator removes the offsets of a topic when it learns of
         the deletion.
         """
@@ -439,7 +439,7 @@ class Committer:
 
     def _on_call_finished(self, commit: QueuedCommit, call: Call, used_names: bool) -> None:
         if commit.call is not call:
-            return  # The commit was queued again for another coordinator.
+            return  # `commit` was queued again, for another coordinator.
         self._in_flight = None
         if isinstance(call.response, OffsetCommitResponse):
             self._on_response(commit, call, call.response)

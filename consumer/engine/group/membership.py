@@ -231,7 +231,7 @@ class Membership:
     def on_poll(self) -> None:
         """Restart max.poll.interval.ms after a poll that did not wait.
 
-        The caller must check first that `is_steady` is true.
+        Before the call, `is_steady` must be true.
         """
         if self._in_poll:
             self.on_poll_ended()
@@ -359,7 +359,7 @@ class Membership:
     def is_committing_revoked(self) -> bool:
         """Whether the commit of revoked partitions has been requested.
 
-        If this commit fails, the membership reports the failure, so that close need not.
+        The membership reports a failure of the commit, so that close need not.
         """
         return self._releasing is not None and self._releasing.is_committing
 

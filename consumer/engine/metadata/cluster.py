@@ -187,7 +187,7 @@ class ClusterView:
     def set_address(self, node: int, host: str, port: int, rack: str | None = None) -> None:
         """Set a broker's address from a response to another request (FindCoordinator, KIP-951).
 
-        With this address the client reaches a broker that has moved, even before the next Metadata response.
+        The client then reaches a broker that has moved, even before the next Metadata response.
         """
         broker = self.brokers.get(node)
         if node < 0 or not host or port <= 0:

@@ -170,7 +170,7 @@ class MetadataUpdater:
     def tick(self) -> None:
         """Start again at the bootstrap addresses if brokers have not responded for long enough.
 
-        The caller must handle received data first, because after a pause of the process a response may
+        Received data must be handled before this call, because after a pause of the process a response may
         already have arrived.
         """
         rebootstrap_at = self._rebootstrap_at()

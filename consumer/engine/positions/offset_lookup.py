@@ -170,7 +170,7 @@ class OffsetLookup:
     def _mark_in_flight(states: Waiting, waiting: Waiting) -> None:
         """Mark the lookups as in flight.
 
-        The caller must have sent the request, because Ctrl-C may interrupt the send.
+        The request must have been sent before this call, because Ctrl-C may interrupt the send.
         """
         for partition, state in states.items():
             state.lookup_pending = True

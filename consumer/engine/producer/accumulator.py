@@ -356,7 +356,7 @@ class RecordAccumulator:
     def _is_stalled(self, queue: PartitionQueue) -> bool:
         """Return whether the partition accepts no records now.
 
-        This is so if it makes no progress while more than half of the memory is in use.
+        A partition accepts none if it makes no progress while more than half of the memory is in use.
         """
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
@@ -385,7 +385,7 @@ class RecordAccumulator:
         route.sticky_bytes = 0 if filling is NO_BATCH else filling.room - filling.size
 
     def seal(self, batch: ProducerBatch) -> None:
-        """Close the batch for further records. The guard must be held."""
+        """Seal the batch: it accepts no further records. The guard must be held."""
         if batch.sealed:
             return
         batch.sealed = True
@@ -451,7 +451,7 @@ class RecordAccumulator:
         return queue
 
     def forget(self, topic: str) -> None:
-        """Forget a topic, so that sends to it wait for metadata again."""
+        """Forget the route of a topic, so that sends to the topic wait for metadata again."""
         with self.guard:
             self.routes.pop(topic, None)
 

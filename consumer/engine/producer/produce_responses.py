@@ -151,9 +151,9 @@ class ProduceResponses:
         """End earlier batches that were rejected for their sequence number, but are in the log.
 
         A broker accepts batches in order, so a log that contains `later` contains the batches before it. (A
-        broker that was killed only remembers the last batch, and rejects the earlier ones.) The offsets of
-        the earlier batches are unknown. `later` was in flight when they were rejected, so both responses come
-        from the same broker.
+        broker that was killed and restarted only remembers the last batch, and therefore rejects the earlier
+        ones.) The offsets of the earlier batches are unknown. `later` was in flight when they were rejected,
+        so both responses come from the same broker.
         """
         queue = later.queue
         in_log = [

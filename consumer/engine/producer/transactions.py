@@ -155,7 +155,7 @@ class TransactionManager:
                 raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress")
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                # Otherwise Ctrl-C came after the call was created and before the operation began.
+                # If not, Ctrl-C came after the call was created and before the operation began.
                 return current_call
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
@@ -206,7 +206,7 @@ class TransactionManager:
     def ensure_ready(self) -> bool:
         """Return whether batches may be sent. Before that, new partitions are added to the transaction."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
-            # The remaining batches were sent before; only these are sent again.
+            # The batches that remain were sent before the failure or the abort; only these are sent again.
             return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
