@@ -207,7 +207,7 @@ def attributes_of_clients() -> frozenset[str]:
 
 
 def is_applied(option: str) -> bool:
-    """Return whether code reads an option, or the property of `ConsumerOptions` that is computed of it."""
+    """Return whether code reads an option, or the property of `ConsumerOptions` that is computed from it."""
     computed = {"policy": "as_java", "metadata_recovery_strategy": "recovers"}
     return computed.get(option, option) in attributes_of_clients()
 

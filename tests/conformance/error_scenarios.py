@@ -39,14 +39,14 @@ def commits_with_fatal_errors(stage: Stage) -> None:
 
 
 def a_commit_for_a_missing_partition(stage: Stage) -> None:
-    """The partition does not exist. The commit is retried, as the partition may be created soon."""
+    """A commit to a partition that does not exist is retried, because the partition may be created soon."""
     a = by_hand(stage)
     ask(a, f"commit-at {stage.topic}:9:5")
     a.close()
 
 
 def join_errors_are_raised(stage: Stage) -> None:
-    """Each error is raised by one poll, and the next poll rejoins."""
+    """Each of these errors is raised by one poll, and the next poll rejoins."""
     stage.inject("A", "JoinGroup", 23, 24, 30, 81)
     a = stage.member("A", **BY_HAND)
     ask(a, f"subscribe {stage.topic}")
@@ -55,7 +55,7 @@ def join_errors_are_raised(stage: Stage) -> None:
 
 
 def a_fenced_commit(stage: Stage) -> None:
-    """The error is raised, and the member stays in the group."""
+    """FENCED_INSTANCE_ID of a commit is raised, and the member stays in the group."""
     a = by_hand(stage, instance="one")
     poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")
@@ -65,7 +65,7 @@ def a_fenced_commit(stage: Stage) -> None:
 
 
 def unauthorized_offset_lookups(stage: Stage) -> None:
-    """All partitions of the response together raise one exception."""
+    """An offset lookup whose partitions all fail raises one exception for all of them."""
     stage.produce(4)
     t = stage.topic
     stage.inject("A", "ListOffsets", 29)
@@ -120,7 +120,7 @@ def asynchronous_commits_with_errors(stage: Stage) -> None:
 
 
 def automatic_commits_with_errors(stage: Stage) -> None:
-    """Errors of automatic commits are logged, and not raised."""
+    """An error of an automatic commit is logged, and no call raises it."""
     stage.produce(20)
     a = stage.start_subscribed("A")
     a.until_read(20)

@@ -151,7 +151,7 @@ def test_an_invalid_query_is_reported_in_a_sentence_without_our_frames(
 
 
 def test_an_error_of_the_application_keeps_its_traceback(spark: Any) -> None:
-    """The error is the same in a Python worker that has read from kproto's source before."""
+    """The error is the same in a Python worker that Spark reuses after a read from kproto's source."""
     from pyspark.errors import PySparkException
 
     def broken(number: int) -> int:

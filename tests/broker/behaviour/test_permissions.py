@@ -1,4 +1,5 @@
-"""Each request needs exactly the permissions of a table, and is answered as the table says without one.
+"""Each request needs exactly the permissions that a table lists. If one is missing, the response is that of
+the table.
 
 The table has a line for each needed permission: operation, resource, name, and the answer to a caller who has
 all other permissions of the request. The first line of a request is the answer to a caller with all of them.
@@ -434,7 +435,7 @@ class PermissionStage(LoginStage):
             self.broker.acls.add(acl)
 
     def send(self, api: str, version: int, fields: Any) -> str:
-        """Send a request of bob, and return its answer in the form of the table."""
+        """Send a request of bob, and return the response as the table writes it."""
         return answer(self.ask(build(request_class(KEYS[api]), version, fields), version))
 
 

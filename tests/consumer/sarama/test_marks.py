@@ -1,4 +1,4 @@
-"""Marks: which marked offsets are committed, without a group."""
+"""Marks: which marked offsets are committed. The tests need no group."""
 
 from __future__ import annotations
 

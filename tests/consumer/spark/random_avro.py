@@ -1,4 +1,6 @@
-"""Random Avro schemas and values, written by fastavro. Bytes that fastavro rejects are rejected as well."""
+"""Random Avro schemas and values, written by fastavro. The source must reject the bytes that fastavro
+rejects.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Transactions of the producer engine in virtual time, with a scripted coordinator.
 
-tests/conformance/test_transactions_on_kafka.py runs them against Kafka.
+tests/conformance/test_transactions_on_kafka.py runs transactions against Kafka.
 """
 
 from __future__ import annotations
