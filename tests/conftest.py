@@ -1,15 +1,18 @@
 """Configure all tests: Hypothesis profiles, and the selection of external judges.
 
-pytest                        quick: tests without an external judge; tests/conformance is skipped
+pytest                        quick: tests without an external judge; tests/conformance is not collected
 KPROTO_JUDGES=available       also the tests of each judge that is installed
 KPROTO_JUDGES=required        also the tests of all judges; a missing judge or package is a failure (as in CI)
-KPROTO_PROFILE=quick|ci|soak  the number of examples that Hypothesis draws
+KPROTO_PROFILE=quick|ci|soak  the number of examples that Hypothesis draws; quick deselects the slow tests,
+                              which are marked thorough
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,16 +20,18 @@ from hypothesis import HealthCheck, settings
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # The profiles quick and ci draw the same examples in every run, so that failures are reproducible. Soak draws
 # others.
-for _name, _count in (("quick", 15), ("ci", 200)):
+for _name, _count in (("quick", 10), ("ci", 200)):
     settings.register_profile(
         _name, max_examples=_count, deadline=None, suppress_health_check=_CHECKS, derandomize=True
     )
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_CHECKS)
-settings.load_profile(os.environ.get("KPROTO_PROFILE", "quick"))
+_PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
+settings.load_profile(_PROFILE)
 
 # pytest-xdist sets COLUMNS in its workers. The output of commands would be wrapped to that width.
 os.environ.pop("COLUMNS", None)
 
+CONFORMANCE = Path(__file__).parent / "conformance"
 JUDGES = {"java", "kafka", "clients", "originals", "spark", "tshark"}
 _ASKED = os.environ.get("KPROTO_JUDGES", "")
 
@@ -72,17 +77,40 @@ def _fail_if_an_import_is_missing(report: pytest.CollectReport | pytest.TestRepo
         )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if os.environ.get("KPROTO_PROFILE", "quick") == "quick":
-        for item in items:
-            if item.get_closest_marker("thorough"):
-                item.add_marker(pytest.mark.skip(reason="slow: run it with tox -e thorough"))
-    if _ASKED:
-        return
+def pytest_report_header() -> str:
+    judges = _ASKED or "none, KPROTO_JUDGES=available adds their tests"
+    thorough = ", tox -e thorough adds tests" if _PROFILE == "quick" else ""
+    return f"kproto: profile {_PROFILE}{thorough}; outside judges: {judges}"
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Ignore tests/conformance without judges: all of its tests run in tox -e judges."""
+    return True if not _ASKED and collection_path == CONFORMANCE else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exclude modules and test items from garbage collection.
+
+    They live as long as the process, and a full collection of them takes about 0.5 s.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect slow tests of the profile quick, and tests of judges that were not asked for."""
+    excluded = set() if _ASKED else set(JUDGES)
+    if _PROFILE == "quick":
+        excluded.add("thorough")
+    selected, deselected = [], []
     for item in items:
-        judges = JUDGES.intersection(mark.name for mark in item.iter_markers())
-        if judges:
-            reason = (
-                f"outside judge ({', '.join(sorted(judges))}): set KPROTO_JUDGES=available to run this test"
-            )
-            item.add_marker(pytest.mark.skip(reason=reason))
+        excluded_marks = excluded.intersection(mark.name for mark in item.iter_markers())
+        (deselected if excluded_marks else selected).append(item)
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = selected

@@ -388,8 +388,10 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make this process look like a Spark worker that has read nothing yet."""
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
     monkeypatch.setattr(partition_reader, "_frozen", set[int]())
+    gc.unfreeze()  # tests/conftest.py has frozen what was imported.
     yield
     gc.unfreeze()
+    gc.freeze()
 
 
 @pytest.mark.usefixtures("worker")
