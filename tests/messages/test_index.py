@@ -30,16 +30,16 @@ def test_a_name_finds_any_message() -> None:
     assert index.message_class("ConsumerProtocolSubscription") is ConsumerProtocolSubscription
 
 
-@pytest.mark.parametrize("name", index.names())
-def test_every_name_is_the_class_of_that_name(name: str) -> None:
-    assert index.message_class(name).__name__ == name
+def test_every_name_is_the_class_of_that_name() -> None:
+    names = index.names()
+    assert [index.message_class(name).__name__ for name in names] == list(names)
 
 
-@pytest.mark.parametrize("api_key", sorted(index.API_NAMES))
-def test_both_sides_of_an_api_have_its_key_and_the_same_versions(api_key: int) -> None:
-    request, response = index.request_class(api_key), index.response_class(api_key)
-    assert request.__api_key__ == response.__api_key__ == api_key
-    assert request.__versions__ == response.__versions__
+def test_both_sides_of_an_api_have_its_key_and_the_same_versions() -> None:
+    for api_key, name in index.API_NAMES.items():
+        request, response = index.request_class(api_key), index.response_class(api_key)
+        assert request.__api_key__ == response.__api_key__ == api_key, name
+        assert request.__versions__ == response.__versions__, name
 
 
 def test_the_index_has_every_module() -> None:

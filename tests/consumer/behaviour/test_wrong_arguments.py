@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -23,6 +23,7 @@ from kproto.broker.server import running
 from kproto.errors import ConfigError
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.records import Record, encode_batch
+from tests.bundles import bundles, check_each
 
 P0 = TopicPartition("t", 0)
 
@@ -200,31 +201,39 @@ WRONG_INSIDE: list[Callable[[], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "method", "wrong"), CALLS, ids=name_of)
-def test_a_wrong_value_is_rejected_by_name(broker: str, kind: Any, method: str, wrong: str) -> None:
-    earlier = client_threads()
-    error = attempt(
-        kind,
-        broker,
-        lambda c: getattr(c, method)(**arguments_with(kind, method, wrong, Hostile())),
-        check_usable,
-    )
-    assert isinstance(error, ConfigError), error
-    assert error.option.split("[")[0] == wrong
-    assert "Hostile" in str(error)
-    assert client_threads() <= earlier
+@pytest.mark.parametrize("calls", bundles(CALLS))
+def test_a_wrong_value_is_rejected_by_name(broker: str, calls: Sequence[tuple[Any, str, str]]) -> None:
+    def check(call: tuple[Any, str, str]) -> None:
+        kind, method, wrong = call
+        earlier = client_threads()
+        error = attempt(
+            kind,
+            broker,
+            lambda c: getattr(c, method)(**arguments_with(kind, method, wrong, Hostile())),
+            check_usable,
+        )
+        assert isinstance(error, ConfigError), error
+        assert error.option.split("[")[0] == wrong
+        assert "Hostile" in str(error)
+        assert client_threads() <= earlier
+
+    check_each(calls, check)
 
 
 TIMEOUTS = [call for call in CALLS if call[2] == "timeout"]
 
 
-@pytest.mark.parametrize(("kind", "method", "wrong"), TIMEOUTS, ids=name_of)
-def test_an_invalid_timeout_is_rejected(broker: str, kind: Any, method: str, wrong: str) -> None:
-    for value in [-1, -math.inf, math.nan, "1", True, b"", [1], -1e-9]:
-        act = lambda c, value=value: getattr(c, method)(**arguments_with(kind, method, wrong, value))  # noqa: E731
-        error = attempt(kind, broker, act, check_usable)
-        assert isinstance(error, ConfigError), (value, error)
-        assert error.option == "timeout"
+@pytest.mark.parametrize("calls", bundles(TIMEOUTS))
+def test_an_invalid_timeout_is_rejected(broker: str, calls: Sequence[tuple[Any, str, str]]) -> None:
+    def check(call: tuple[Any, str, str]) -> None:
+        kind, method, wrong = call
+        for value in [-1, -math.inf, math.nan, "1", True, b"", [1], -1e-9]:
+            act = lambda c, value=value: getattr(c, method)(**arguments_with(kind, method, wrong, value))  # noqa: E731
+            error = attempt(kind, broker, act, check_usable)
+            assert isinstance(error, ConfigError), (value, error)
+            assert error.option == "timeout"
+
+    check_each(calls, check)
 
 
 @pytest.mark.thorough

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from kproto.messages import index
 from kproto.wire import Struct
+from tests.bundles import bundles, check_each
 from tests.messages.definitions import JARS, Definition, definitions, differences, jars, kind_in_kafka
 
 
@@ -32,11 +33,17 @@ def test_all_89_apis_are_declared() -> None:
     assert len(index.API_NAMES) == 89
 
 
-@pytest.mark.parametrize("name", index.names())
-def test_each_declaration_equals_kafkas_definition(name: str, kafka: dict[str, Definition]) -> None:
-    reported = differences(index.message_class(name), kafka[name])
+@pytest.mark.parametrize("names", bundles(index.names()))
+def test_each_declaration_equals_kafkas_definition(
+    names: Sequence[str], kafka: dict[str, Definition]
+) -> None:
+    check_each(names, lambda name: check_declaration(name, kafka[name]))
+
+
+def check_declaration(name: str, definition: Definition) -> None:
+    reported = differences(index.message_class(name), definition)
     assert not reported, "\n".join(reported)
-    assert index.kind_of(name) == kind_in_kafka(kafka[name])
+    assert index.kind_of(name) == kind_in_kafka(definition)
 
 
 def test_record_types_are_kafkas(kafka: dict[str, Definition]) -> None:
@@ -205,7 +212,7 @@ def paths_of(name: str, cls: type[Struct], version: int, path: str = "") -> Iter
 
 def test_the_comparison_with_a_newer_kafka_fails_with_the_field(newer_jars: Path) -> None:
     with pytest.raises(AssertionError, match=r"protocols\.added_field: missing; JoinGroupRequestProtocol"):
-        test_each_declaration_equals_kafkas_definition("JoinGroupRequest", definitions(newer_jars))
+        check_declaration("JoinGroupRequest", definitions(newer_jars)["JoinGroupRequest"])
 
 
 def test_without_jars_the_test_is_skipped_with_their_path(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tracemalloc
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,6 +24,7 @@ from kproto.testing.strategies import versioned
 from kproto.wire import Message, interpreter
 from kproto.wire.message import UNREADABLE, Array
 from kproto.wire.types import Primitive
+from tests.bundles import bundles, check_each
 from tests.wire import properties
 from tests.wire.declarations import DECLARED, Arrays, Nullable, Plain, Ranges, Tagged
 from tests.wire.properties import Make, corruptions, places
@@ -172,10 +173,10 @@ def lengths_cost_nothing(decode: Decode, cls: type[Message], version: int, share
             assert decoded is None or not is_huge
 
 
-@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-def test_huge_and_negative_lengths_allocate_nothing(cls: type[Message]) -> None:
-    for version in versions(cls):
-        lengths_cost_nothing(decode_or_refuse, cls, version, SHARE)
+@pytest.mark.parametrize("messages", bundles(MESSAGES))
+def test_huge_and_negative_lengths_allocate_nothing(messages: Sequence[type[Message]]) -> None:
+    pairs = [(cls, version) for cls in messages for version in versions(cls)]
+    check_each(pairs, lambda pair: lengths_cost_nothing(decode_or_refuse, *pair, SHARE))
 
 
 @pytest.mark.parametrize(
@@ -320,16 +321,20 @@ def refuses_what_the_version_lacks(make: Make, cls: type[Message], version: int)
     assert message.encode(version) == data
 
 
-@pytest.mark.parametrize("cls", [*MESSAGES, *DECLARED], ids=lambda cls: cls.__name__)
-def test_a_wrong_value_in_any_field_is_rejected_with_its_path(real: Make, cls: type[Message]) -> None:
-    for version in versions(cls):
-        refuses_wrong_values(real, cls, version, SHARE)
+@pytest.mark.parametrize("messages", bundles([*MESSAGES, *DECLARED]))
+def test_a_wrong_value_in_any_field_is_rejected_with_its_path(
+    real: Make, messages: Sequence[type[Message]]
+) -> None:
+    pairs = [(cls, version) for cls in messages for version in versions(cls)]
+    check_each(pairs, lambda pair: refuses_wrong_values(real, *pair, SHARE))
 
 
-@pytest.mark.parametrize("cls", [*MESSAGES, *DECLARED], ids=lambda cls: cls.__name__)
-def test_a_value_for_a_missing_field_is_rejected_unless_ignorable(real: Make, cls: type[Message]) -> None:
-    for version in {cls.__versions__.min, *versions(cls)}:
-        refuses_what_the_version_lacks(real, cls, version)
+@pytest.mark.parametrize("messages", bundles([*MESSAGES, *DECLARED]))
+def test_a_value_for_a_missing_field_is_rejected_unless_ignorable(
+    real: Make, messages: Sequence[type[Message]]
+) -> None:
+    pairs = [(cls, version) for cls in messages for version in {cls.__versions__.min, *versions(cls)}]
+    check_each(pairs, lambda pair: refuses_what_the_version_lacks(real, *pair))
 
 
 @pytest.mark.parametrize(
@@ -361,15 +366,19 @@ def test_the_longest_string_is_accepted(cls: type[Message]) -> None:
         assert cls.decode(message.encode(version), version) == message
 
 
-@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-def test_decoders_reject_a_string_of_32768_bytes(real: Make, cls: type[Message]) -> None:
+@pytest.mark.parametrize("messages", bundles(MESSAGES))
+def test_decoders_reject_a_string_of_32768_bytes(real: Make, messages: Sequence[type[Message]]) -> None:
     """A string of 32,768 bytes is rejected by the decoders, as by all of Kafka's readers."""
-    version = cls.__versions__.max
-    data = sample(cls, version).encode(version)
-    for length in lengths(cls, version, data):
-        if length.varint and length.description == "the length of string":
-            broken = data[: length.start] + interpreter.uvarint(32_769) + LONG.encode()
-            assert not agree(real, cls, version, broken + data[length.end + 2 :])
+
+    def check(cls: type[Message]) -> None:
+        version = cls.__versions__.max
+        data = sample(cls, version).encode(version)
+        for length in lengths(cls, version, data):
+            if length.varint and length.description == "the length of string":
+                broken = data[: length.start] + interpreter.uvarint(32_769) + LONG.encode()
+                assert not agree(real, cls, version, broken + data[length.end + 2 :])
+
+    check_each(messages, check)
 
 
 # Mutants of the compiler, each with one mistake.
