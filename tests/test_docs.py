@@ -49,7 +49,19 @@ def python_of(page: Path) -> list[Block]:
     return [block for block in blocks(page) if block.kind == "python" and block.runs and not block.needs]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)], ids=name)
+# Property tests draw 100 examples with Hypothesis's own settings, as a reader's tests do.
+SLOW = DOCS / "how-to" / "property-tests.md"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.thorough if page == SLOW else [])
+        for page in PAGES
+        if python_of(page)
+    ],
+    ids=name,
+)
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_python(python_of(page))
@@ -81,6 +93,7 @@ def test_each_block_runs_or_gives_a_reason() -> None:
 
 def test_every_link_between_pages_is_valid() -> None:
     texts = {page.relative_to(DOCS).as_posix(): page.read_text() for page in DOCS.rglob("*.md")} | generated()
+    anchors = cache(program("links").anchors)
     for page, text in texts.items():
         plain = re.sub(r"(?ms)^```.*?^```", "", text)
         for link in re.findall(r"\]\(([^)\s]+)\)", plain):
@@ -90,7 +103,7 @@ def test_every_link_between_pages_is_valid() -> None:
             target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
             if target.endswith(".md"):
                 assert target in texts, f"{page}: {link}"
-                assert not anchor or anchor in program("links").anchors(texts[target]), f"{page}: {link}"
+                assert not anchor or anchor in anchors(texts[target]), f"{page}: {link}"
             else:
                 assert (DOCS / target).exists(), f"{page}: {link}"
 
