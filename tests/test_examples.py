@@ -21,7 +21,13 @@ def test_every_program_is_listed_and_tested() -> None:
     assert all(f"`{name}`" in text for name in programs)
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
+# Each program takes more than a second. The quick tests run these two.
+QUICK = {"reader.py", "group_with_two_loops.py"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.thorough) for name in OUTPUTS]
+)
 def test_the_program_runs(name: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.run(

@@ -391,6 +391,7 @@ def tombstones_go_first(record: Record, latest: dict[bytes, int], *, tombstones:
 
 
 WHOLE = compaction._with_records
+# The quick tests kill the first mutant only.
 MUTANTS: list[tuple[str, Any]] = [
     ("_last_offsets", first_of_each_key),
     ("_last_offsets", without_tombstones),
@@ -400,7 +401,10 @@ MUTANTS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("where", "mutant"), MUTANTS)
+@pytest.mark.parametrize(
+    ("where", "mutant"),
+    [pytest.param(*mutant, marks=pytest.mark.thorough if n else []) for n, mutant in enumerate(MUTANTS)],
+)
 def test_mutants_of_the_cleaner_are_killed(monkeypatch: pytest.MonkeyPatch, where: str, mutant: Any) -> None:
     @settings(
         phases=[Phase.generate],

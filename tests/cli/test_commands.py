@@ -383,7 +383,7 @@ def test_a_demo_without_its_packages_names_the_extra(
     assert "pip install 'kproto[demo]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 def test_a_signal_stops_a_background_broker_which_writes_its_page(number: int, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     code = (
@@ -435,7 +435,13 @@ def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
     assert "2 invalid arguments; 130 Ctrl-C." in help_text
 
 
-@pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0 --trace", "watch {} --listen 127.0.0.1:0"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "broker --listen 127.0.0.1:0 --trace",
+        pytest.param("watch {} --listen 127.0.0.1:0", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_closed_output_stops_the_command_without_an_error(command: str) -> None:
     with running() as server:
         words = [sys.executable, "-m", "kproto", *command.format(server.bootstrap).split()]
@@ -456,7 +462,13 @@ def test_a_closed_output_stops_the_command_without_an_error(command: str) -> Non
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0", "watch {} --listen 127.0.0.1:0"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "watch {} --listen 127.0.0.1:0",
+        pytest.param("broker --listen 127.0.0.1:0", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_full_output_is_not_reported_as_an_invalid_address(command: str) -> None:
     with running() as server, open("/dev/full", "w") as full:
         words = [sys.executable, "-m", "kproto", *command.format(server.bootstrap).split()]

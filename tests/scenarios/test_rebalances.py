@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from kproto.cli import main
 from kproto.scenarios import find
 from kproto.scenarios.scenario import Parameters, clients, scenarios
 
-ALL = [scenario for scenario in scenarios() if scenario.id.startswith("S4-")]
+ALL = [scenario.id for scenario in scenarios() if scenario.id.startswith("S4-")]
+TIMEOUTS = [
+    Parameters(session_timeout_ms=1_000),
+    Parameters(session_timeout_ms=30_000, heartbeat_ms=3_000),
+    Parameters(heartbeat_ms=5_900),
+]
 
 
-@pytest.mark.parametrize(
-    ("client", "scenario_id"), [(client, scenario.id) for scenario in ALL for client in clients()]
-)
+def pairs(values: Sequence[object]) -> list[Any]:
+    """Return each value with each scenario. The quick tests have one pair of each value and scenario."""
+    return [
+        pytest.param(value, id, marks=[] if (n - m) % len(values) == 1 else pytest.mark.thorough)
+        for n, id in enumerate(ALL)
+        for m, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(("client", "scenario_id"), pairs(clients()))
 def test_the_claims_hold_for_every_client(client: str, scenario_id: str) -> None:
     run = find(scenario_id).run(Parameters(client=client))
     assert [claim.text for claim in run.claims if not claim.holds] == []
     assert run.results
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        Parameters(session_timeout_ms=1_000),
-        Parameters(session_timeout_ms=30_000, heartbeat_ms=3_000),
-        Parameters(heartbeat_ms=5_900),
-    ],
-)
-@pytest.mark.parametrize("scenario_id", [scenario.id for scenario in ALL])
-def test_the_claims_hold_for_other_timeouts(scenario_id: str, parameters: Parameters) -> None:
+@pytest.mark.parametrize(("parameters", "scenario_id"), pairs(TIMEOUTS))
+def test_the_claims_hold_for_other_timeouts(parameters: Parameters, scenario_id: str) -> None:
     run = find(scenario_id).run(parameters)
     assert [claim.text for claim in run.claims if not claim.holds] == []
 

@@ -186,6 +186,7 @@ def test_faults(kafka):
 """
 
 
+@pytest.mark.thorough
 def test_workers_that_share_a_broker_take_turns(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +316,7 @@ def test_waits(kafka):
 """
 
 
+@pytest.mark.thorough
 def test_a_failed_wait_is_shown_at_the_waiting_line(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

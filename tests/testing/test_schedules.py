@@ -16,7 +16,7 @@ from kproto.testing.schedules import play
 from tests.seeds import repeatable, seeds
 
 QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
-SCHEDULES = int(os.environ.get("KPROTO_STORIES", "8" if QUICK else "40"))
+SCHEDULES = int(os.environ.get("KPROTO_STORIES", "4" if QUICK else "40"))
 BUNDLE = 4 if QUICK else 10
 # Seeds whose schedules have found a bug of the client or of an invariant.
 FAILED_SEEDS = (

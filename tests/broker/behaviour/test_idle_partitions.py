@@ -123,7 +123,7 @@ def stay_awake(*_: Any) -> None:
     """Replace `on_read_to_end`, so that no partition becomes idle."""
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (20, 40))])
 def test_responses_are_the_same_as_without_idle_partitions(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

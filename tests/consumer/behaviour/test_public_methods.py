@@ -100,7 +100,11 @@ def test_a_blocking_client_does_not_import_asyncio() -> None:
 
 
 @pytest.mark.parametrize(
-    "client", ["from consumer import AsyncProducer as C", "from consumer import AsyncConsumer as C"]
+    "client",
+    [
+        "from consumer import AsyncProducer as C",
+        pytest.param("from consumer import AsyncConsumer as C", marks=pytest.mark.thorough),
+    ],
 )
 def test_crc32c_is_imported_with_the_client_and_not_at_the_first_batch(client: str) -> None:
     """crc32c is imported with the client, and not at the first batch: the import looks up package metadata,

@@ -755,9 +755,9 @@ def test_a_response_above_100_mib_is_read() -> None:
 
 
 def test_a_batch_compressed_a_hundredfold_is_read() -> None:
-    row = b'{"level": "INFO", "message": "a log line that repeats itself again and again", "n": %d}'
+    row = 10 * b'{"level": "INFO", "message": "a log line that repeats itself again and again", "n": 7}\n'
     settings = {"message.max.bytes": "60000000"}
-    count = 260_000
+    count = 26_000
     with running(topics={"t": 1}, settings=settings) as server:
         with Producer(
             server.bootstrap,
@@ -768,7 +768,7 @@ def test_a_batch_compressed_a_hundredfold_is_read() -> None:
             linger_ms=5000,
         ) as producer:
             for number in range(count):
-                producer.send("t", row % (number % 50))
+                producer.send("t", b"%d " % (number % 50) + row)
             producer.flush()
         with Consumer(server.bootstrap, auto_offset_reset="earliest", max_poll_records=100_000) as consumer:
             consumer.assign([TopicPartition("t", 0)])

@@ -18,7 +18,7 @@ from tests.seeds import repeatable, seeds
 from tests.testing.engine_mutants import MUTANTS
 
 QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
-SCHEDULES = int(os.environ.get("KPROTO_STORIES", "4" if QUICK else "30"))
+SCHEDULES = int(os.environ.get("KPROTO_STORIES", "2" if QUICK else "30"))
 BUNDLE = 2 if QUICK else 10
 FIRST_MUTANT_SEED = 50_000  # The first seed of the schedules by which mutants must be detected.
 # Seeds whose schedules have found a bug of the client or of an invariant.

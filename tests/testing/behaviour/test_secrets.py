@@ -456,7 +456,9 @@ def test_unknown_user(kafka_secured):
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["--showlocals"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["--showlocals"], pytest.param([], marks=pytest.mark.thorough)], ids=" ".join
+)
 def test_pytest_shows_no_password_of_a_failed_test(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "test_fails.py").write_text(FAILS)
     common = ["-q", "-p", "kproto.testing.plugin", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]

@@ -103,7 +103,9 @@ def collecting_often(objects: int) -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.thorough if seed > 3 else []) for seed in range(20)]
+)
 def test_finalizers_may_send_during_a_send(seed: int) -> None:
     random = Random(seed)
     records = accumulator()
