@@ -319,4 +319,7 @@ def test_a_commit_that_waits_for_its_retry_delays_the_next_one() -> None:
 def test_unchanged_partitions_do_not_end_the_generation() -> None:
     reader = ReaderStage(metadata_ms=500).join()
     reader.wait(3_000)
+    reader.records(0)
+    reader.records(1)
+    reader.settle()
     assert len(reader.requests_of("JoinGroup")) == 1

@@ -20,13 +20,14 @@ from tests.rules import rule
 T0 = tp("t", 0)
 
 
-def loading_world(times: int) -> tuple[World, Consumer, list[tuple[int, int]]]:
+def loading_world(times: int, metadata_version: int = 13) -> tuple[World, Consumer, list[tuple[int, int]]]:
     """Return a consumer whose first commits are answered with COORDINATOR_LOAD_IN_PROGRESS.
 
     The list contains the time and the offset of each request.
     """
     world = World({"t": 1})
     consumer = world.consumer(group_id="g", retry_backoff_ms=100, retry_backoff_max_ms=10_000)
+    consumer.engine.core.network.caps[3] = metadata_version
     consumer.assign({T0: 0})
     world.run(500)
     sent: list[tuple[int, int]] = []
@@ -54,7 +55,9 @@ def test_a_commit_is_retried_with_a_growing_backoff() -> None:
     assert world.run(60_000, until=lambda: "c" in consumer.done)
     assert consumer.done["c"][1] is None
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(sent)]
-    assert all(later > earlier for earlier, later in pairwise(gaps))
+    # Each backoff is up to 20 % shorter or longer at random, and a request takes a few milliseconds.
+    for gap, backoff_ms in zip(gaps, (100, 200, 400, 800, 1_600), strict=True):
+        assert 0.8 * backoff_ms <= gap <= 1.2 * backoff_ms + 20
 
 
 @rule("M129")
@@ -77,3 +80,30 @@ def test_commits_are_sent_and_completed_in_the_order_of_the_calls() -> None:
     assert world.run(60_000, until=lambda: len(consumer.done) == 3)
     assert [offset for _, offset in sent] == [1, 1, 1, 2, 3]
     assert list(consumer.done) == [1, 2, 3]
+
+
+def test_a_commit_in_flight_is_pending_until_its_response() -> None:
+    world, consumer, sent = loading_world(times=0)
+    consumer.do(ev.Commit("c", {T0: (1, None, "")}, 60_000))
+    assert world.run(until=lambda: bool(sent))
+    assert not consumer.engine.committer.is_idle
+    assert world.run(until=lambda: "c" in consumer.done)
+    assert consumer.engine.committer.is_idle
+
+
+def test_a_commit_is_retried_if_the_cluster_has_no_topic_ids() -> None:
+    world, consumer, sent = loading_world(times=1, metadata_version=9)
+    consumer.do(ev.Commit("c", {T0: (1, None, "")}, 60_000))
+    assert world.run(60_000, until=lambda: "c" in consumer.done)
+    assert (consumer.done["c"][1], len(sent)) == (None, 2)
+
+
+def test_close_fails_a_commit_with_the_reason_why_it_was_not_sent() -> None:
+    world, consumer, _ = loading_world(times=100)
+    consumer.do(ev.Commit("c", {T0: (1, None, "")}, 60_000))
+    world.run(1_000)
+    consumer.close()
+    assert world.run(60_000, until=lambda: "c" in consumer.done)
+    error = str(consumer.done["c"][1])
+    assert "closed before these offsets were committed" in error
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in error

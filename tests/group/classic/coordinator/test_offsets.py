@@ -431,6 +431,13 @@ def test_a_transactional_commit_is_accepted_in_completing_rebalance() -> None:
     assert stage.commit_in_transaction().codes == [ErrorCode.NONE], "a producer that names no member"
 
 
+@rule("R110")
+def test_a_transactional_commit_in_generation_0_names_a_generation() -> None:
+    stage = Stage()
+    stage.create_generation()
+    assert stage.commit_in_transaction(generation=0).codes == [NOT_A_MEMBER]
+
+
 @rule("R106", "R109")
 def test_a_transactional_commit_to_a_missing_group() -> None:
     """OffsetMetadataManagerTest.testGenericGroupTransactionalOffsetCommitWithUnknownGroupId."""

@@ -191,6 +191,17 @@ def test_other_heartbeat_errors_are_retried_with_a_growing_backoff() -> None:
     assert at == [100, 200, 400, 800, 1000]
 
 
+@rule("M105")
+def test_the_backoff_of_failed_heartbeats_starts_again_after_a_join() -> None:
+    solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
+    solo.answer_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    solo.apply(RejoinRequested("because"))
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 0, 1))
+    solo.answer_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert next_deadline(solo.member) == solo.now + BACKOFF
+
+
 @rule("M107")
 def test_no_heartbeat_is_sent_while_the_coordinator_is_unknown() -> None:
     solo = Solo().stable()
