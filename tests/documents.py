@@ -30,6 +30,7 @@ from kproto.cli import main
 from kproto.testing.certificates import certificates
 from kproto.testing.kafka import AsyncKafka, Kafka
 from kproto.testing.secured import secured
+from kproto.testing.warm_up import warm_up
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "lessons" not in path.parts]
@@ -101,7 +102,12 @@ def run_python(page_blocks: list[Block]) -> dict[str, object]:
 
 def _call(test: Callable[..., object]) -> None:
     """Call a test with its fixture (`kafka`, `async_kafka` or `kafka_secured`), as pytest does."""
-    if hasattr(test, "hypothesis") or not inspect.signature(test).parameters:
+    if hasattr(test, "hypothesis"):
+        # Like the plugin. While a thread of a client imports numpy, Hypothesis fails to read its attributes.
+        warm_up()
+        test()
+        return
+    if not inspect.signature(test).parameters:
         test()
         return
     (fixture,) = inspect.signature(test).parameters

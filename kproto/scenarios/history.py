@@ -268,7 +268,7 @@ def _describe(
             owned.difference_update(observation.partitions)
             for tp in observation.partitions:
                 reading.pop((observation.source, tp), None)
-            return f"{'gave back' if observation.kind == 'revoked' else 'lost'} {partitions}"
+            return f"{observation.kind} {partitions}"
         case "delivered":
             (tp,) = observation.partitions
             goes_on = observation.detail[0] >= reading.get(
