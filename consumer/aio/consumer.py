@@ -172,7 +172,7 @@ class AsyncConsumer(BoundToProcess):
     # ---- positions
 
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """Return the offset of the next record to read. Wait until it is known.
+        """Return the offset of the next record to read. Wait until this offset is known.
 
         While the method waits, it raises the errors that a poll would raise, because such an error may be the
         reason why the position is unknown.

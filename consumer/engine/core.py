@@ -131,7 +131,7 @@ class ClientCore(Generic[Options]):
     def report_failure(
         self, request: str, why: str, subject: TopicPartition | str | None = None, *, repeated: bool
     ) -> None:
-        """Report a failed request that will be retried.
+        """Report a request that has failed and will be retried.
 
         `subject` is the partition or topic of the failure; None if it does not concern a single one.
         `repeated` says whether the previous attempt failed as well.

@@ -135,7 +135,7 @@ def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAdd
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Map each topic to its partitions, both sorted."""
+    """Map each topic to its partitions. The topics and the partitions of each are sorted."""
     grouped: dict[str, list[TopicPartition]] = {}
     for partition in sorted(partitions):
         grouped.setdefault(partition.topic, []).append(partition)

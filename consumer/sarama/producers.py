@@ -97,7 +97,7 @@ class AsyncSyncProducer(AsyncBlock):
         failures.raise_errors()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait for the messages that other tasks are sending, and close the producer."""
+        """Wait until the messages of other tasks are delivered or have failed, and close the producer."""
         await self._producer.close(timeout)
 
 

@@ -84,7 +84,7 @@ class SyncProducer(Block):
         failures.raise_errors()
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait for the messages that other threads are sending, and close the producer."""
+        """Wait until the messages of other threads are delivered or have failed, and close the producer."""
         self._producer.close(timeout)
 
 

@@ -113,7 +113,7 @@ class Fetcher:
     def on_records_returned(self, state: PartitionState) -> bool:
         """Update a partition after its records were returned.
 
-        Return False if this update does not suffice, and the caller must call `visit`.
+        Return False if this method cannot update the partition, and the caller must call `visit`.
         """
         partition = state.partition
         node = self._requested_from.get(partition)

@@ -1,4 +1,4 @@
-"""Preferred read replicas (KIP-392): the broker to fetch from, and the rack in fetches.
+"""Preferred read replicas (KIP-392): selects the broker to fetch from, and the rack in fetches.
 
 Rules:
 

@@ -340,7 +340,7 @@ class NetworkClient:
         return f"{why} before its first response; does this port want TLS (security_protocol)?"
 
     def _start_throttle(self, connection: Connection, now: int) -> None:
-        """Start throttling the connection if a response requested it. Report it when a report is due."""
+        """Start throttling the connection if a response requested it. Report this if a report is due."""
         if connection.requested_throttle[1]:
             api, wait = connection.throttle(now, self._max_throttle_ms)
             news = self._throttles.report(api, connection.address, wait, now)

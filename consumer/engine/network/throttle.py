@@ -91,7 +91,7 @@ def throttle_ms(response: Message, version: int) -> int:
 class ThrottleReports:
     """Collects throttle times, and decides when to report them.
 
-    `max_ms` is the longest pause of this client.
+    `max_ms` is the longest pause (ms) that this client makes.
     """
 
     def __init__(self, max_ms: int) -> None:
