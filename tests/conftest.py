@@ -69,7 +69,7 @@ def _fail_if_an_import_is_missing(report: pytest.CollectReport | pytest.TestRepo
     if _ASKED != "required" or not report.skipped or not isinstance(report.longrepr, tuple):
         return
     reason = report.longrepr[2]
-    if "could not import" in reason:  # the words of pytest.importorskip
+    if "could not import" in reason:  # The words of pytest.importorskip.
         report.outcome = "failed"
         report.longrepr = (
             f"{reason}\nKPROTO_JUDGES=required: add the package to this environment of tox.ini, "

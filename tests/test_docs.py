@@ -276,7 +276,7 @@ def test_every_story_that_is_cited_exists() -> None:
     from kproto.scenarios import scenarios
 
     ids = {story.id for story in scenarios()} | set(hooks().FACTS)
-    # the id of a branch, such as S3-19a, also stands for its entry, S3-19
+    # The id of a branch, such as S3-19a, also stands for its entry, S3-19.
     ids |= {id.rstrip("abcdefghijklmnopqrstuvwxyz") for id in ids}
     source = DOCS.parent / "kproto"
     text = "\n".join(path.read_text() for path in [*source.rglob("*.py"), *DOCS.rglob("*.md")])

@@ -16,7 +16,7 @@ from kproto.errors import KprotoError
 from kproto.messages.headers import UnsupportedRequest, decode_request, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 
-_ = consumer, kproto.inspect.json_lines  # the imports define the errors that the tests enumerate
+_ = consumer, kproto.inspect.json_lines  # The imports define the errors that the tests enumerate.
 
 
 def classes(of: type[KprotoError] = KprotoError) -> Iterator[type[KprotoError]]:

@@ -100,7 +100,7 @@ RIDDLES = {
     "inside",
     "whole",
 }
-# nouns that end in -ing, which are allowed
+# Nouns that end in -ing, which are allowed.
 GERUNDS = {"testing", "string", "encoding", "decoding", "partitioning", "routing"}
 
 

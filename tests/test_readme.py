@@ -54,7 +54,7 @@ def test_the_dissection_is_the_output_of_the_command(capsys: pytest.CaptureFixtu
     printed = iter(capsys.readouterr().out.splitlines())
     shown = [line.removeprefix("    ") for line in example[2].splitlines()]
     assert len(shown) > 3
-    assert all(line in printed for line in shown if line != "...")  # in this order
+    assert all(line in printed for line in shown if line != "...")  # In this order.
 
 
 def description(url: str) -> str:
@@ -76,8 +76,8 @@ def test_links_on_a_package_index_are_absolute_if_the_repository_has_an_address(
 def test_a_package_index_shows_no_links_without_an_address() -> None:
     text = description("")
     assert "](" not in text
-    assert "The life of a group: members join" not in text  # the picture's alternative text is omitted
-    assert "start with kafka-python, aiokafka,\nconfluent-kafka," in text  # the text of links remains
+    assert "The life of a group: members join" not in text  # The picture's alternative text is omitted.
+    assert "start with kafka-python, aiokafka,\nconfluent-kafka," in text  # The text of links remains.
     assert text.endswith("start with\n`docs/index.md`.\n")
 
 

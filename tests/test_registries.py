@@ -141,7 +141,7 @@ def read_by_methods(name: str) -> set[str]:
     """
     methods = [node for node in settings_class(name).body if isinstance(node, ast.FunctionDef)]
     read: set[str] = set()
-    for method in reversed(methods):  # a method stands above the methods that use it
+    for method in reversed(methods):  # A method stands above the methods that use it.
         if method.name in names_read() | read:
             read |= {
                 node.attr

@@ -158,7 +158,7 @@ class Client:
         if expects:
             self._asked.append((response_class(key), version, correlation))
         self.send_bytes(encode_request(request, version, correlation, "a client"))
-        self.stage.wait(0)  # handle deadlines that are due, such as an initial rebalance delay of 0
+        self.stage.wait(0)  # Handle deadlines that are due, such as an initial rebalance delay of 0.
 
     def send_bytes(self, frame: bytes) -> None:
         self.stage.step(FrameReceived(self.conn, frame, self.stage.random_id()))
@@ -389,7 +389,7 @@ VALID_TOPIC_CONFIGS = (
     ("retention.ms", " 5 "),
     ("retention.ms", "+5"),
     ("retention.ms", "-1"),
-    ("retention.ms", "\u0663"),  # the Arabic digit three, a number for Java
+    ("retention.ms", "\u0663"),  # The Arabic digit three, a number for Java.
     ("retention.ms", "9223372036854775807"),
     ("retention.bytes", "-5"),
     ("max.message.bytes", "2147483647"),
@@ -423,7 +423,7 @@ INVALID_TOPIC_CONFIGS = (
     ("retention.ms", "soon"),
     ("retention.ms", "-2"),
     ("retention.ms", "--5"),
-    ("retention.ms", "\u00b2"),  # superscript two: a digit for Python, but not a number
+    ("retention.ms", "\u00b2"),  # Superscript two: a digit for Python, but not a number.
     ("retention.ms", "1_000"),
     ("retention.ms", "9" * 5000),
     ("retention.ms", "9223372036854775808"),

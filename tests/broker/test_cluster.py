@@ -169,13 +169,14 @@ def test_waiting_members_are_answered_when_the_coordinator_moves(two_brokers: Tw
     two_brokers.step(1, MoveCoordinator("f", 2))
     assert two_brokers.answers[two_brokers.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
     rejoin = join_request(first.member_id, group="f")  # type: ignore[attr-defined]
-    # no response yet: the JoinGroup waits for the other member of the group
+    # No response yet: the JoinGroup waits for the other member of the group.
     assert two_brokers.ask(2, rejoin, 3) is None
 
 
 # Groups.
 
-FIRSTS, SECONDS = "f", "g"  # coordinated by broker 1 and 2, by the hashes of their names
+# The hashes of the names decide that broker 1 coordinates the first group, and broker 2 the second.
+FIRSTS, SECONDS = "f", "g"
 
 
 def create_groups(two_brokers: TwoBrokers) -> None:
@@ -245,7 +246,8 @@ def test_groups_of_a_stopped_broker_move_to_its_successor(two_brokers: TwoBroker
 
 # Transactions.
 
-ON_ONE, ON_TWO = "x", "y"  # coordinated by broker 1 and 2, by the hashes of their names
+# The hashes of the names decide that broker 1 coordinates the first group, and broker 2 the second.
+ON_ONE, ON_TWO = "x", "y"
 
 
 def init_request(name: str | None) -> InitProducerIdRequest:

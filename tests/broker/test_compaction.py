@@ -116,8 +116,8 @@ def test_the_dirty_ratio_is_checked_at_every_backoff(stage: Stage, client: Clien
         write(client, ("a", value))
     stage.now += 15_000
     stage.client()
-    assert records_of(stage) == [(3, "a", "4"), (4, "a", "5")]  # the last record is in the active segment
-    write(client, ("a", "6"))  # one of two segments is clean, so the dirty ratio does not exceed 0.5
+    assert records_of(stage) == [(3, "a", "4"), (4, "a", "5")]  # The last record is in the active segment.
+    write(client, ("a", "6"))  # One of two segments is clean, so the dirty ratio does not exceed 0.5.
     stage.now += 15_000
     stage.client()
     assert len(records_of(stage)) == 3
@@ -179,7 +179,7 @@ def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Clie
     """
     batch = bytearray(batch_of_pairs(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
     first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))
-    batch[second - 1] = batch[first - 1] = 0  # the offset, relative to the batch's base offset
+    batch[second - 1] = batch[first - 1] = 0  # The offset, relative to the batch's base offset.
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     assert client.produce(bytes(batch)).error_code == 0
     for value in "234":
@@ -285,7 +285,7 @@ def test_a_marker_is_removed_after_its_delete_horizon(stage: Stage, client: Clie
     write(client, ("a", "2"))
     stage.step(CleanLogs())
     assert shape(stage) == [(1, "marker"), (2, "data")]
-    # now the first marker is no longer its producer's last batch
+    # Now the first marker is no longer its producer's last batch.
     write_transaction(stage, producer, "3", commits=True)
     write(client, ("b", "1"))
     stage.step(CleanLogs())
@@ -409,7 +409,7 @@ def test_mutants_of_the_cleaner_are_killed(monkeypatch: pytest.MonkeyPatch, wher
     @settings(
         phases=[Phase.generate],
         database=None,
-        derandomize=True,  # the same examples in every run
+        derandomize=True,  # Every run draws the same examples.
         report_multiple_bugs=False,
         max_examples=1000,
     )

@@ -39,7 +39,7 @@ def stage() -> Stage:
 _NOT_STABLE = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
 
 
-_NOT_SERVED = WriteTxnMarkersRequest(markers=[])  # sent between brokers only
+_NOT_SERVED = WriteTxnMarkersRequest(markers=[])  # Sent between brokers only.
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage,
     member = join_alone(client)
     second_client = stage.client()
     other_id = second_client.ask(join_request()).member_id
-    second_client.send(join_request(other_id))  # delayed until the first member rejoins
+    second_client.send(join_request(other_id))  # The response is delayed until the first member rejoins.
     second_client.send(HeartbeatRequest(group_id="g", generation_id=1, member_id=other_id))
     assert second_client.answers == []
     client.send(join_request(member))
@@ -184,7 +184,7 @@ def test_an_oversized_response_becomes_an_error_and_the_next_request_is_served(c
 
 def test_an_oversized_join_response_does_not_affect_other_members(stage: Stage) -> None:
     long, second_client = stage.client(), stage.client()
-    long.send_bytes(encode_request(join_request(), 3, 1, "x" * 32_767))  # it becomes a member
+    long.send_bytes(encode_request(join_request(), 3, 1, "x" * 32_767))  # It becomes a member.
     second_client.send(join_request(), 3)
     stage.wait(120_000)
     assert stage.closed == {}

@@ -13,7 +13,7 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from tests.broker.stage import Client, Stage, batch_of, fetch_request, fetch_topic
 
 HOUR = 3_600_000
-LARGE = b"x" * 700_000  # with the minimum of segment.bytes each batch has its own segment
+LARGE = b"x" * 700_000  # With the minimum of segment.bytes each batch has its own segment.
 
 
 def set_configs(stage: Stage, **configs: object) -> Topic:
@@ -72,9 +72,9 @@ def test_a_compacted_segment_spans_at_most_the_maximum_lag(stage: Stage, client:
 
 def test_segments_older_than_retention_ms_are_deleted(stage: Stage, client: Client) -> None:
     set_configs(stage, segment_ms=100, retention_ms=1_000)
-    write(client, 1_500, 1_450, 1_050, 1_000, 0)  # three segments with two, two and one batches
+    write(client, 1_500, 1_450, 1_050, 1_000, 0)  # Three segments with two, two and one batches.
     stage.step(CleanLogs())
-    # the segment at offset 2 is kept: the age of its newest batch does not exceed the limit of 1,000 ms
+    # The segment at offset 2 is kept: the age of its newest batch does not exceed the limit of 1,000 ms.
     assert bounds(stage) == (2, 5)
     stage.now += 1
     stage.step(CleanLogs())
@@ -189,7 +189,7 @@ def test_retention_is_checked_at_its_interval(client: Client, stage: Stage) -> N
 def test_a_late_check_uses_the_time_at_which_it_was_due(client: Client, stage: Stage) -> None:
     set_configs(stage, retention_ms=60_000)
     write(client, 0)
-    stage.now += 100_000  # the record is too old now, but was not at the time of the check
+    stage.now += 100_000  # The record is too old now, but was not at the time of the check.
     assert bounds(stage) == (0, 1)
 
 
@@ -217,7 +217,7 @@ def test_a_delayed_fetch_before_the_new_start_is_answered(client: Client, stage:
 
 def test_the_latest_timestamp_is_kept_until_its_segment_is_deleted(client: Client, stage: Stage) -> None:
     set_configs(stage, segment_ms=100, retention_ms=-1)
-    write(client, 0, 0, 500, 200)  # the timestamp of the last batch is not the latest one
+    write(client, 0, 0, 500, 200)  # The timestamp of the last batch is not the latest one.
     log = stage.log("t")
     log.roll()
     write(client, 400)

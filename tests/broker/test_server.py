@@ -250,7 +250,7 @@ def test_five_hundred_clients_can_connect_at_once() -> None:
         async with Server() as server:
             host, port = server.bootstrap.rsplit(":", 1)
             with contextlib.ExitStack() as stack:
-                for _ in range(500):  # this loop keeps the broker's event loop busy
+                for _ in range(500):  # This loop keeps the broker's event loop busy.
                     stack.enter_context(socket.create_connection((host, int(port)), timeout=0.5))
                 while len(server.broker.connections) < 500:
                     await asyncio.sleep(0.001)
@@ -340,7 +340,7 @@ def test_ctrl_c_during_the_start_stops_the_server(
         return listen(*args, **options)
 
     monkeypatch.setattr(socket, "create_server", interrupt)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # Background jobs ignore SIGINT.
     try:
         with pytest.raises(KeyboardInterrupt), running():
             pass

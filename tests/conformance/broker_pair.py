@@ -67,6 +67,7 @@ FREE: Final = {
     "throttle_time_ms", "last_timestamp", "transaction_start_time_ms", "record_errors", "supported_features",
     "finalized_features", "finalized_features_epoch", "log_dir", "total_bytes", "usable_bytes",
 }  # fmt: skip
+
 # API -> response field that lists every topic, group or transaction of the broker.
 ALL: Final = {"Metadata": "topics", "ListGroups": "groups", "ListTransactions": "transaction_states"}
 # API -> (request field, response field). If the request field is null, the response field lists everything.

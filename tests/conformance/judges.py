@@ -20,6 +20,7 @@ from kproto.testing.brokers import KAFKA as KAFKA
 from kproto.testing.brokers import free_port as free_port
 
 OLD_KAFKA = "3.9.1"  # The last version of Kafka that converts records between magics (format versions).
+
 # The Python module that each client needs.
 MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "confluent_kafka"}
 

@@ -35,6 +35,7 @@ LACKS: Final = {
     "Test848RegexBrokerResolves": "KIP-848",
 }
 TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # franz-go also skips this test on a Kafka 4.
+
 # The tests that run in every draw. They cover every assignor, with and without static members, at least once
 # and exactly once.
 ALWAYS: Final = frozenset({"TestGroupETL", "TestTxnEtl"})

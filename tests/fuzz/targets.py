@@ -152,7 +152,7 @@ _some_message = st.sampled_from(index.names()).flatmap(
         st.just(index.message_class(name)), versioned(index.message_class(name), unknown_tags=True)
     )
 )
-# short keys and values, so that mutations also hit the fields around them
+# Short keys and values, so that mutations also hit the fields around them.
 _short = st.none() | st.binary(max_size=3)
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),
@@ -189,7 +189,7 @@ def sasl(data: bytes) -> None:
             step = half.evaluate_response(message)
             assert isinstance(step, Challenge | Accepted | Rejected)
             if isinstance(step, Accepted):
-                assert half.mechanism == "OAUTHBEARER"  # this server accepts unsigned tokens
+                assert half.mechanism == "OAUTHBEARER"  # This server accepts unsigned tokens.
                 assert step.principal
             if not isinstance(step, Challenge):
                 return

@@ -15,7 +15,7 @@ from kproto.wire.message import Message
 
 Segment = tuple[bool, int, bytes]  # (whether it goes to the broker, TCP sequence number, payload)
 HEARTBEATS = 20
-FIRST_SEQUENCE = 0xFFFF_FFF0  # so high that the sequence numbers wrap around
+FIRST_SEQUENCE = 0xFFFF_FFF0  # The sequence numbers begin so high that they wrap around.
 
 
 def encode_heartbeats() -> tuple[bytes, bytes]:

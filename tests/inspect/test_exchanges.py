@@ -76,7 +76,7 @@ def test_only_addresses_are_replaced() -> None:
     assert (decoded.brokers[0].host, decoded.brokers[0].port) == ("127.0.0.1", 19093)
     decoded.brokers[0].host, decoded.brokers[0].port = "kafka-1", 9092
     assert decoded == metadata_response()
-    assert exchange.response == metadata_response()  # the recorded exchange keeps the original response
+    assert exchange.response == metadata_response()  # The recorded exchange keeps the original response.
 
 
 def test_a_response_without_known_addresses_is_unchanged() -> None:

@@ -32,10 +32,10 @@ from kproto.records.reader import WORTH_COLUMNS
 from kproto.records.record import zigzag
 
 MB = 1 << 20
-LARGE = 40 * MB  # larger than the limit of each of these inputs
+LARGE = 40 * MB  # Larger than the size limit that readers apply to these inputs.
 MOST = (1 << 31) - 1
 MANY = 2 * WORTH_COLUMNS
-MOST_LINES = 2_000_000  # a reader that executes this many lines is stopped
+MOST_LINES = 2_000_000  # A reader that executes this many lines is stopped.
 
 
 def gzipped() -> bytes:
@@ -113,7 +113,7 @@ def record(headers: int = 0, key: int = 0) -> bytes:
 def bombs() -> Iterator[tuple[str, bytes]]:
     for name, codec, body in packed():
         for magic in (2, 1, 0) if codec < 4 else (2,):
-            # the batch claims many records, so that the column decoder reads it, too
+            # The batch claims many records, so that the column decoder reads it, too.
             yield f"{name}, magic {magic}", batch(codec, body, MANY, magic)
     plain = record()[:7]
     yield "a count of records", batch(0, plain, MOST)
@@ -192,7 +192,7 @@ def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, int, in
 
 def main(entrance: str, directory: str) -> None:
     read = ENTRANCES[entrance]
-    # read a batch of each codec first, so that memory loaded at the first use does not count
+    # Read a batch of each codec first, so that memory loaded at the first use does not count.
     for codec in CODECS:
         read(encode_batch([Record(at, 0, None, bytes(30)) for at in range(MANY)], compression=codec))
     results: dict[str, tuple[str, int, int]] = {}

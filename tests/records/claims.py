@@ -219,7 +219,7 @@ def columns_see_through_runs_of_records(package: Package) -> None:
             used = len(package.encode([RecordBatch([record])])) - 61
             return Record(offset, NOW, None, bytes(length - used), record_headers)
 
-        # the end of the longer record looks like a record that ends where the next record ends
+        # The end of the longer record looks like a record that ends where the next record ends.
         value = size - 7
         fake = bytes([2 * (size - 1), 0, 0, 4, 1, 2 * value]).ljust(more, b"f")
         rows = [row(0, size), row(1, size + more, fake), row(2, size - more), row(3, size)]
@@ -254,7 +254,7 @@ def broken_records_are_the_same_errors(package: Package) -> None:
         lent = data.draw(st.booleans())
         columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False, lent=lent).rows())
         if isinstance(columns, tuple) and "headers" in columns[2]:
-            # the position in an error of `headers` counts from the start of the batch, so it differs
+            # The position in an error of `headers` counts from the start of the batch, so it differs.
             assert isinstance(wanted, tuple)
         else:
             assert columns == wanted

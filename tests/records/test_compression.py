@@ -155,7 +155,7 @@ def test_isal_reads_what_zlib_reads(data: bytes, drawn: st.DataObject) -> None:
                 return None
 
     wanted = outcome("zlib")
-    if wanted is not None:  # only valid data is compared, because isal accepts headers with reserved flags
+    if wanted is not None:  # Only valid data is compared, because isal accepts headers with reserved flags.
         assert outcome("isal.isal_zlib") == wanted
 
 

@@ -16,8 +16,8 @@ from kproto.testing.world import World
 
 ALL = scenarios()
 MOST_LINES = 140
-TURNS = 20_000  # limit for all worlds of one scenario, about 1 s of CPU
-# These take 0.7 to 5 s of CPU each.
+TURNS = 20_000  # Limit for all worlds of one scenario, about 1 s of CPU.
+# The scenarios that take 0.7 to 5 s of CPU each.
 SLOW = {"S0-15", "S4-2", "S2-42", "S2-43", "S2-46"}
 SLOW |= {f"S1-{n}" for n in (1, 14, 16, 21, 22, 24, 25, 26, 27)}
 
@@ -39,7 +39,7 @@ def test_every_claim_holds_and_the_report_fits_a_terminal(
     assert [line for line in lines if len(line) > 80] == []
     assert len(lines) <= MOST_LINES
     assert [line for line in lines if "[['" in line or "[('" in line or "('" in line] == []
-    assert caplog.messages == []  # a scenario logs nothing
+    assert caplog.messages == []  # A scenario logs nothing.
 
 
 def test_a_report_shows_the_first_of_many_runs_and_counts_repeated_moments() -> None:

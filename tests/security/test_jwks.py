@@ -76,7 +76,7 @@ def test_random_tokens_are_rejected(token: str) -> None:
 
 @given(st.data())
 def test_a_token_with_a_changed_byte_is_rejected(data: st.DataObject) -> None:
-    # the last character is excluded, because some of its bits are unused
+    # The last character is excluded, because some of its bits are unused.
     place = data.draw(st.integers(0, len(TOKEN) - 2))
     changed = data.draw(st.sampled_from("Aa0.-_").filter(lambda character: character != TOKEN[place]))
     refusal(TOKEN[:place] + changed + TOKEN[place + 1 :])

@@ -72,7 +72,7 @@ def test_a_broker_that_requires_tls_is_reported_at_once(
 ) -> None:
     pytest.importorskip("trustme")
     listen, tls = [f"{protocol}://127.0.0.1:0"], certificates(tmp_path).context()
-    monkeypatch.setattr(time, "sleep", None)  # a retry would fail the test, because it would call `sleep`
+    monkeypatch.setattr(time, "sleep", None)  # A retry would fail the test, because it would call `sleep`.
     with running(listen=listen, users={"a": "b"}, tls=tls) as server, pytest.raises(BrokerMissing) as caught:
         named(server.bootstrap).__enter__()
     assert words in str(caught.value)

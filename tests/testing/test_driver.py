@@ -139,7 +139,7 @@ def test_the_error_for_an_unknown_option_lists_the_options(
 
 def test_each_option_that_a_model_reads_is_allowed() -> None:
     option_read = re.compile(r"""(?:number|_text|option|extra\.get)\((?:config, )?"([A-Za-z.]+)",?""")
-    # options whose values are objects, which JSON cannot represent
+    # Options whose values are objects, which JSON cannot represent.
     objects = {"interceptor.classes", "partition.assignment.strategy"}
     for name, module in MODELS.items():
         path = Path(import_module(f"kproto.models.{module}").__file__ or "")

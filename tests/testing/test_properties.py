@@ -115,7 +115,7 @@ def test_a_batch_with_any_changed_byte_is_decoded_or_rejected(batch: Any, at: in
     data = bytearray(batch.data)
     data[at % len(data)] = value
     a_decoder_takes_any_bytes(
-        # the default limit of 16 MiB exceeds what this property allows
+        # The default limit of 16 MiB exceeds what this property allows.
         lambda data: [batch.records(max_decompressed=1 << 20) for batch in batches(data, check_crc=False)],
         bytes(data),
     )
@@ -200,12 +200,12 @@ def test_a_batch_whose_rows_fill_it_is_whole() -> None:
 @pytest.mark.parametrize(
     ("end", "rows"),
     [
-        ({T0: 5, T1: 0}, []),  # the end advances without rows
-        ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),  # a row beyond the end, which the next batch returns again
-        ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),  # a row of the previous batch
-        ({T0: 2, T1: 0}, []),  # the end moves back, so that the next batch returns rows again
-        ({T1: 0}, [(T0, 3), (T0, 4)]),  # rows of a partition without an end
-        ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),  # the ends of two partitions are swapped
+        ({T0: 5, T1: 0}, []),  # The end advances without rows.
+        ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),  # A row beyond the end, which the next batch returns again.
+        ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),  # A row of the previous batch.
+        ({T0: 2, T1: 0}, []),  # The end moves back, so that the next batch returns rows again.
+        ({T1: 0}, [(T0, 3), (T0, 4)]),  # Rows of a partition without an end.
+        ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),  # The ends of two partitions are swapped.
     ],
 )
 def test_a_batch_that_does_not_end_where_its_rows_end_is_reported(

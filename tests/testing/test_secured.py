@@ -121,7 +121,7 @@ def test_a_removed_user_cannot_log_in(kafka_secured: MakeKafka) -> None:
 
 def test_an_expired_token_is_rejected(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT")
-    # a token for three seconds, which are enough for the first login on a slow machine
+    # A token for three seconds, which are enough for the first login on a slow machine.
     expiring_token = kafka.token("alice", 3)
     options = {**kafka.options("alice", mechanism="OAUTHBEARER")}
     # The client is told a lifetime far in the future, because it does not send a token that it knows to be

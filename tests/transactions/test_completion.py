@@ -96,7 +96,7 @@ def test_a_transaction_is_aborted_in_a_new_epoch_after_its_timeout(stage: Stage)
     assert "5000 ms" in markers.reason
     assert stage.add(producer) == [E.PRODUCER_FENCED]
     assert stage.end(producer).error_code == E.INVALID_TXN_STATE
-    assert stage.end(producer, committed=False).producer_epoch == 1  # the response to a retry
+    assert stage.end(producer, committed=False).producer_epoch == 1  # A retry gets the same response.
     assert stage.end(producer, version=4).error_code == E.PRODUCER_FENCED
 
 

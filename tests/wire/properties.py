@@ -81,7 +81,7 @@ def alike(draw: st.DrawFn, version: int) -> Alike:
 def reads_runs_of_elements_alike(make: Make) -> None:
     """Check that arrays are decoded as by the interpreter after any other layouts."""
     for version in (0, 1, 2):
-        decode = make.decoder(Alike, version)  # all examples share a decoder, which remembers layouts
+        decode = make.decoder(Alike, version)  # All examples share a decoder, which remembers layouts.
 
         @given(alike(version), st.binary(max_size=9))
         def check(message: Alike, behind: bytes) -> None:
@@ -151,7 +151,7 @@ def survives_corrupted_runs(make: Make) -> None:
                     broken = bytearray(many)
                     for element in elements:
                         broken[start + element * size + place] = byte
-                    # the decoder learns the layout before it gets the corrupted bytes
+                    # The decoder learns the layout before it gets the corrupted bytes.
                     decode_quietly(decode, many)
                     assert_agree(decode, Alike, version, bytes(broken))
         for cut in range(0, len(many), 11):

@@ -16,7 +16,7 @@ from kproto.wire import Message, Struct, interpreter
 from kproto.wire.message import Array
 from kproto.wire.types import Primitive
 
-# a tag far above those that Kafka uses
+# A tag far above those that Kafka uses.
 UNKNOWN_TAG = 99
 
 

@@ -53,7 +53,7 @@ def test_a_corrupted_length_inside_a_run_is_reported_with_its_path() -> None:
         error_code=0, generation_id=1, protocol_name="range", leader="", member_id="", members=members
     )
     data = message.encode(3)
-    at = len(data) - 4 * 20 + 8  # the position of the length of members[5].metadata
+    at = len(data) - 4 * 20 + 8  # The position of the length of members[5].metadata.
     with pytest.raises(DecodeError) as refused:
         JoinGroupResponse.decode(data[:at] + b"\xff" * 4 + data[at + 4 :], 3)
     assert (refused.value.field, refused.value.offset) == ("members[5].metadata", at)

@@ -118,7 +118,7 @@ def reads_what_decode_reads(module: ModuleType, cls: type[Message], strategy: An
     def check(drawn: tuple[int, Message], behind: bytes) -> None:
         version, message = drawn
         decoded = module.decode_flat(cls, message.encode(version) + behind, version)
-        assert repr(decoded) == repr(flatten(message))  # compare texts, because True is equal to 1
+        assert repr(decoded) == repr(flatten(message))  # Compare texts, because True is equal to 1.
 
     check()
 
@@ -140,7 +140,7 @@ def sees_where_runs_end(module: ModuleType) -> None:
             for index in range(30, 30 + count):
                 parts[index] = _part(cls, index, **variant)
                 if version and not variant:
-                    # the tags are so short that the next bytes would decode even if the tags were ignored
+                    # The tags are so short that the next bytes would decode even if the tags were ignored.
                     parts[index].__unknown_tags__ = {9: b""}
             message = cls(parts=parts, after=7)
             assert module.decode_flat(cls, message.encode(version), version) == flatten(message)
@@ -170,7 +170,7 @@ def assert_corrupted_runs_agree(module: ModuleType) -> None:
                 broken = bytearray(many)
                 for element in elements:
                     broken[start + element * size + place] = corrupted_byte
-                # the decoder learns the layout before it gets the corrupted bytes
+                # The decoder learns the layout before it gets the corrupted bytes.
                 module.decode_flat(cls, many, version)
                 assert_agree(module, cls, version, bytes(broken))
         for cut in range(0, len(many), 97):
@@ -185,7 +185,7 @@ def assert_agree(module: ModuleType, cls: type[Message], version: int, data: byt
 
 def outcome(decode: Callable[[], object]) -> str:
     try:
-        return repr(decode())  # compare texts, because True is equal to 1, and NaN is not equal to itself
+        return repr(decode())  # Compare texts, because True is equal to 1, and NaN is not equal to itself.
     except DecodeError as error:
         return str(error)
 

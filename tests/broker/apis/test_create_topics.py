@@ -49,7 +49,7 @@ def test_validate_only_creates_no_topic(stage: Stage, client: Client) -> None:
         ({"name": "one.two_three"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"count": 0}, ErrorCode.INVALID_PARTITIONS),
         ({"count": -2}, ErrorCode.INVALID_PARTITIONS),
-        # the limit is 10,000 records: one for the topic and one for each partition and config
+        # The limit is 10,000 records: one for the topic and one for each partition and config.
         ({"count": 10_000}, ErrorCode.POLICY_VIOLATION),
         ({"count": 9_999, "configs": {"retention.ms": "5"}}, ErrorCode.POLICY_VIOLATION),
         ({"count": 2**31 - 1}, ErrorCode.POLICY_VIOLATION),
@@ -101,7 +101,7 @@ def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: 
         topic_to_create("..", count=5_000),
         topic_to_create("two", count=1),
     ]
-    # duplicate topics do not count towards the limit, and each gets a result of its own
+    # Duplicate topics do not count towards the limit, and each gets a result of its own.
     twice = [topic_to_create("twice", count=9_000)] * 2
     response = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
     assert [result.error_code for result in response.topics] == [ErrorCode.POLICY_VIOLATION] * 5

@@ -128,7 +128,7 @@ _ACL_FILTER: Final = {
 
 
 def _configs(resource_type: int, *names: str) -> list[dict[str, Any]]:
-    """Return the resources of a request about configs; the listed config is described or altered."""
+    """Return the resources of a request that describes or alters a config."""
     changes: list[dict[str, Any]] = []
     return [
         {"resource_type": resource_type, "resource_name": name, "configuration_keys": [], "configs": changes}

@@ -83,7 +83,7 @@ def test_a_partition_forgets_producers_after_a_day() -> None:
     assert idempotent(client, 8, 0) == 0
     assert idempotent(client, 7, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     stage.wait(2 * HOUR)
-    # accepted, because an expired producer is unknown and may start at any sequence number
+    # Accepted, because an expired producer is unknown and may start at any sequence number.
     assert idempotent(client, 7, 5) == 0
     assert idempotent(client, 8, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -105,7 +105,7 @@ def test_a_clock_jump_aborts_a_transaction_and_fences_its_producer() -> None:
     stage = Stage({"t": 1})
     client = stage.client()
     producer: dict[str, Any] = dict(write(client, "x", ends=False))
-    stage.now += 3650 * DAY  # the clock jumps, and no tick is sent
+    stage.now += 3650 * DAY  # The clock jumps without a tick.
     end = EndTxnRequest(transactional_id="x", committed=True, **producer)
     assert client.ask(end, 4).error_code == ErrorCode.PRODUCER_FENCED
     partition = stage.topic("t").partitions[0]

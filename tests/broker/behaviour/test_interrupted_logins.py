@@ -85,11 +85,11 @@ class Guest:
 
     def come(self) -> None:
         """Connect and take a random step of a login."""
-        with contextlib.suppress(OSError, EOFError):  # the broker may have closed the connection
+        with contextlib.suppress(OSError, EOFError):  # The broker may have closed the connection.
             self.draw.choice([self.nothing, self.garbage, self.half_a_hello, self.login])()
 
     def leave(self) -> None:
-        if self.draw.random() < 0.3:  # without a FIN
+        if self.draw.random() < 0.3:  # Without a FIN.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.socket.close()
 
@@ -154,7 +154,7 @@ def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certifi
         guest = Guest(server, files, draw)
         guest.come()
         if draw.random() < 0.3 and len(guests) < MOST_OPEN:
-            guests.append(guest)  # this guest stays half-open while later guests connect and leave
+            guests.append(guest)  # This guest stays half-open while later guests connect and leave.
         else:
             guest.leave()
     for guest in guests:

@@ -238,7 +238,7 @@ def test_invalid_addresses_and_delays_are_refused() -> None:
             server.advertise("SSL://127.0.0.1:9")
         with pytest.raises(ConfigError, match="at least 0"):
             server.slow(math.nan)
-        server.slow(10**400)  # a delay beyond the range of floats counts as infinite
+        server.slow(10**400)  # A delay beyond the range of floats counts as infinite.
         client.send(MetadataRequest(topics=[]), 12)
         server.slow(0)
         assert client.answer(MetadataResponse, 12).brokers

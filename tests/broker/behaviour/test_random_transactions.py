@@ -54,7 +54,7 @@ class Fate:
     """A transaction, as its producer knows it."""
 
     began: int
-    offset: int = -1  # the offset that the transaction commits for the group
+    offset: int = -1  # The offset that the transaction commits for the group.
     committed: bool | None = None  # None while the transaction is ongoing
 
 
@@ -99,7 +99,7 @@ class Transacting(RuleBasedStateMachine):
         return self.stage.log("t", partition).end_offset
 
     def settle(self, process: Process, *, committed: bool) -> None:
-        # not sent again: the batch belongs to an older epoch, or to a transaction that ended
+        # Not sent again: the batch belongs to an older epoch, or to a transaction that ended.
         process.last_batch = None
         if process.open is not None:
             process.open.committed = committed
@@ -208,7 +208,7 @@ class Transacting(RuleBasedStateMachine):
                 assert retried == E.NONE, "a repeated request is answered differently"
                 assert (process.producer.id, process.producer.epoch) == now
         elif code == E.NONE and version == 5 and not commits:
-            # the process now has the newest epoch, even if it was fenced before
+            # The process now has the newest epoch, even if it was fenced before.
             self.owners[process.name] = process
 
     @rule(partition=st.sampled_from(PARTITIONS))
@@ -314,7 +314,7 @@ def test_transaction_invariants_hold_for_random_producers() -> None:
     }
     with checked_cells() as entered:
         explore(60)
-        for _ in range(5):  # repeat, because random examples may miss a cell
+        for _ in range(5):  # Several runs, because random examples may miss a cell.
             if not wanted <= entered:
                 explore(60)
     assert wanted <= entered
@@ -448,4 +448,4 @@ def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     several = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else (raised.value,)
     assert all(isinstance(error, AssertionError) for error in several), (
         several
-    )  # another error means that the mutant itself is broken
+    )  # Any other error means that the mutant itself is broken.

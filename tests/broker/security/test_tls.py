@@ -102,7 +102,7 @@ def test_weak_ciphers_are_refused(place: tuple[str, int], files: Certificates, c
         context = client_context(files, f"{ciphers}:@SECLEVEL=0")
     except ssl.SSLError:
         pytest.skip("this OpenSSL has none of them at all")
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # the ciphers belong to TLS 1.2
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # The ciphers belong to TLS 1.2.
     with pytest.raises((ssl.SSLError, OSError)):
         tls_connection(place, context)
 
@@ -149,7 +149,7 @@ def test_stop_does_not_wait_for_a_handshake(files: Certificates) -> None:
         with contextlib.suppress(ssl.SSLWantReadError):
             mine.do_handshake()
         half.sendall(out.read())
-        assert half.recv(1 << 16)  # by now the broker has sent its certificate and waits for the client
+        assert half.recv(1 << 16)  # By now the broker has sent its certificate and waits for the client.
     with half, contextlib.suppress(ConnectionResetError):
         while half.recv(1 << 16):
             pass

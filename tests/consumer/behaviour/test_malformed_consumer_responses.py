@@ -26,6 +26,7 @@ READS = malformations(
     "ApiVersions", "Metadata", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",
     "OffsetCommit", "OffsetFetch", "ListOffsets", "OffsetForLeaderEpoch", "Fetch",
 )  # fmt: skip
+
 # Changes that leave the response valid. A response without an entry is valid here, and a group may have
 # another leader, for which Java's members also wait.
 PLAUSIBLE = [

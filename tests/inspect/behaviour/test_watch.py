@@ -151,7 +151,7 @@ def test_a_self_signed_certificate_can_be_trusted(tmp_path: Path, capsys: pytest
     with running(listen=["SSL://localhost:0"], tls=files.context(server=files.elsewhere)) as server:
         address = "localhost:" + server.bootstrap.rpartition(":")[2]
         words = [address, "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={files.elsewhere}"]
-        assert main(["watch", *words]) == 1  # the certificate is trusted, but issued for a different host
+        assert main(["watch", *words]) == 1  # The certificate is trusted, but issued for a different host.
     assert "the certificate is not for the host name localhost" in capsys.readouterr().err
 
 
@@ -178,7 +178,7 @@ def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
         ) as process:
             assert process.stderr is not None
             host, port = process.stderr.readline().split()[3].split(":")
-            # the proxy's first connection only checks whether the cluster is reachable
+            # The proxy's first connection only checks whether the cluster is reachable.
             cluster.accept()[0].close()
             with socket.create_connection((host, int(port))) as client:
                 client.sendall(len(request).to_bytes(4, "big") + request)

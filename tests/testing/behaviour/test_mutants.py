@@ -326,9 +326,9 @@ def is_broken_by(invariant: invariants.Invariant, schedule: Callable[[], World])
             invariant(world)
     except invariants.InvariantBroken:
         return True
-    except TypeError:  # the mutant does not fit the current engine
+    except TypeError:  # The mutant does not fit the current engine.
         raise
-    except Exception:  # any other failure of a mutant does not count as a broken invariant
+    except Exception:  # Any other failure of a mutant does not count as a broken invariant.
         return False
     return False
 

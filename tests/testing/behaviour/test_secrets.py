@@ -129,7 +129,7 @@ def renderings(client: Any, error: BaseException) -> str:
         for form in (pickle.dumps, copy.copy, copy.deepcopy):
             try:
                 texts.append(repr(form(rendered)))
-            # an object that cannot be pickled or copied raises an error that says so
+            # An object that cannot be pickled or copied raises an error that says so.
             except Exception as failure:
                 texts.append(str(failure))
     texts += frames(error)
@@ -251,7 +251,7 @@ def test_no_frame_of_a_configuration_error_has_the_password_in_its_variables(
 @pytest.mark.parametrize(
     "line",
     [
-        f"sasl.jaas.config={JAAS}",  # its end is missing
+        f"sasl.jaas.config={JAAS}",  # Its end is missing.
         f"sasl.jaas.config={JAAS};\nconfig.providers=vault",
         f"sasl.jaas.config={JAAS};\nssl.truststore.type=JKS\nssl.truststore.location=/no/such",
     ],

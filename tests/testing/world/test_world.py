@@ -389,7 +389,7 @@ def test_a_killed_client_restarts_as_another_process_with_the_same_client_id() -
         world.join("a", **GROUP)
     restarted = world.join("a-2", client_id="a", topics=["t"], **GROUP)
     assert world.run(60_000, until=lambda: len(restarted.owned) == 2)
-    assert restarted.member_id.startswith("a-")  # the broker's member ids start with the client id
+    assert restarted.member_id.startswith("a-")  # The broker's member ids start with the client id.
     assert not restarted.member_id.startswith("a-2-")
 
 

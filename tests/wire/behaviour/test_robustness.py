@@ -272,7 +272,7 @@ def wrong_values(place: Place) -> list[Any]:
     parts = vars(
         types.SimpleNamespace(**{name: getattr(place.get(), name) for name in place.kind.__options__})
     )
-    # an object that has the fields of the struct, but not its class
+    # An object that has the fields of the struct, but not its class.
     return [*values, "ab", 5, [], types.SimpleNamespace(**parts)]
 
 

@@ -455,7 +455,7 @@ def test_an_error_names_the_partition_and_the_offsets_of_the_batch() -> None:
 
 def test_without_a_readable_header_the_offset_behind_the_batch_is_unknown() -> None:
     data = bytearray(encode_batch([Record(5, 0, None, b"v")]))
-    data[16] = 7  # the magic number
+    data[16] = 7  # The magic number.
     error = locate_error(RecordError("RecordBatch", 7, "magic", 16, "?"), tp("t", 0), 5, bytes(data))
     assert isinstance(error, RecordError)
     assert (error.first_offset, error.next_offset) == (5, None)

@@ -1,4 +1,4 @@
-"""The topics of a pattern, in virtual time."""
+"""Subscriptions to a pattern: the topics that match it, in a consumer that runs in virtual time."""
 
 from __future__ import annotations
 

@@ -62,9 +62,9 @@ class Actor:
         self.alive = True
         self.asleep = False  # while True, the application is frozen: it neither polls nor releases partitions
         self.normal, self.urgent = Connection(), Connection()
-        self.events: deque[MemberEvent] = deque()  # responses and metadata that are still to be delivered
+        self.events: deque[MemberEvent] = deque()  # Responses and metadata that are still to be delivered.
         self.actions: list[MemberAction] = []
-        self.in_use: set[TopicPartition] = set()  # the partitions whose records the application processes
+        self.in_use: set[TopicPartition] = set()  # The partitions whose records the application processes.
         self.ever_asked: frozenset[str] = frozenset()
 
     @property

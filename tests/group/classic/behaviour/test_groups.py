@@ -100,7 +100,9 @@ def test_a_cooperative_join_moves_as_few_partitions_as_possible() -> None:
     stage.add("c")
     stage.settle()
     moved = [tp for actor in stage.actors.values() for revoke in actor.of(Revoke) for tp in revoke.partitions]
-    assert len(moved) == 3 + 2  # three partitions move to b, and then c gets one from each of the two members
+    assert (
+        len(moved) == 3 + 2
+    )  # Three partitions move to b, and then c gets one from each of the two members.
 
 
 def test_a_cooperative_leave_takes_one_rebalance() -> None:
@@ -151,7 +153,7 @@ def test_the_older_of_two_members_with_one_instance_id_stops_for_good() -> None:
     stage.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.settle()
     old = stage.actors["s"]
-    # not checked here: until its next heartbeat, the older member does not know that it was fenced
+    # Not checked here: until its next heartbeat, the older member does not know that it was fenced.
     stage.check = lambda stage: None
     stage.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
     stage.wait(10_000)

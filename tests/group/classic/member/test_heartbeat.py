@@ -472,7 +472,7 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
         ("i", True, 3, True),
         ("i", False, 2, False),  # Java
         ("i", False, 3, False),
-        (None, True, 3, False),  # the coordinator rebalances the group for a dynamic member
+        (None, True, 3, False),  # The coordinator rebalances the group for a dynamic member.
     ],
 )
 def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
@@ -832,7 +832,7 @@ def _heartbeat(solo: Solo) -> Send:
 def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None:
     solo = _rejoining()
     join = solo.pop_request(JoinGroupRequest)
-    for _ in range(20):  # much longer than the session timeout
+    for _ in range(20):  # A time much longer than the session timeout.
         solo.wait(INTERVAL)
         sent = _heartbeat(solo)
         assert sent.urgent

@@ -382,7 +382,7 @@ def test_joins_back_off_if_each_assignment_revokes_a_partition() -> None:
     assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
     assert solo.state is MemberState.JOINING
     solo.answer_join()
-    solo.answer_sync(*parts("t", 1))  # the assignment does not change, so the partition stays
+    solo.answer_sync(*parts("t", 1))  # The assignment does not change, so the partition stays.
     solo.apply(RejoinRequested("because"))
     solo.answer_join()
     solo.answer_sync(*parts("t", 0))

@@ -62,7 +62,7 @@ class Client:
     generation: int = -1
     joining: PendingResponse | None = None
     syncing: PendingResponse | None = None
-    # the members to which the process assigns partitions as the leader
+    # The members to which the process assigns partitions as the leader.
     members_to_assign: list[str] = field(default_factory=list[str])
     owned: frozenset[int] = frozenset()
     former_ids: list[str] = field(default_factory=list[str])
@@ -204,7 +204,7 @@ class Coordination(RuleBasedStateMachine):
         """Send a request with a former member id, which must be rejected."""
         client = self.draw_client(data, lambda c: bool(c.former_ids))
         former_id = data.draw(st.sampled_from(client.former_ids))
-        # still a member: the coordinator has neither removed nor replaced it
+        # Still a member: the coordinator has neither removed nor replaced it.
         if former_id in self.group.members:
             return
         generation = self.group.generation
