@@ -873,6 +873,14 @@ def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answ
 
 
 @rule("M59")
+def test_illegal_generation_during_a_join_repeats_the_heartbeat_after_a_backoff() -> None:
+    solo = _rejoining()
+    solo.pop_request(JoinGroupRequest)
+    solo.answer_heartbeat(ErrorCode.ILLEGAL_GENERATION)
+    assert next_deadline(solo.member) == solo.now + BACKOFF
+
+
+@rule("M59")
 def test_a_member_that_is_removed_while_it_joins_loses_its_partitions_at_once() -> None:
     solo = _rejoining()
     solo.pop_request(JoinGroupRequest)

@@ -151,6 +151,7 @@ def test_an_assignor_that_fails_is_fatal() -> None:
     assert isinstance(error, IllegalState)
     assert "mine" in str(error)
     assert "one over none" in str(error)
+    assert isinstance(error.__cause__, ZeroDivisionError)
 
 
 @rule("M55")
