@@ -74,9 +74,8 @@ def test_exceptions_of_callbacks_are_those_of_the_stories(results: dict[str, str
 
 def test_exceptions_of_invalid_calls_are_those_of_the_stories(results: dict[str, str]) -> None:
     assert results["S2-8"] == story_result("S2-8", "poll raises")
-    assert results["S2-7 second"].startswith(
-        story_result("S2-7", "the second thread")
-    )  # 4.3 names both threads.
+    # Java 4.3 also names both threads.
+    assert results["S2-7 second"].startswith(story_result("S2-7", "the second thread"))
     assert results["S2-7 closed"] == story_result("S2-7", "after close")
     assert (results["S2-9"], results["S2-9 next"]) == ("WakeupException", "0")
 

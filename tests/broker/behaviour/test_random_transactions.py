@@ -446,6 +446,5 @@ def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         # first examples.
         explore(1500, mutant=True)
     several = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else (raised.value,)
-    assert all(isinstance(error, AssertionError) for error in several), (
-        several
-    )  # Any other error means that the mutant itself is broken.
+    # Any other error means that the mutant itself is broken.
+    assert all(isinstance(error, AssertionError) for error in several), several

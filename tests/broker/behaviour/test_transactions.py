@@ -65,9 +65,8 @@ def test_an_ongoing_transaction_is_visible_to_read_uncommitted_only(
     data = read_partition(client, 1)
     assert (data.error_code, data.high_watermark, data.last_stable_offset, data.records) == (0, 4, 1, b"")
     assert [latest(client, isolation=level) for level in (0, 1)] == [4, 1]
-    assert (
-        latest(client, isolation=1, timestamp=1001) == -1
-    )  # read_committed does not return the record, although it exists
+    # A read_committed lookup does not return the record, although it exists.
+    assert latest(client, isolation=1, timestamp=1001) == -1
     assert latest(client, isolation=0, timestamp=1001) == 2
 
 

@@ -161,6 +161,7 @@ CALLS: dict[str, tuple[Callable[[Admin], Plan[Any]], list[str]]] = {
 CASES = [
     (call, change) for call, (_, apis) in CALLS.items() for change in malformations("ApiVersions", *apis)
 ]
+# The calls that the client may repeat.
 REPEATABLE = (
     "leader",
     "list offsets",
@@ -168,7 +169,7 @@ REPEATABLE = (
     "produce",
     "commit",
     "committed",
-)  # The calls that the client may repeat.
+)
 
 
 def is_true(world: MalformedWorld, call: str, result: Any) -> bool:

@@ -234,9 +234,8 @@ def virtual_consumer(
         thread.runtime = runtime
         runtime.wakes_at = runtime.driver.due()
         thread.plan()
-        before = signal.signal(
-            signal.SIGINT, signal.default_int_handler
-        )  # In a background job of a shell, SIGINT is ignored until a handler is set.
+        # In a background job of a shell, SIGINT is ignored until a handler is set.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             yield blocking_consumer
         finally:
