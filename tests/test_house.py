@@ -84,13 +84,21 @@ def import_statements(path: Path) -> tuple[tuple[str, ...], ...]:
 
 def _import_statements(path: Path) -> Iterator[tuple[str, ...]]:
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((alias.name,) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield (base, *(f"{base}.{alias.name}" for alias in node.names))
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements of a module. Expressions contain no imports, and are most of the tree."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, part, ()):
+            yield child
+            yield from statements(child)
 
 
 def is_allowed(importer: str, imported: str) -> bool:

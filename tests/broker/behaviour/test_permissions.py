@@ -382,8 +382,14 @@ def read_table() -> dict[str, Row]:
 
 
 ROWS = read_table()
+# The quick tests send the newest version only.
 SENT = [
-    pytest.param(request, version, id=f"{request.title}, v{version}")
+    pytest.param(
+        request,
+        version,
+        marks=[] if version == request.versions[-1] else pytest.mark.thorough,
+        id=f"{request.title}, v{version}",
+    )
     for request in REQUESTS
     for version in request.versions
 ]
