@@ -21,7 +21,7 @@ def quick() -> Stage:
     return stage
 
 
-@rule("R150", "R153")
+@rule("R149", "R150", "R153")
 def test_offsets_of_a_group_without_members_expire_by_the_age_of_the_commit() -> None:
     stage = quick()
     stage.commit(offsets={P0: 1})
@@ -31,7 +31,7 @@ def test_offsets_of_a_group_without_members_expire_by_the_age_of_the_commit() ->
     assert stage.committed_offsets(P0, ("flights", 1)) == [-1, 2]
 
 
-@rule("R156")
+@rule("R149", "R156")
 def test_an_empty_group_without_offsets_is_deleted() -> None:
     """GroupMetadataManagerTest.testClassicGroupMaybeDelete."""
     stage = quick()
@@ -69,6 +69,30 @@ def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     stage.commit(member, 1, {P0: 1, ("old", 0): 2})
     stage.wait(11 * MINUTE)
     assert stage.committed_offsets(P0, ("old", 0)) == [1, -1]
+
+
+@rule("R152")
+def test_the_retention_of_a_topic_without_a_subscriber_begins_with_the_commit() -> None:
+    stage = quick()
+    (member,) = stage.create_stable_group(READS_FLIGHTS)
+    stage.wait(8 * MINUTE)
+    stage.commit(member, 1, {("old", 0): 2})
+    stage.wait(9 * MINUTE)
+    assert stage.committed_offsets(("old", 0)) == [2]
+    stage.wait(2 * MINUTE)
+    assert stage.committed_offsets(("old", 0)) == [-1]
+
+
+@rule("R154")
+def test_no_offset_of_consumers_expires_in_completing_rebalance() -> None:
+    stage = quick()
+    options = {**READS_FLIGHTS, "rebalance": 1_800_000}
+    (member,) = stage.create_stable_group(options)
+    stage.commit(member, 1, {("old", 0): 2})
+    stage.join(member, **options)
+    assert stage.state is ClassicGroupState.COMPLETING_REBALANCE
+    stage.wait(20 * MINUTE)
+    assert stage.committed_offsets(("old", 0)) == [2]
 
 
 @rule("R154")

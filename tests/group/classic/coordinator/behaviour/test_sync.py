@@ -314,6 +314,15 @@ def test_a_rejected_sync_does_not_count() -> None:
     assert alive(stage, [leader, follower], REBALANCE, 1)[1] is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@rule("R148")
+def test_a_sync_that_is_rejected_before_the_assignment_does_not_count() -> None:
+    stage = Stage()
+    leader, follower = stage.create_generation({}, {})
+    stage.sync(follower, 99)
+    stage.sync(leader, assignments={})
+    assert alive(stage, [leader, follower], REBALANCE, 1)[1] is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_many_members_that_never_sync_are_counted_in_the_reason() -> None:
     stage = Stage()
     stage.create_generation(*[{"session": 600_000}] * 5)
