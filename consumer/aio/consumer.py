@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Never, NoReturn, Self, TypeVar, Unpack
 
 from kproto.group.subscription import TopicPartition
-from kproto.records.crc32c import preload
+from kproto.records.batch import preload_crc32c
 
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
@@ -52,7 +52,7 @@ class AsyncConsumer(BoundToProcess):
         self._runtime = self._operations.runtime
         self._records = AsyncRecordIterator(self._operations)
         self.options = self._operations.options
-        preload()
+        preload_crc32c()
 
     # ---- methods that send no request
 

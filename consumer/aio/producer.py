@@ -20,7 +20,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, Never, NoReturn, Unpack
 
 from kproto.group.subscription import TopicPartition
-from kproto.records.crc32c import preload
+from kproto.records.batch import preload_crc32c
 
 from ..clock import moment
 from ..context_managers import AsyncBlock, AsyncTransaction
@@ -65,7 +65,7 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         self._records = self._runtime.records
         self._moment = moment()
         self._pause_due = False  # Whether the next `send` lets other tasks run before it queues its record.
-        preload()
+        preload_crc32c()
 
     # ---- sending
 

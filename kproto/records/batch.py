@@ -19,12 +19,13 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import PurePath
+from typing import Any
 
 from ..errors import ConfigError, RecordError
 from .codecs import CodecError
 from .compression import CODECS, decompress
-from .crc32c import crc32c
 from .record import MalformedRecord, Record, begins_records, parse_records
 
 Data = bytes | bytearray | memoryview
@@ -55,6 +56,33 @@ INT64_MAX = (1 << 63) - 1
 
 # The size in bytes of the smallest record: one byte for the length, and six bytes of fields.
 SMALLEST_RECORD = 7
+
+
+def crc32c(data: Any, running: int = 0) -> int:
+    """Return the CRC-32C (Castagnoli) of `data`, the checksum of magic 2, as an unsigned 32-bit number.
+
+    `running` is the CRC of the preceding bytes, if any. A `memoryview` is read without a copy, so slice a
+    view instead of the bytes. The crc32c package uses the processor's instruction: 5 GB/s on 1 KB and over 20
+    GB/s on 1 MB, compared with 7 MB/s for a table in Python. Message sets use `zlib.crc32` instead.
+    """
+    return _crc32c_of_package()(data, running)
+
+
+def preload_crc32c() -> None:
+    """Import the crc32c package, so that an event loop does not wait for the import at the first batch."""
+    _crc32c_of_package()
+
+
+@cache
+def _crc32c_of_package() -> Callable[[Any, int], int]:
+    """Import the package at the first checksum.
+
+    Its import takes a quarter of the import time of a consumer, because the package looks up its own version.
+    """
+    from crc32c import crc32c  # pyright: ignore[reportMissingTypeStubs]
+
+    function: Callable[[Any, int], int] = crc32c
+    return function
 
 
 class Batch:

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .batch import HEADER_SIZE, Batch, Data
+from .batch import HEADER_SIZE, Batch, Data, crc32c
 from .compression import CODECS
-from .crc32c import crc32c
 from .reader import AbortedTransactions, batches
 
 # Maps the name of a timestamp type to Kafka's number.

@@ -24,9 +24,9 @@ from .batch import (
     OVERHEAD,
     TRANSACTIONAL,
     Data,
+    crc32c,
 )
 from .compression import codec_number, compress
-from .crc32c import crc32c
 from .encode_errors import UNWRITABLE, explain_unwritable
 from .reader import batches
 from .record import (

@@ -16,7 +16,7 @@ from kproto.broker.topics import Topic
 from kproto.broker.transaction_index import AbortedTransactionRange
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Batch, batches, encode_batch, rows
-from kproto.records.crc32c import crc32c
+from kproto.records.batch import crc32c
 from kproto.records.record import Record
 from tests.broker.behaviour.stage import TransactionalProducer
 from tests.broker.stage import Client, Stage, fetch_request, fetch_topic

@@ -48,7 +48,7 @@ from kproto.messages.offset_for_leader_epoch import (
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, encode_batch
-from kproto.records.crc32c import crc32c
+from kproto.records.batch import crc32c
 from kproto.wire.message import Message
 from tests.broker.stage import Socket, batch_of, fetch_request, fetch_topic
 from tests.conformance import judges

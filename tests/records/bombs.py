@@ -25,9 +25,9 @@ import cramjam
 
 from kproto.errors import KprotoError
 from kproto.records import Record, batches, encode_batch, rows
+from kproto.records.batch import crc32c
 from kproto.records.codecs.lz4 import header_checksum, with_old_header
 from kproto.records.compression import CODECS
-from kproto.records.crc32c import crc32c
 from kproto.records.reader import WORTH_COLUMNS
 from kproto.records.record import zigzag
 

@@ -14,7 +14,7 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.records import batches, encode_batch, rows
-from kproto.records.crc32c import crc32c
+from kproto.records.batch import crc32c
 from kproto.records.record import Record
 from tests.broker.stage import Client, Stage, batch_of
 from tests.records.raw_batches import SMALLEST, raw, smallest_records
