@@ -21,7 +21,6 @@ from .batch import (
     HEADER_SIZE,
     INT64_MAX,
     OVERHEAD,
-    SMALLEST_RECORD,
     Batch,
     Data,
     check_data,
@@ -36,7 +35,6 @@ from .record_stream import record_lists
 WORTH_COLUMNS = 1000
 
 _int32 = struct.Struct(">i").unpack_from
-_size_and_count = struct.Struct(">8xi4xb40xi").unpack_from
 _span = struct.Struct(">qi4xb4xhi30xi").unpack_from
 _SMALLEST = 14  # The smallest value of the size field, which an empty message of magic 0 has.
 
@@ -120,21 +118,6 @@ def has_many_records(*fields: Data) -> bool:
             count += min(_int32(data, at + 57)[0], size)
             at += OVERHEAD + size
     return count >= WORTH_COLUMNS
-
-
-def counts_too_many_records(data: Data, most: int) -> bool:
-    """Return whether the batch headers announce more than `most` records, in less than seven bytes each.
-
-    The smallest record without compression has seven bytes. Only the headers of batches of magic 2 are read.
-    """
-    total, at, end = 0, 0, len(data)
-    while end - at >= HEADER_SIZE:
-        size, magic, count = _size_and_count(data, at)
-        if magic != 2 or size < HEADER_SIZE - OVERHEAD:
-            break
-        total += max(count, 0)
-        at += OVERHEAD + size
-    return total > most and total * SMALLEST_RECORD > end
 
 
 class AbortedTransactions:

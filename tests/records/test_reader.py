@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kproto.errors import RecordError
 from kproto.records import AbortedTransactions, Record, batches, encode_batch, rows, spans
-from kproto.records.reader import BatchSpan, counts_too_many_records, has_many_records, is_abort_marker
+from kproto.records.reader import BatchSpan, has_many_records, is_abort_marker
 from kproto.testing.strategies import RecordBatch, record_batches, record_sets
-from tests.records.raw_batches import NOW, SAMPLE, SMALLEST, raw
+from tests.records.raw_batches import NOW, SAMPLE
 
 
 def test_batches_before_a_malformed_one_are_returned_first() -> None:
@@ -90,15 +90,6 @@ def test_only_the_first_record_of_a_marker_is_decoded() -> None:
     marker = bytearray(encode_batch([Record(n, NOW, b"\0\0\0\0", b"") for n in range(2)], is_control=True))
     marker[-1] = 0xFF
     assert is_abort_marker(next(batches(bytes(marker), check_crc=False)))
-
-
-def test_too_many_records_are_those_that_need_compression() -> None:
-    plain, packed = raw(SMALLEST * 300, 300), raw(SMALLEST * 300, 300, "gzip")
-    assert not counts_too_many_records(plain, 100)
-    assert counts_too_many_records(packed, 100)
-    assert not counts_too_many_records(packed, 300)
-    assert counts_too_many_records(packed * 2, 300)
-    assert not counts_too_many_records(b"", 0)
 
 
 def test_offsets_beyond_int64_are_refused() -> None:

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 from kproto.errors import IllegalState, KprotoError, RecordError
 from kproto.group.subscription import TopicPartition
 from kproto.records import AbortedTransactions, Batch, Record, batches
-from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
-from kproto.records.reader import counts_too_many_records, has_many_records
+from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, SMALLEST_RECORD, Data
+from kproto.records.reader import WORTH_COLUMNS
 from kproto.records.record_stream import record_lists
 
 from ...column_module import columns_if_loaded, load_columns
@@ -65,8 +65,8 @@ ROWS_AHEAD = 64
 # no record is returned until all of them are decoded.
 MAX_JOINT_BYTES = 4 << 20
 
-# Reads five fields of a batch header: base offset, size, leader epoch, magic, last offset delta.
-_HEAD = struct.Struct(">qiib6xi").unpack_from
+# Reads six fields of a batch header: base offset, size, leader epoch, magic, last offset delta, count.
+_HEAD = struct.Struct(">qiib6xi30xi").unpack_from
 
 
 class CompletedFetch:
@@ -85,6 +85,7 @@ class CompletedFetch:
         "_batches",
         "_check_crcs",
         "_columns",
+        "_count",
         "_end_error",
         "_error",
         "_lent",
@@ -119,7 +120,7 @@ class CompletedFetch:
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
         self._lent = False
         self.position = position
-        self.end, self.leader_epoch, self._end_error = _end_of(data)
+        self.end, self.leader_epoch, count, self._end_error = _end_of(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
         # `fetched` has all bytes of the fetch, from which error messages get the offsets of an invalid batch.
@@ -129,14 +130,18 @@ class CompletedFetch:
         # `aborted` is None with read_uncommitted, which returns the records of every transaction.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
-        # Whether the fetch has so many records that they are decoded in parts.
-        self.decodes_in_parts = counts_too_many_records(self.data, MAX_DECODED_RECORDS)
+        # Whether the fetch has so many records that they are decoded in parts. Records without compression
+        # need at least seven bytes each.
+        self.decodes_in_parts = count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
+        # Number of records according to the batch headers. A header may be malformed, so a record counts only
+        # if there is a byte for it.
+        self._count = min(count, len(self.data))
         self._columns: Columns | None = None
         # Records that were converted before a poll requested them, and the number of the first record's row.
         self._ahead: list[ConsumerRecord] = []
         self._ahead_from = 0
         self._batches: Iterator[Batch] | None = None
-        self._transactions = AbortedTransactions(())
+        self._transactions: AbortedTransactions | None = None
         self._batch: Batch | None = None
         # The parts of `_batch` that are not decoded yet, and the position when its first part was decoded.
         self._parts: Iterator[list[Record]] = iter(())
@@ -167,10 +172,10 @@ class CompletedFetch:
         """Start to decode as columns, or batch by batch, as for data with an invalid batch."""
         self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
         self._parts = iter(())
-        self._transactions = AbortedTransactions(self._aborted)
+        self._transactions = AbortedTransactions(self._aborted) if self._aborted else None
         if len(self._siblings) > 1 and self._decode_together(lent=True):
             return
-        decodes_columns = has_many_records(self.data) and not self.decodes_in_parts
+        decodes_columns = self._count >= WORTH_COLUMNS and not self.decodes_in_parts
         module = columns_if_loaded() if decodes_columns else None
         if module is not None:
             try:
@@ -230,7 +235,7 @@ class CompletedFetch:
                 size += len(sibling.data)
         load = columns_if_loaded if lent else load_columns
         module = load() if len(siblings) > 1 and self in siblings else None
-        if module is None or not has_many_records(*(sibling.data for sibling in siblings)):
+        if module is None or sum(sibling._count for sibling in siblings) < WORTH_COLUMNS:
             return False
         parts = [module.FetchedPart(sibling.data, sibling._aborted, sibling.position) for sibling in siblings]
         try:
@@ -318,7 +323,7 @@ class CompletedFetch:
         """
         assert self._batches is not None
         for batch in self._batches:
-            hidden = self._transactions.skips(batch)
+            hidden = self._transactions is not None and self._transactions.skips(batch)
             if not hidden and not batch.is_control and batch.last_offset >= self.position:
                 return batch
             self.position = max(self.position, batch.last_offset + 1)
@@ -448,15 +453,16 @@ def _kind_names() -> dict[int, str]:
     return {number: name for name, number in TIMESTAMP_TYPES.items()}
 
 
-def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
-    """Read batch headers; return (offset after the last complete batch, its leader epoch, None).
+def _end_of(data: Data) -> tuple[int, int, int, RecordError | None]:
+    """Read batch headers; return (offset after the last complete batch, its leader epoch, count, None).
 
-    If a batch has an invalid offset, return the values of the previous batch and the error instead.
+    The count is the number of records in batches of magic 2. If a batch has an invalid offset, return the
+    values of the batches before it and the error instead.
     """
-    stop, end = 0, len(data)
+    stop, end, total = 0, len(data), 0
     last, leader_epoch = -INT64_MAX - 2, -1
     while end - stop >= HEADER_SIZE:
-        base, size, epoch, magic, delta = _HEAD(data, stop)
+        base, size, epoch, magic, delta, count = _HEAD(data, stop)
         behind = stop + OVERHEAD + size
         if magic != 2:
             return _end_of_unusual(data)
@@ -465,10 +471,11 @@ def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
         if delta < 0 or base <= last or base + delta >= INT64_MAX:
             return _end_of_unusual(data)
         last, leader_epoch, stop = base + delta, epoch, behind
+        total += max(count, 0)
     else:
         if end - stop >= OVERHEAD:
             return _end_of_unusual(data)
-    return (last + 1, leader_epoch, None) if stop else _end_of_unusual(data)
+    return (last + 1, leader_epoch, total, None) if stop else _end_of_unusual(data)
 
 
 def locate_error(error: KprotoError, partition: TopicPartition, position: int, data: Data) -> KprotoError:
@@ -482,7 +489,7 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
     error.topic, error.partition, error.first_offset = partition.topic, partition.partition, position
     start = 0
     while len(data) - start >= HEADER_SIZE:
-        base, size, _, magic, delta = _HEAD(data, start)
+        base, size, _, magic, delta, _ = _HEAD(data, start)
         if magic != 2 or size < HEADER_SIZE - OVERHEAD or base < 0 or delta < 0:
             break
         if position <= base + delta < INT64_MAX:
@@ -492,9 +499,10 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
     return error
 
 
-def _end_of_unusual(data: Data) -> tuple[int, int, RecordError | None]:
+def _end_of_unusual(data: Data) -> tuple[int, int, int, RecordError | None]:
     """Return the result of `_end_of` for old message formats, and for invalid or missing batches."""
     last: Batch | None = None
+    total = 0
     try:
         for batch in batches(data, check_crc=False):
             detail = ""
@@ -507,12 +515,13 @@ def _end_of_unusual(data: Data) -> tuple[int, int, RecordError | None]:
                 torn = RecordError("RecordBatch", batch.magic, "baseOffset", batch.start, detail)
                 if last is None:
                     raise torn
-                return last.last_offset + 1, last.partition_leader_epoch, torn
+                return last.last_offset + 1, last.partition_leader_epoch, total, torn
             last = batch
+            total += batch.count if batch.magic == 2 else 0
     except RecordError:
         if last is None:
             raise
     if last is None:
         detail = f"{len(data)} bytes contain no complete batch: raise max_partition_fetch_bytes"
         raise RecordError("RecordBatch", -1, "size", 0, detail)
-    return last.last_offset + 1, last.partition_leader_epoch, None
+    return last.last_offset + 1, last.partition_leader_epoch, total, None

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from consumer.engine.fetch import buffers
 from consumer.engine.fetch.buffers import CompletedFetch, locate_error
 from consumer.records import ConsumerRecord
 from kproto.errors import RecordError
 from kproto.records import Record, batches, encode_batch
 from kproto.records.legacy import encode_messages
 from kproto.testing.world import World, tp
+from tests.records.raw_batches import SMALLEST, raw
 
 
 def batch(*offsets: int, last: int | None = None, base: int | None = None, **more: object) -> bytes:
@@ -264,6 +266,19 @@ def test_large_fetches_return_the_same_records_as_small_ones(limits: list[int]) 
 
 def _starts(data: bytes) -> list[int]:
     return [batch.start for batch in batches(data)] + [len(data)]
+
+
+def test_too_many_records_are_those_that_need_compression(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, packed = raw(SMALLEST * 300, 300), raw(SMALLEST * 300, 300, "gzip")
+    invalid = packed[:8] + b"\0" * 4 + packed[12:]  # Its size is 0.
+    second = with_base_offset(300, packed)
+    monkeypatch.setattr(buffers, "MAX_DECODED_RECORDS", 100)
+    assert not chunk(plain).decodes_in_parts
+    assert chunk(packed).decodes_in_parts
+    assert chunk(packed + invalid).decodes_in_parts
+    monkeypatch.setattr(buffers, "MAX_DECODED_RECORDS", 300)
+    assert not chunk(packed).decodes_in_parts
+    assert chunk(packed + second).decodes_in_parts
 
 
 def test_an_incomplete_last_batch_is_fetched_again() -> None:
