@@ -26,7 +26,7 @@ from ..errors import without_traceback
 from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig
-from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
+from ..records import EventCallback, GroupMetadata
 from ..runtime import Driver, Runtime
 from .polls import PollOperations, check_group
 
@@ -146,23 +146,6 @@ class ConsumerOperations(PollOperations):
             if not future.done():
                 failures.insert(0, RequestTimedOut("unsubscribe", limit, "the group was not left yet"))
             _raise_first(failures)
-
-    # ---- records
-
-    async def poll(self, timeout: float, max_records: int | None) -> list[ConsumerRecord]:
-        timeout = check.seconds("timeout", timeout)
-        limit = self.options.max_poll_records
-        if max_records is not None:
-            limit = check.whole_number("max_records", max_records, 1)
-        with self.runtime.call("poll", serves=True):
-            delivered = await self._poll(ev.Take(limit), timeout)
-        return delivered.rows if delivered is not None else []
-
-    async def poll_columns(self, timeout: float) -> list[ColumnBatch]:
-        timeout = check.seconds("timeout", timeout)
-        with self.runtime.call("poll_columns", serves=True):
-            delivered = await self._poll(ev.Take(0, columns=True), timeout)
-        return delivered.columns if delivered is not None else []
 
     # ---- positions
 

@@ -1,11 +1,11 @@
-"""The polls of consumers: they return the engine's records to the application, and call its callbacks.
+"""The polls and iterations of consumers: they return the engine's records, and call the callbacks.
 
 Rules:
 
 * A poll that is interrupted or cancelled returns its records to the engine, and the next poll returns them to
   the application.
 * An iteration returns the records of a poll only while their partitions certainly belong to this consumer
-  (see `iteration`).
+  (see `Iteration`).
 * Listeners run between two steps of the engine. An exception of a listener is raised by the call that ran the
   listener, after the engine has been notified that the listener returned. The exception does not change the
   assignment. An exception of a callback of `events` is only logged.
@@ -14,10 +14,12 @@ Rules:
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from operator import length_hint
+from operator import itemgetter, length_hint
+from time import time
 from typing import Any
 
 import msgspec
@@ -26,6 +28,7 @@ from kproto.errors import IllegalState, WokenUp, brief_list
 from kproto.group.protocol import POLL_TIMEOUT
 from kproto.group.subscription import TopicPartition
 
+from .. import validation as check
 from ..addresses import addresses
 from ..clock import now, wall
 from ..engine import events as ev
@@ -34,9 +37,8 @@ from ..errors import without_traceback
 from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig, ConsumerOptions, consumer_options
-from ..records import ConsumerRecord, EventCallback, GroupChange
+from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupChange
 from ..runtime import Driver, Runtime
-from .iteration import Iteration
 
 # Timeout (s) of each poll of an iteration. If there are no records, the iteration polls again.
 _ITERATION_S = 3600.0
@@ -47,8 +49,97 @@ WARNED = frozenset(
     {"lost", "missing", "refused", "throttled", "truncated", "uncommitted", "unreachable", "unsought"}
 )
 
+# Longest interval (s) at which an iteration asks the engine whether the consumer still owns the held records,
+# and reports its progress. If the wall clock is set back, a pause of the process stays unnoticed for at most
+# this time.
+_MAX_CHECK_S = 1.0
+
+# Pairs (row, partition): the first row of each run of records of the same partition.
+Starts = list[tuple[int, TopicPartition]]
+
 _TAKE_BACK = (ev.TakeBack(),)
 _RETURNED = (ev.ListenerReturned(),)
+
+
+class Iteration:
+    """The records of one poll, some of which an iteration has returned.
+
+    The iteration returns the remaining records only while their partitions certainly belong to this consumer:
+    between `owned_from` and `owned_until`, in seconds of `time.time()`. That clock continues while the
+    machine sleeps, and is the fastest one to read. It may be set back, so the iteration checks `owned_from`
+    as well. A process that was stopped for longer than its session timeout returns none of these records.
+    """
+
+    __slots__ = (
+        "_check_s",
+        "_engine",
+        "_losses",
+        "_starts",
+        "owned_from",
+        "owned_until",
+        "records",
+        "remaining",
+    )
+
+    def __init__(self, engine: ConsumerEngine, options: ConsumerOptions) -> None:
+        self._engine = engine
+        self.records: list[ConsumerRecord] = []
+        self.remaining: Iterator[ConsumerRecord] = iter(())
+        self.owned_from = self.owned_until = 0.0
+        self._starts: Starts | None = None
+        self._losses = 0
+        self._check_s = _MAX_CHECK_S
+        if options.enable_auto_commit:
+            self._check_s = min(_MAX_CHECK_S, max(1, options.auto_commit_interval_ms) / 1000)
+
+    def hold(self, delivered: ev.Deliver) -> None:
+        """Hold the records of a poll, in place of those of the previous poll."""
+        remaining = iter(delivered.rows)
+        self.records, self.remaining, self._losses = delivered.rows, remaining, delivered.losses
+        self._starts = None
+
+    def drop(self, remaining: Iterator[ConsumerRecord]) -> None:
+        """Release all held records.
+
+        The caller passes an empty iterator as `remaining`, so that this method calls no function and Ctrl-C
+        cannot interrupt it.
+        """
+        self.records, self.remaining, self._starts = [], remaining, None
+
+    def check_ownership(self) -> bool:
+        """Return whether the consumer still owns the held records; set for how long this is certain.
+
+        The engine must be locked.
+        """
+        if self._engine.core.partitions.losses != self._losses:
+            return False
+        until = self._engine.assignment_deadline()
+        seconds = self._check_s if until is None else min(self._check_s, (until - now()) / 1000)
+        self.owned_from = time()
+        self.owned_until = self.owned_from + seconds
+        return True
+
+    def expire_if_lost(self) -> None:
+        """Stop the iteration if the consumer has released a partition since the last poll."""
+        if self.records and self._engine.core.partitions.losses != self._losses:
+            self.owned_until = 0.0
+
+    def returned(self) -> int:
+        """Return the number of held records that the iteration has returned."""
+        return len(self.records) - length_hint(self.remaining)
+
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Map each partition to its first offset that the iteration has not returned yet."""
+        return self.offsets_from(self.returned()) if self.records else {}
+
+    def offsets_from(self, row: int) -> dict[TopicPartition, int]:
+        """Map each partition to its first offset at this row or after it.
+
+        The runs of equal partitions are searched only once for each poll's records.
+        """
+        if self._starts is None:
+            self._starts = partition_starts(self.records)
+        return first_offsets(self.records, self._starts, row)
 
 
 class ConsumerDriver:
@@ -131,6 +222,21 @@ class PollOperations:
         self.runtime = make_runtime(self.driver)
 
     # ---- polls and iterations
+
+    async def poll(self, timeout: float, max_records: int | None) -> list[ConsumerRecord]:
+        timeout = check.seconds("timeout", timeout)
+        limit = self.options.max_poll_records
+        if max_records is not None:
+            limit = check.whole_number("max_records", max_records, 1)
+        with self.runtime.call("poll", serves=True):
+            delivered = await self._poll(ev.Take(limit), timeout)
+        return delivered.rows if delivered is not None else []
+
+    async def poll_columns(self, timeout: float) -> list[ColumnBatch]:
+        timeout = check.seconds("timeout", timeout)
+        with self.runtime.call("poll_columns", serves=True):
+            delivered = await self._poll(ev.Take(0, columns=True), timeout)
+        return delivered.columns if delivered is not None else []
 
     async def next_record(self) -> ConsumerRecord:
         """Return the next record of an iteration.
@@ -303,6 +409,31 @@ class PollOperations:
     def held_offsets(self) -> dict[TopicPartition, int]:
         """Map each partition to its first offset that an iteration holds and has not returned yet."""
         return self.iteration.next_offsets()
+
+
+def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
+    """Return each row at which the partition changes, and the partition that begins there.
+
+    The result is short, because most records follow a record of the same partition.
+    """
+    starts: Starts = []
+    last: tuple[str, int] | None = None
+    for row, record in enumerate(records):
+        if (key := (record.topic, record.partition)) != last:
+            starts.append((row, TopicPartition(*key)))
+            last = key
+    return starts
+
+
+def first_offsets(records: list[ConsumerRecord], starts: Starts, row: int) -> dict[TopicPartition, int]:
+    """Map each partition to its first offset at this row or after it."""
+    offsets: dict[TopicPartition, int] = {}
+    for index in range(max(0, bisect_right(starts, row, key=itemgetter(0)) - 1), len(starts)):
+        start, partition = starts[index]
+        first = max(start, row)
+        if first < (starts[index + 1][0] if index + 1 < len(starts) else len(records)):
+            offsets.setdefault(partition, records[first].offset)
+    return offsets
 
 
 def check_group(options: ConsumerOptions) -> str:

@@ -29,7 +29,6 @@ from kproto.testing.world.clients import EngineClient
 CLIENT = str(Path(consumer.__file__).parent)
 CLOCKS = (
     "runtime",
-    "operations.iteration",
     "operations.polls",
     "operations.consumer",
     "blocking.runtime",

@@ -19,7 +19,6 @@ import consumer.aio.consumer
 import consumer.blocking.consumer
 import consumer.blocking.runtime
 import consumer.operations.consumer
-import consumer.operations.iteration
 import consumer.operations.polls
 import consumer.runtime
 from consumer import (
@@ -32,7 +31,7 @@ from consumer import (
     TopicPartition,
     clock,
 )
-from consumer.operations.iteration import first_offsets, partition_starts
+from consumer.operations.polls import first_offsets, partition_starts
 from kproto.broker.server import running
 from kproto.errors import IllegalState
 from tests.consumer.child_process import result_in_child
@@ -144,11 +143,10 @@ def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered
             consumer.runtime,
             consumer.operations.consumer,
             consumer.operations.polls,
-            consumer.operations.iteration,
             consumer.blocking.runtime,
         ):
             monkeypatch.setattr(module, "now", now)
-        for module in (consumer.operations.iteration, consumer.blocking.consumer):
+        for module in (consumer.operations.polls, consumer.blocking.consumer):
             monkeypatch.setattr(module, "time", lambda: time.time() + slept)
         slept = 30
         next(reader)
@@ -174,7 +172,6 @@ def test_an_assignment_counts_as_lost_until_the_listener_was_called(
             consumer.runtime,
             consumer.operations.consumer,
             consumer.operations.polls,
-            consumer.operations.iteration,
             consumer.blocking.runtime,
         ):
             monkeypatch.setattr(module, "now", lambda: clock.now() + slept)
