@@ -31,3 +31,17 @@ def test_a_member_of_an_older_generation_owns_nothing() -> None:
 
 def test_claims_without_a_generation_count_until_a_claim_has_one() -> None:
     assert assign(2, a=sticky_user_data([T1], -1), b=sticky_user_data([], 5)) == {"a": [T0], "b": [T1]}
+
+
+def test_a_leftover_partition_goes_to_a_member_that_owns_the_minimum() -> None:
+    claims = {
+        "a": [TopicPartition("t", 0), TopicPartition("t", 1)],
+        "b": [TopicPartition("t", 2)],
+        "c": [TopicPartition("t", 3)],
+    }
+    members = {
+        member: Subscription(topics=("t",), user_data=sticky_user_data(owned, 5))
+        for member, owned in claims.items()
+    }
+    plan = JAVA_2_6.assignors_2_6["sticky"].assign({"t": 5}, members, {})
+    assert plan == {**claims, "b": [TopicPartition("t", 2), TopicPartition("t", 4)]}
