@@ -114,3 +114,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (deselected if excluded_marks else selected).append(item)
     config.hook.pytest_deselected(items=deselected)
     items[:] = selected
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which tests this run has left out, and which command runs them."""
+    if not _ASKED:
+        terminalreporter.write_line("not run: tests of outside judges (tox -e judges)")
+    if _PROFILE == "quick":
+        terminalreporter.write_line("not run: tests marked thorough (tox -e thorough)")
