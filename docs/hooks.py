@@ -263,7 +263,8 @@ class _Wide(argparse.HelpFormatter):
         super().__init__(prog, width=88)
 
 
-# Statements of the documents that the source cites under an id like a story's, but that no story shows.
+# Ids that the source cites in the form of a story's id, but for which there is no story. Each maps to the
+# fact that the id stands for.
 FACTS = {
     "S1-11": "the configuration of sarama-cluster does not affect how partitions are assigned",
     "S2-11": "poll(long) of Java 2.6 waits for the assignment, and its timeout starts afterwards",

@@ -225,7 +225,7 @@ class Builder:
                 -1,
                 "timestamp",
                 first + row,
-                f"{place} has the timestamp {times[row]} ms, and Spark's timestamps end at {_MOST_MS} ms: to "
+                f"{place} has the timestamp {times[row]} ms, outside Spark's range of +/-{_MOST_MS} ms: to "
                 'read it, omit the column timestamp, as with .schema("key BINARY, value BINARY")',
             )
         return times * 1000

@@ -227,7 +227,7 @@ class _Reader:
     # ---- escapes
 
     def escape(self) -> str:
-        """Translate an escape that begins with a backslash."""
+        """Translate the escape at the current position, which begins with a backslash."""
         at = self.at
         self.at += 1
         char = self.peek()

@@ -57,7 +57,7 @@ _EPOCHS = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")
 
 
 class DataLoss(KprotoError):
-    """The error that records which the query should have read were deleted or truncated.
+    """The error that is raised if records were deleted or truncated before the query read them.
 
     `losses` describes each loss in one line.
     """

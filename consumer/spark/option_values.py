@@ -53,7 +53,7 @@ def one_of(*allowed: str) -> Callable[[str, str], str]:
 
 
 def text(name: str, value: str) -> str:
-    """Parse a text that is not blank, and strip white space around it."""
+    """Parse a text that does not consist of white space only, and strip white space around it."""
     if value.strip():
         return value.strip()
     raise ConfigError(name, value, "set it to a text that is not blank")

@@ -89,11 +89,11 @@ class Options:
         return (os.getpid(), self.bootstrap_servers, self.access, *sorted(self.client.items()))
 
     def text(self, name: str, default: str) -> str:
-        """Return the text of a ``kafka.*`` option by Kafka's name, or the default."""
+        """Return the text of the ``kafka.*`` option with this name in Kafka, or the default."""
         return str(self.client.get(name, default))
 
     def number(self, name: str, default: int) -> int:
-        """Return the number in a ``kafka.*`` option by Kafka's name, or the default."""
+        """Return the number in the ``kafka.*`` option with this name in Kafka, or the default."""
         value = self.client.get(name, default)
         assert isinstance(value, int)
         return value

@@ -107,7 +107,7 @@ def _freeze_imported_objects() -> None:
     Spark's workers run the garbage collector after every task, and the collector traverses all imported
     modules. For a small task this takes ten times the CPU time of the task itself.
     """
-    # The ids of the processes that have frozen their objects. gc.get_freeze_count() is not used, because it
+    # The ids of the processes that have called gc.freeze(). gc.get_freeze_count() is not used, because it
     # traverses the frozen objects.
     if "pyspark.worker" in sys.modules and os.getpid() not in _frozen:
         _frozen.add(os.getpid())

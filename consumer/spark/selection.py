@@ -147,8 +147,8 @@ def partition_filter(choice: Choice) -> Callable[[TopicPartition], bool]:
 
 
 def read_bound(options: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
-    """Return the bound that the options set, or None. All options of the bound are checked, also those
-    without effect.
+    """Return the bound that the options set, or None. All options of the bound are checked, including those
+    that another option overrides.
 
     A global timestamp takes precedence over timestamps of partitions, and these take precedence over offsets,
     as in Spark's own source.

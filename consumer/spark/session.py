@@ -149,8 +149,8 @@ def register(spark: SparkSession) -> None:
         warnings.warn(f"Spark's workers cannot import {__package__}: {remedy}", stacklevel=2)
     try:
         spark.dataSource.register(KprotoDataSource)
-    # Spark 4.0 has found the source through `pyspark_kproto`, and does not replace a source by a registered
-    # one.
+    # Spark 4.0 has already found the source through the package `pyspark_kproto`, and rejects a later
+    # registration under the same name.
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
@@ -163,7 +163,7 @@ def session(
     quick: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return a local session that has the source and prints little.
+    """Return a local session with this data source registered and a reduced log level.
 
     The function finds a Java, and works from a source checkout. With `quick` the session starts sooner and
     uses less memory, but runs slower, which suits tests and demos. `settings` are added to `SETTINGS` or

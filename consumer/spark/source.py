@@ -81,7 +81,8 @@ class KprotoDataSource(DataSource):
         try:
             self.parsed = parse(options)
         except ConfigError as error:
-            # Hide kproto's stack frames, which Spark would print, and which are longer than the error itself.
+            # Hide kproto's stack frames. Otherwise Spark prints them, and they are longer than the error
+            # message.
             hide_traceback()
             raise error.with_traceback(None) from None
 

@@ -115,7 +115,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.planner.stop_at_present_ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch, or `start` itself if there are no records to read.
+        """Return the end offset of the next batch, or `start` itself if there are no records to read.
 
         Raises DataLoss unless failOnDataLoss=false. Also raises errors of the cluster that remain after all
         retries.

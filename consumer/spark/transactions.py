@@ -69,7 +69,7 @@ class Task(NamedTuple):
 def task(prefix: str, job: str | None) -> Task:
     """Return the task that this process runs, either of a stream or of the batch query `job`.
 
-    Raises ConfigError if Spark does not provide the task's ids.
+    Raises ConfigError if the code does not run in a task, or if Spark does not provide the task's ids.
     """
     context = TaskContext.get()
     if context is None:

@@ -344,7 +344,7 @@ class ClientMember(Protocol):
         ...
 
     def on_poll(self, now: int) -> None:
-        """Restart max.poll.interval.ms, as `step(PollLeft(), now)` does, but faster.
+        """Restart the timer of max.poll.interval.ms, as `step(PollLeft(), now)` does, but faster.
 
         May be called only while `is_stable`.
         """

@@ -200,7 +200,7 @@ class DiagramBuilder:
         return is_new
 
     def _rebalances(self) -> list[_Rebalance]:
-        """Return the rebalances of all groups, each with the cause of its generation."""
+        """Return the rebalances of all groups, each with the cause of the generation that it led to."""
         groups = dict.fromkeys(turn.group for turn in self._turns if turn.group)
         rebalances = [
             rebalance._replace(cause=self._causes.get((group, rebalance.generation), ""))
@@ -210,7 +210,7 @@ class DiagramBuilder:
         return sorted(rebalances)
 
     def _turn(self, member: str, exchange: Exchange) -> None:
-        """Record the events of a rebalance that the exchange implies."""
+        """Record the rebalance events that follow from an exchange (a request and its response)."""
         request: Any = exchange.request
         response: Any = exchange.response
         group = getattr(request, "group_id", None) or " "

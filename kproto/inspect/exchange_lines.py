@@ -132,7 +132,7 @@ def response_words(response: Message, request: Message | None = None) -> str:
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, or "error N" if the code is unknown."""
+    """Return Kafka's name for an error code, or "error N" if the code is unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:

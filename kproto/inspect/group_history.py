@@ -79,12 +79,14 @@ class GroupHistory:
             self._reported.setdefault(notice.group_id, []).append(entry)
 
     def take_generations(self) -> list[tuple[str, GroupEvent]]:
-        """Return the events of the generations that were explained since the last call, as (group, event)."""
+        """Return an event, as (group, event), for each generation whose cause was determined since the last
+        call.
+        """
         taken, self._new_generations = self._new_generations, []
         return taken
 
     def finish(self) -> None:
-        """Explain the generations whose assignment was not seen."""
+        """Determine the causes of the generations for which no assignment was seen."""
         for group, causes in self._causes.items():
             for number in sorted(causes.generations):
                 self._explain(group, number)

@@ -118,7 +118,7 @@ def numbers_in(state: str | None, event: str | None) -> list[str]:
 
 
 def state_names() -> list[str]:
-    """Return the names of the states of all machines."""
+    """Return the names of the states of all state machines."""
     return list(dict.fromkeys(state.value for table in TABLES.values() for state in table.states))
 
 

@@ -1,4 +1,6 @@
-"""CreateDelegationToken (key 38): create a token that replaces a password (KIP-48)."""
+"""CreateDelegationToken (key 38): create a token with which a client can authenticate instead of with its own
+credentials (KIP-48).
+"""
 
 from __future__ import annotations
 

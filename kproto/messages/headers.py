@@ -1,4 +1,5 @@
-"""The headers of requests and responses, and functions that encode and decode both with their bodies.
+"""The headers of requests and responses, and functions that encode and decode a whole frame (header and
+body).
 
     frame = encode_request(request, version, correlation_id, client_id)     # a client sends
     envelope = decode_request(frame)                                        # a broker receives

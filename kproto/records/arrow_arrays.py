@@ -93,7 +93,7 @@ def to_numpy(array: Any, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def validity(array: Any) -> NDArray[np.bool_]:
-    """Return which values of an Arrow array are not null."""
+    """Return a mask of the values of an Arrow array that are not null."""
     bits = array.buffers()[0]
     if bits is None:
         return np.full(len(array), array.null_count == 0)

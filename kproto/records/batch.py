@@ -245,7 +245,11 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
         data, before, at, stop = bytes(memoryview(data)[at:stop]), at, 0, stop - at
     if batch.count > (stop - at) // SMALLEST_RECORD:
         raise RecordError(
-            "RecordBatch", 2, "count", batch.start + 57, f"{batch.count} records in {stop - at} bytes"
+            "RecordBatch",
+            2,
+            "count",
+            batch.start + 57,
+            f"{batch.count} records do not fit into {stop - at} bytes",
         )
     records, at = parse_records_at(batch, data, at, batch.count, before, stop)
     if at != stop:

@@ -150,7 +150,7 @@ def _list(
 
 
 def _headers(parts: Sequence[FetchedPart], chosen: list[int], check_crc: bool, control: bool) -> Table | None:
-    """Build the table of many batches by numpy.
+    """Build the table of many batches with NumPy.
 
     Returns None if a batch is malformed or not of magic 2.
     """

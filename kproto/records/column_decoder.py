@@ -48,7 +48,9 @@ _ONE = np.array(1)
 
 @dataclass(frozen=True, slots=True)
 class BatchArrays:
-    """The batches to read. Each array has one entry per batch, in the order of the arena."""
+    """The batches to read. Each array has one entry per batch, in the order in which the batches lie in the
+    arena.
+    """
 
     at: Int64s
     stop: Int64s
@@ -92,7 +94,7 @@ def read(arena: NDArray[np.uint8], batches: BatchArrays) -> FieldArrays | None:
 
 
 def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """Find the starts of all records by reading batches in parallel.
+    """Find the starts of all records by reading many batches in parallel, one record of each batch at a time.
 
     Returns None if a record is irregular.
     """
@@ -133,7 +135,7 @@ def _starts(windows: Windows, batches: BatchArrays) -> Int64s | None:
 
 
 def _runs(windows: Windows, batches: BatchArrays) -> Int64s | None:
-    """Find the starts of all records by runs: sequences of records of one size.
+    """Find the starts of all records, one run at a time. A run is a sequence of records of equal size.
 
     Returns None if runs are short, or if the estimated runs do not lead to the ends of the batches.
 
@@ -440,7 +442,9 @@ def _slice(
 
 
 def _without_nulls(size: Int64s, null: Bools) -> bool:
-    """Set `null` where a size is -1, and set these sizes to 0. Return False if a size is below -1."""
+    """Mark the rows with size -1 as null in `null`, and set these sizes to 0. Return False if a size is below
+    -1.
+    """
     lowest = int(size.min())
     if lowest < 0:
         np.less(size, 0, out=null)

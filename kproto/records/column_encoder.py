@@ -1,4 +1,4 @@
-"""Encode columns to record batches by numpy and Arrow, without an object per record.
+"""Encode columns to record batches with numpy and Arrow, without an object per record.
 
 * `BatchBuilder` encodes the same rows to the same bytes, but its batches may end at other rows. Here a batch
   ends where it would be full if all its varints had their *largest possible* sizes.

@@ -66,7 +66,7 @@ __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of",
 
 # The number of rows that are converted to objects at a time, so that their data stays in the cache.
 _CHUNK = 1024
-# The least number of records to decode by numpy. With fewer records, reading row by row is faster.
+# The least number of records to decode with numpy. With fewer records, reading row by row is faster.
 _FEW = 150
 # The mean size of a value, in bytes, from which on values are copied from views (`_copy_chosen`).
 _LARGE = 200
@@ -324,7 +324,7 @@ def columns_of_records(
     )
 
 
-# Decoding by numpy and Arrow.
+# Decoding with numpy and Arrow.
 
 
 def _read_columns(
@@ -335,7 +335,7 @@ def _read_columns(
     lent: bool,
     most: int,
 ) -> Columns | None:
-    """Decode all parts by numpy and Arrow. Return None if a record is irregular."""
+    """Decode all parts with numpy and Arrow. Return None if a record is irregular."""
     if len(parts) == 1 and not table[CODEC].any():
         try:
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)

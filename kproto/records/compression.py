@@ -74,7 +74,7 @@ def allowance(compressed: int, max_decompressed: int | None = None) -> int:
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
-    """Compress `data` by the codec with this number; `level` is on the codec's own scale.
+    """Compress `data` with the codec that has this number; `level` is on the codec's own scale.
 
     Raises `MissingExtra` without the extra ``compression`` (none and gzip always work), and `ConfigError` for
     a level that the codec does not have.
@@ -95,7 +95,8 @@ def decompress(
     old_lz4: bool = False,
     begins: Begins | None = None,
 ) -> bytes:
-    """Decompress `data` with the codec of this number. Raises `CodecError` or `MissingExtra`.
+    """Decompress `data` with the codec that has this number. Raises `CodecError` for malformed or oversized
+    input, and `MissingExtra` without the codec's package.
 
     `old_lz4` accepts the header checksum of Kafka's lz4 in magic 0, which other readers of lz4 reject. Output
     beyond its `allowance` is accepted only if `begins` returns True for its start.

@@ -84,7 +84,7 @@ def convert(
 class _Run(msgspec.Struct):
     """Records of consecutive batches that become one batch or one message set.
 
-    The first batch decides the timestamp type.
+    The first batch determines the timestamp type.
     """
 
     first: Batch

@@ -1,4 +1,4 @@
-"""Explain why a record cannot be encoded.
+"""Determine why a record cannot be encoded.
 
 The encoders do not check values beforehand. For a value of a wrong type or out of range they raise one of
 `UNWRITABLE`. Then `explain_unwritable` finds the value and names its path, such as

@@ -50,7 +50,7 @@ class HeaderColumns:
     _same: int | None
     # The different keys.
     _names: list[str]
-    # The index in `_names` of each header's key.
+    # The index of each header's key in `_names`.
     _name: NDArray[np.int32]
     # The values of all headers, a BinaryArray.
     _value: Any
@@ -89,7 +89,7 @@ class HeaderColumns:
         self._raw = None
 
     def _parse_fast(self) -> bool:
-        """Decode all headers by numpy. Return False if a row's headers are irregular."""
+        """Decode all headers with numpy. Return False if a row's headers are irregular."""
         places = np.frombuffer(self._raw.buffers()[1], np.int32)
         places = places[self._raw.offset : self._raw.offset + len(self._raw) + 1]
         data = np.zeros(int(places[-1]) + SLACK, np.uint8)
@@ -144,7 +144,8 @@ def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
 
 
 def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
-    """Return the index of each row's first header, four positions per header, and which values are null.
+    """Return the index of each row's first header, four positions for each header, and a mask of the values
+    that are null.
 
     The positions are the start and end of the key, then the start and end of the value. Returns None if a
     row's headers are irregular.

@@ -56,7 +56,9 @@ def _batches(data: Data, at: int, check_crc: bool, max_decompressed: int | None)
     while end - at >= OVERHEAD:
         size = int.from_bytes(whole[at + 8 : at + 12], "big", signed=True)
         if size < _SMALLEST:
-            raise RecordError("RecordBatch", -1, "size", at + 8, f"a batch of {size} bytes")
+            raise RecordError(
+                "RecordBatch", -1, "size", at + 8, f"a batch of {size} bytes; at least {_SMALLEST}"
+            )
         stop = at + OVERHEAD + size
         magic = whole[at + 16] if at + 16 < end else 0
         if magic > 2:

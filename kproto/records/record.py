@@ -218,7 +218,7 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
         raise MalformedRecord("headers", at, "a negative number of headers")
     count >>= 1
     if count > (end - at) // 2:
-        raise MalformedRecord("headers", at, f"{count} headers in {end - at} bytes")
+        raise MalformedRecord("headers", at, f"{count} headers do not fit into {end - at} bytes")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size = data[at]
@@ -308,7 +308,7 @@ def zigzag(value: int) -> bytes:
     if 0 <= value < _SHORT:
         return _SHORT_VARINTS[value]
     unsigned = (value << 1 ^ -(value >> 63 & 1)) & 0xFFFFFFFFFFFFFFFF
-    # A fast path for three bytes, which timestamp and offset deltas in large batches take.
+    # A fast path for varints of three bytes, as timestamp and offset deltas in large batches have.
     if 1 << 14 <= unsigned < 1 << 21:
         return _continued()[unsigned & 0x3FFF] + _LAST_BYTES[unsigned >> 14]
     out = bytearray()
@@ -341,7 +341,9 @@ NULL = b"\x01"
 
 @cache
 def small_varints() -> tuple[list[bytes], list[bytes]]:
-    """Return the varints of the numbers below `TABLE_SIZE`, and these after an attributes byte."""
+    """Return two lists: the varints of the numbers below `TABLE_SIZE`, and the same varints, each after an
+    attributes byte.
+    """
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]
     varints = [*_SHORT_VARINTS[:64], *two, *three]

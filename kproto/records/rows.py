@@ -35,7 +35,7 @@ def rows(
 ) -> list[Record]:
     """Decode the records of a records field.
 
-    Raises `RecordError`, and `MissingExtra` without a codec's package.
+    Raises `RecordError` for a malformed batch, and `MissingExtra` without a codec's package.
 
     A truncated last batch is ignored, because brokers cut responses at a number of bytes. Control records are
     left out unless `control` is set. `aborted` are the pairs (producer id, first offset) of a fetch response.
@@ -94,7 +94,8 @@ def row_lists(
 def _as_columns(
     data: Data, max_decompressed: int | None, wanted: _Wanted
 ) -> tuple[Columns | None, RecordError | None]:
-    """Decode to columns if that is faster; return the columns, or None and perhaps an error.
+    """Decode to columns if this is faster than row by row. Return (columns, None), or (None, error), where
+    `error` may be None.
 
     After an error the caller reads row by row, which returns the records before the error.
     """

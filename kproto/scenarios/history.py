@@ -45,7 +45,7 @@ def name(act: Act) -> str:
 
 
 def moments(run: ScenarioRun) -> list[Moment]:
-    """Return the moments of the scenario itself, then the moments of each world."""
+    """Return the moments that belong to no world, then the moments of each world."""
     return [*run.moments, *(moment for act in run.acts for moment in moments_of(act))]
 
 

@@ -20,7 +20,7 @@ REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The result of one run.
+    """The result of one run with a growing topic.
 
     A topic grows, and from this time on records are written into the new partitions.
     """
@@ -148,7 +148,7 @@ def losses(parameters: Parameters) -> Iterable[Loss]:
 
 @dataclass(frozen=True, slots=True)
 class StandstillRow:
-    """For how many ms partitions were not read because one more member joined the group."""
+    """How long in ms partitions were not read because one more member joined the group."""
 
     protocol: str
     members: int

@@ -23,7 +23,7 @@ WINDOW = ("client", "reset", *GROWTH)
 
 
 def growth_parameters(run: ScenarioRun) -> dict[str, Any]:
-    """Return those parameters named in `GROWTH` that were set for the run."""
+    """Return the parameters named in `GROWTH` that were set for the run."""
     chosen = {name: getattr(run.parameters, name) for name in GROWTH}
     return {name: value for name, value in chosen.items() if value is not None}
 

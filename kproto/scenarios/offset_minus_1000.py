@@ -147,7 +147,8 @@ def _kind(printed: tuple[int | None, str]) -> tuple[int | None, str]:
     return assigned, event.partition(" ")[0]
 
 
-REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")  # Errors that a seek may return.
+# The errors that librdkafka may return from a seek.
+REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")
 GOOD = Request(WANTED, WANTED, "ok")
 BAD = Request(STORED, COMMITTED, "ok")
 EVENT = (

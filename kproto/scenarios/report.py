@@ -170,7 +170,7 @@ def _result(run: ScenarioRun, name: str, value: object, wide: int) -> list[str]:
         return [row]
     plain: Any = _plain(value)
     several = cast("list[object]", plain) if isinstance(plain, list) else []
-    # Items with blanks are sentences or table rows, so each gets its own line.
+    # Items that contain spaces are sentences or table rows, so each gets its own line.
     each = any(" " in str(item) for item in several)
     parts = [_within(item) for item in several] if each else [_value(value)]
     below = (line for part in parts for line in _wrapped("      ", part, wide))

@@ -13,7 +13,7 @@ Rules:
 * A scenario claims outcomes that must hold. The tests run all scenarios and check `ScenarioRun.holds`. A
   value that depends on the parameters is recorded as a result, not as a claim.
 * Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
-* `says` is the document's statement in our words; `why` is our explanation.
+* `says` restates, in our words, what the cited document says. `why` is our explanation of it.
 """
 
 from __future__ import annotations
@@ -316,7 +316,9 @@ def read(member: Any, topic: str | None = None, partition: int | None = None) ->
 
 
 def offsets(member: Any, tp: TopicPartition) -> list[int]:
-    """Return the offsets that the member received of one partition, in the order of delivery."""
+    """Return the offsets of the records that the member received from one partition, in the order of
+    delivery.
+    """
     return [
         record.offset
         for record in member.records

@@ -54,14 +54,14 @@ if not sys.stdin.read():
         shutil.rmtree(sys.argv[2], ignore_errors=True)
 """
 
-# The ports to choose from. They lie below the ephemeral ranges of Linux, macOS and Windows.
+# The ports from which `free_port` chooses. They lie below the ephemeral ranges of Linux, macOS and Windows.
 _PORTS: Final = range(10_240, 32_768)
 _given: set[int] = set()
 
 # The first release whose storage tool has the option --standalone. Earlier ones are started with ZooKeeper.
 _WITHOUT_ZOOKEEPER: Final = (3, 9)
 
-# The options of Java 17 that the releases with ZooKeeper need.
+# The JVM options that the releases with ZooKeeper need on Java 17.
 _FOR_ZOOKEEPER: Final = (
     *(
         f"--add-opens=java.base/{package}=ALL-UNNAMED"
@@ -300,7 +300,7 @@ def _process(order: Sequence[str], folder: str) -> Generator[tuple[subprocess.Po
 def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
     """Stop a process and delete its folder at the end of the block, or when this process is killed.
 
-    A third process does this if the current process is killed.
+    If the current process is killed, a third process stops the process and deletes the folder.
     """
     order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
     quiet = subprocess.DEVNULL
@@ -316,7 +316,9 @@ def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Gen
 @contextlib.contextmanager
 @checked(properties=NAMES_TO_TEXTS, version=TEXT)
 def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Generator[str]:
-    """Start the image apache/kafka in a container, by testcontainers. `properties` are those of `jars`."""
+    """Start the image apache/kafka in a container, with Testcontainers. `properties` has the same meaning as
+    in `jars`.
+    """
     try:
         module: Any = import_module("testcontainers.core.container")
     except ImportError:

@@ -29,7 +29,7 @@ class Commands:
     def __init__(self, stream: TextIO) -> None:
         self._lines: SimpleQueue[str] = SimpleQueue()
         self.wake: Callable[[], None] = lambda: None
-        self.ended = False  # Whether `close` was read. No command follows it.
+        self.ended = False  # Whether the command `close` was read. No command follows `close`.
         stream_object: object = stream
         # Escape bytes that cannot be decoded. The output is escaped in the same way.
         if isinstance(stream_object, TextIOWrapper):

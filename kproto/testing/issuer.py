@@ -84,8 +84,8 @@ class Issuer:
 
     @checked(now_ms=FUNCTION_WITHOUT_ARGUMENTS)
     def check(self, now_ms: Callable[[], int]) -> Check:
-        """Return the token check of a broker. For each token it uses the keys that the issuer has at that
-        time.
+        """Return the function with which a broker checks a token. For each token it uses the keys that the
+        issuer has at that time.
         """
         audience = [] if self.audience is None else [self.audience]
         return lambda token: signed(self.jwks, now_ms, issuer=self.name, audience=audience)(token)

@@ -258,8 +258,8 @@ def _not_read(remaining: Mapping[TopicPartition, int], goals: Mapping[TopicParti
 
 
 def _not_awaited(condition: object) -> ConfigError:
-    """Return the error for a condition that returns an awaitable. Nothing awaits it, so it would count as
-    true.
+    """Return the error for a condition that returns an awaitable. Nothing awaits this object, and the object
+    itself counts as true.
     """
     if inspect.iscoroutine(condition):
         condition.close()

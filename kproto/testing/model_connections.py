@@ -158,13 +158,15 @@ class ModelConnections:
 
     def _on_response(self, connection: _Connection, body: bytes | bytearray) -> None:
         if not connection.open:
-            raise KprotoError("a response without a request")
+            raise KprotoError("the broker sent a response, but no request is in flight")
         request = connection.open.popleft()
         key = request.request.__api_key__
         assert key is not None
         correlation, response = decode_response(body, response_class(key), request.version)
         if correlation != request.correlation:
-            raise KprotoError(f"a response to request {correlation}, but {request.correlation} was next")
+            raise KprotoError(
+                f"the broker answered request {correlation}; the oldest one is {request.correlation}"
+            )
         if isinstance(response, ApiVersionsResponse):
             self.offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
             connection.ready = True

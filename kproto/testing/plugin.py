@@ -130,7 +130,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 def _end_at_the_call(trace: TracebackType | None) -> None:
     """End the traceback at the last frame that belongs neither to kproto nor to the standard library.
 
-    If the last frame is one of pytest, the traceback stays complete.
+    If the last frame belongs to pytest, the traceback stays complete.
     """
     last: TracebackType | None = None
     root = ""

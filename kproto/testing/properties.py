@@ -194,7 +194,7 @@ def _at_most(lines: int) -> Generator[None]:
 
 @lru_cache(maxsize=1_000)
 def _stands_still(code: CodeType) -> bool:
-    """Return whether the code has a jump to itself (`while True: pass`).
+    """Return whether the bytecode has an instruction that jumps to itself, as in `while True: pass`.
 
     A line that jumps to itself escapes the limit of lines, because Python 3.11 traces it only once.
     """

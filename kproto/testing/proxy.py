@@ -248,7 +248,7 @@ class _ClientSpeaksTls(EOFError):
 async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes:
     size = int.from_bytes(await source.readexactly(4), "big")
     if answer and size >> 16 == _ALERT:
-        raise _SpeaksTls("this port speaks TLS, and was not asked by it: --tls, or --command-config")
+        raise _SpeaksTls("this port speaks TLS, but the proxy does not: set --tls or --command-config")
     if not answer and size >> 16 == _HELLO:
         raise _ClientSpeaksTls("clients must not use TLS to this proxy: set PLAINTEXT or SASL_PLAINTEXT")
     if size >= _LARGEST:

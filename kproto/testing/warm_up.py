@@ -48,7 +48,7 @@ def _use_world() -> None:
 
 
 def _use_broker() -> None:
-    """Write a record to an embedded broker, and read it in a group."""
+    """Write a record to an embedded broker, and read it with a consumer in a group."""
     from consumer import Consumer, Producer
 
     from ..broker.server import running

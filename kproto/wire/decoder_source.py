@@ -99,7 +99,7 @@ class DecoderSource(FunctionSource):
         return read
 
     def construction(self, cls: type[Struct], values: Mapping[str, str]) -> str:
-        """Return an expression that makes an object with these values, and defaults in the other fields."""
+        """Return an expression that makes an object with these values, and its defaults in the other fields."""
         last = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
         arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last + 1]]
         return f"{self.name(cls.__name__, cls.__make__)}({', '.join(arguments)})"
@@ -272,7 +272,8 @@ class DecoderSource(FunctionSource):
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
         """Return the parts of an element and the `struct` codes after the last part, or None.
 
-        The result is None if elements of this class cannot be read by layout.
+        The result is None if the elements of this class cannot be read with one call for many elements (see
+        `layouts`).
         """
         parts: list[LayoutPart] = []
         fixed = ""

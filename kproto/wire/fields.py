@@ -81,7 +81,8 @@ def field(
     map_key: bool = False,
     flexible: str | None = None,
 ) -> Any:
-    """Declare what the annotation of a field cannot express; see `kproto.wire.message`.
+    """Declare the properties of a field that its annotation cannot express, such as its versions; see
+    `kproto.wire.message`.
 
     `versions`, `nullable` and `tagged` are ranges of versions, such as "5+". `map_key` marks the key fields
     of Kafka's collections and does not change the encoding. `flexible="none"` keeps the int16 or int32 length
@@ -93,7 +94,7 @@ def field(
 def explain_arguments(
     name: str, fields: Mapping[str, FieldOptions], values: tuple[object, ...], named: Mapping[str, object]
 ) -> str:
-    """Describe what is wrong with the arguments of a struct; return "" if nothing is found."""
+    """Describe the invalid arguments in a call of a struct's class. Return "" if all arguments are valid."""
     from difflib import get_close_matches
 
     if values:

@@ -59,7 +59,7 @@ def decode_flat(
 
 
 def flatten(value: Struct) -> Flat:
-    """Convert a message or a struct to the tuple that `decode_flat` returns."""
+    """Convert a message or a struct to the tuple that `decode_flat` returns for its bytes."""
     return tuple(_flatten_value(f.kind, getattr(value, f.name)) for f in type(value).__fields__)
 
 

@@ -53,7 +53,7 @@ class Frames:
         self._broken: FrameError | None = None
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """Add the next bytes of the stream; return the bodies of the frames that are now complete.
+        """Add the next bytes of the stream. Return the bodies of the frames that these bytes complete.
 
         Raises FrameError for a size that is negative or above `max_size`. The frames before that size are
         yielded first. Every later call raises the same error, because the start of the next frame is unknown.
@@ -86,7 +86,7 @@ class Frames:
 
     @property
     def missing(self) -> int:
-        """How many bytes of the incomplete frame are still missing, at least; 0 between frames."""
+        """The least number of bytes that the incomplete frame still needs; 0 between frames."""
         if not self._held:
             return 0
         if len(self._held) < _SIZE.size:

@@ -1,4 +1,4 @@
-"""The simple codec, which encodes and decodes messages field by field, as their declaration says.
+"""The interpreting codec, which encodes and decodes messages field by field, as their declaration says.
 
 The compiler is tested against this codec. This codec also reports errors: a compiled function only detects
 that its input is malformed. The interpreter then processes the same input again and reports the field, the

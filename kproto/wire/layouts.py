@@ -88,7 +88,9 @@ class Layouts:
         self.last: Layout | None = None
 
     def read(self, items: list[Any], count: int, buf: bytes, p: int) -> tuple[int, int]:
-        """Append elements that share a layout to `items`; return how many remain, and their position."""
+        """Append elements that share a layout to `items`. Return the number of the remaining elements, and
+        their position.
+        """
         guess = self.last
         layout = guess or self.find(buf, p)
         while layout is not None:

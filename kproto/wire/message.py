@@ -103,7 +103,9 @@ class Field(msgspec.Struct, frozen=True):
         return getattr(struct, self.name)
 
     def initial(self) -> Any:
-        """Return the value of an unset field: its default, or Kafka's zero of its type."""
+        """Return the value of an unset field: its default, or else the zero value that Kafka uses for the
+        field's type.
+        """
         if self.default is FRESH:
             assert isinstance(self.kind, type)
             return fresh(self.kind)
@@ -210,7 +212,7 @@ class _DeclarationMeta(msgspec.StructMeta):
 
 
 def _default(struct: str, name: str, default: object) -> object:
-    """Return the default of a field as msgspec expects it.
+    """Return the default of a field in the form that msgspec expects.
 
     msgspec allows no required field behind a field with a default, so required fields get a factory that
     raises.
@@ -278,7 +280,7 @@ class Struct(_Slots, metaclass=_DeclarationMeta):
 
     @property
     def __unknown_tags__(self) -> dict[int, bytes]:
-        """Tagged fields that the declaration does not know, as tag -> bytes.
+        """Maps the tag of each tagged field that the declaration does not contain to the field's bytes.
 
         `encode` writes them unchanged.
         """
@@ -422,7 +424,9 @@ def check_version(message: type[Message], version: int) -> None:
 
 
 def fresh(struct: type[Struct]) -> Any:
-    """Return a new struct with every field at its default, or without a default at Kafka's zero."""
+    """Return a new struct. Every field has its default, or if it has none, the zero value that Kafka uses for
+    its type.
+    """
     return struct(**{f.name: f.initial() for f in struct.__fields__})
 
 

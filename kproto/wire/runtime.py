@@ -59,7 +59,9 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
 
 
 def long_string(buf: bytes, p: int, n: int) -> tuple[int, int]:
-    """Read the rest of a string's length, as `long_length` does; raise Malformed above `STRING_MAX`."""
+    """Read the rest of a string's length, as `long_length` does. Raises Malformed if the length exceeds
+    `STRING_MAX`.
+    """
     n, p = long_length(buf, p, n)
     if n > STRING_MAX + 1:
         raise Malformed
@@ -117,7 +119,9 @@ def _varint(buf: bytes, p: int) -> tuple[int, int]:
 
 
 def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[Any, Any] | None) -> bytes:
-    """Encode a tag section: the count, then the tagged fields in `pieces` and the unknown tags, by tag."""
+    """Encode a tag section: the count, then the tagged fields in `pieces` and the unknown tags, in ascending
+    order of the tags.
+    """
     for tag, content in (unknown or {}).items():
         if tag in known or not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
             raise Unencodable

@@ -3,8 +3,8 @@
 `divide` only finds where values end, and yields after every `STRIDE` elements. So its caller can divide a
 message of any size in short steps. The memory needed is a small multiple of the message's size.
 
-An element is an entry of an array at any depth, or a tagged field. The contents of strings are not checked:
-decoding the pieces finds such errors.
+An element is an entry of an array at any depth, or a tagged field. This module does not check the contents of
+strings. Invalid UTF-8 is found only when an element is decoded.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class _Skimmer:
     def groups(
         self, f: Field, most: int, most_of_one: int, unique: bool
     ) -> Generator[tuple[int, bytes] | None, None, None]:
-        """Yield the elements of an array in groups, as (number, bytes), and None for a pause."""
+        """Yield groups of an array's elements, each as (number of elements, bytes), and None for a pause."""
         assert isinstance(f.kind, Array)
         element, flexible = f.kind.element, self.flexible and not f.always_rigid
         count = self.length("i", flexible)
@@ -218,7 +218,7 @@ class _Skimmer:
                 yield from self.struct(element)
 
     def is_due(self) -> bool:
-        """Return whether `STRIDE` elements were skipped since the last pause."""
+        """Return whether at least `STRIDE` elements were skipped since the last pause."""
         if self.elements < self._pause_at:
             return False
         self._pause_at = self.elements + STRIDE

@@ -76,7 +76,9 @@ class FunctionSource:
         self.values.append(value)
 
     def name(self, wanted: str, value: object) -> str:
-        """Make `value` a global of the generated function; return its name, if possible `wanted`."""
+        """Make `value` a global of the generated function. Return the global's name, which is `wanted` unless
+        that name is in use.
+        """
         name, number = wanted, 1
         while name in self.variables or self.names.setdefault(name, value) is not value:
             number += 1

@@ -68,7 +68,7 @@ def test_a_command_reports_the_cause_in_one_line(kafka: Any, command: str, tmp_p
         lines = COMMANDS[command](kafka.places[case.listener], case.file(kafka, folder), folder)
         words = case.words
         if command == "kproto watch" and case.changes.get("security_protocol") == "PLAINTEXT":
-            words = "this port speaks TLS, and was not asked by it: --tls"
+            words = "this port speaks TLS, but the proxy does not: set --tls"
         where = f"{case.name}, KPROTO_SEED={SEED}: {lines}"
         assert len([line for line in lines if re.search(words, line)]) == 1, where
         assert not [line for line in lines if line.startswith("Traceback")], where

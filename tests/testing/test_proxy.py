@@ -271,7 +271,7 @@ def test_a_tls_problem_of_the_connection_to_the_cluster_is_logged_once(
     message = (
         "it may ask for a client certificate"
         if wants_certificate
-        else "this port speaks TLS, and was not asked by it"
+        else "this port speaks TLS, but the proxy does not"
     )
     assert [message in line for line in messages] == [True]
 

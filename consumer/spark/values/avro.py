@@ -87,7 +87,7 @@ def _parsed(column_format: ColumnFormat, schema: Schema) -> AvroNode:
         raise ConfigError(
             column_format.option("format"),
             "avro",
-            f"the registry has a schema of the type {schema.kind} for this subject or id",
+            f"the registry has a schema of the type {schema.kind} for this subject or id, not AVRO",
         )
     references = [reference.text for _, reference in schema.references()]
     return parse(column_format.option("schema"), schema.text, references)
@@ -379,7 +379,7 @@ def _member(target: Any, number: int) -> Any:
 
 
 def _leaf(lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str) -> Column:
-    """Read one value of a simple type from each lane."""
+    """Read one value of a type that contains no other types from each lane."""
     match writer.kind:
         case "int" | "long":
             value = lanes.zigzag(at, place)

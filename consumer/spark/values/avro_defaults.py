@@ -51,7 +51,7 @@ def _record(node: AvroNode, default: dict[str, Any]) -> bytes:
     for field in node.fields:
         part = default.get(field.names[0], field.default)
         if part is ABSENT:
-            raise ValueError(f"the field {field.names[0]} of {node.name} is missing")
+            raise ValueError(f"the field {field.names[0]} of {node.name} is missing, and has no default")
         parts.append(encode(field.node, part))
     return b"".join(parts)
 
@@ -72,7 +72,7 @@ def _union(node: AvroNode, default: Any) -> bytes:
 def _number(value: int) -> bytes:
     """Encode a number of up to 64 bits as a varint in zigzag encoding."""
     if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{value} has more than 64 bits")
+        raise ValueError(f"{value} has more than 64 bits, the size of an Avro long")
     value = value << 1 ^ value >> 63
     encoded = bytearray()
     while value > 127:

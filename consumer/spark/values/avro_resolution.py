@@ -58,7 +58,9 @@ def _position(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
 
 
 def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
-    """Return what is read for each symbol of the writer's enum: the symbol, the reader's default, or None."""
+    """Return what each symbol of the writer's enum is read as: the symbol itself, the reader's default
+    symbol, or None.
+    """
     if reader.kind != "enum":
         return list(writer.symbols)
     return [symbol if symbol in reader.symbols else reader.default_symbol for symbol in writer.symbols]
@@ -98,7 +100,7 @@ def widens(writer: AvroNode, reader: AvroNode) -> bool:
 
 
 def scalar(node: AvroNode) -> Any:
-    """Return the Arrow type of a simple Avro type."""
+    """Return the Arrow type of an Avro type that contains no other types."""
     if node.logical == "decimal":
         return pa.decimal128(node.precision, node.scale)
     return {

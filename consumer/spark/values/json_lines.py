@@ -117,7 +117,9 @@ def _check(option: str, kind: spark.DataType, place: str = "") -> None:
         _check(option, kind.elementType, f"{place}[]")
     elif isinstance(kind, spark.MapType):
         if not isinstance(kind.keyType, spark.StringType):
-            raise ConfigError(option, f"{place} {kind.simpleString()}", "a key in JSON is a STRING")
+            raise ConfigError(
+                option, f"{place} {kind.simpleString()}", "JSON has only STRING keys; use MAP<STRING, ...>"
+            )
         _check(option, kind.valueType, f"{place}{{}}")
     elif type(kind) not in (*_PYTHON, *_BITS):
         raise ConfigError(option, f"{place} {kind.simpleString()}", "JSON has no such type; use STRING")

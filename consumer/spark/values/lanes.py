@@ -79,10 +79,10 @@ class Lanes:
         return beyond
 
     def varint(self, lanes: Ints, name: str) -> Ints:
-        """Read the next unsigned varint of each lane as a 64-bit number. A malformed varint is an error of
-        the lane, and is read as 0.
+        """Read the next unsigned varint of each lane as a 64-bit number. If the varint is malformed, the lane
+        gets an error and the number 0.
 
-        `name` is the field's name, which errors of the lanes contain.
+        `name` is the field's name for error messages.
         """
         at = self.at[lanes]
         window = self._numbers[at]

@@ -102,7 +102,7 @@ def message_names(schema: Schema) -> dict[tuple[int, ...], str]:
     Java clients, the entries of maps do not count. Raises Mismatch if the schema is not Protobuf.
     """
     if schema.kind != "PROTOBUF":
-        raise Mismatch(f"the registry has a schema of the type {schema.kind}")
+        raise Mismatch(f"the registry has a schema of the type {schema.kind}, but PROTOBUF is needed")
     pb: Any = import_module("google.protobuf.descriptor_pb2")
     file = pb.FileDescriptorProto()
     try:
@@ -158,7 +158,7 @@ def _registered(column_format: ColumnFormat, schema: Any, files: Any) -> None:
         raise ConfigError(
             column_format.option("format"),
             "protobuf",
-            f"the registry has a schema of the type {schema.kind} for this subject or id",
+            f"the registry has a schema of the type {schema.kind} for this subject or id, not PROTOBUF",
         )
     for name, reference in (*schema.references(), ("", schema)):
         file = files.file.add()

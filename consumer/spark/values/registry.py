@@ -24,8 +24,8 @@ SchemaId: TypeAlias = int | UUID
 
 TRIES, PAUSE_S = 4, 0.5
 MAX_REDIRECTS: Final = 5
-# The size limit of a registry's answer, 16 MiB. A registry keeps its schemas in Kafka, whose records have at
-# most 1 MiB by default.
+# The size limit of a registry's response, 16 MiB. A registry keeps its schemas in Kafka, whose records have
+# at most 1 MiB by default.
 MAX_SCHEMA_BYTES: Final = 16 << 20
 MAX_DEPTH: Final = 100
 MAX_MESSAGE: Final = 300
@@ -82,7 +82,9 @@ class Registry:
         return f"Registry({', '.join(self.urls)})"
 
     def schema(self, schema_id: SchemaId, form: str = "") -> Schema:
-        """Return the schema of an id or a GUID. Raises NoSuchSchema, RegistryFailed."""
+        """Return the schema with this id or GUID. Raises NoSuchSchema if the registry does not have it, and
+        RegistryFailed if the registry cannot be reached or rejects the request.
+        """
         key = (self.urls, schema_id, form)
         if key not in _known:
             kind = "ids" if isinstance(schema_id, int) else "guids"
@@ -91,7 +93,9 @@ class Registry:
         return _known[key]
 
     def latest(self, subject: str, form: str = "") -> Schema:
-        """Return the newest schema of a subject. Raises NoSuchSchema, RegistryFailed."""
+        """Return the newest schema of a subject. Raises NoSuchSchema if there is none, and RegistryFailed if
+        the registry cannot be reached or rejects the request.
+        """
         path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
         return _References(self, form).read(self.get(path, f"the latest schema of {subject}"))
 
@@ -99,7 +103,8 @@ class Registry:
         """Return the answer to a request for `schema`: an object with the text of the schema.
 
         The request goes to each address in turn. If all addresses fail, they are tried again, because the
-        registry may be restarting. Raises NoSuchSchema, RegistryFailed.
+        registry may be restarting. Raises NoSuchSchema if the registry does not have the schema, and
+        RegistryFailed if no address returned it.
         """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self.user is not None:
@@ -135,7 +140,7 @@ class Registry:
         return base64.b64encode((self.user or "").encode()).decode()
 
     def _without_login(self, text: str) -> str:
-        """Return the text without the password, which a registry may repeat in its answer."""
+        """Return the text without the password, which a registry may repeat in its response."""
         if self.user is not None:
             for secret in (self._login, self.user, self.user.partition(":")[2]):
                 text = text.replace(secret, "(hidden)") if secret else text
@@ -165,7 +170,10 @@ class _References:
             if key in path:
                 raise RegistryFailed(shown, "the schemas refer to each other in a circle")
             if len(path) >= MAX_DEPTH:
-                raise RegistryFailed(f"{subject} {version}", f"it is more than {MAX_DEPTH} references away")
+                raise RegistryFailed(
+                    f"{subject} {version}",
+                    f"the schema is more than {MAX_DEPTH} references away from the first one",
+                )
             if key not in self.known:
                 place = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
                 referenced = self.registry.get(f"{place}{_format(self.form)}", f"{subject} {version}")
@@ -178,7 +186,7 @@ _known: dict[tuple[tuple[str, ...], SchemaId, str], Schema] = {}
 
 
 def _status(response: Response, url: str) -> str:
-    """Return the status of an answer, with the registry's error message in its body."""
+    """Return the status of a response, with the registry's error message from the body."""
     if response.status == 200:
         return "without a schema"
     text = f"{response.status} {response.reason}"

@@ -75,7 +75,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
         plain = decompress(data, len(out))
     except Full as full:
         first = full.args[0][: len(out)]
-        # The caller of this function checks whether these bytes start like records.
+        # The caller of this function checks whether these bytes begin like a set of records.
         out[: len(first)] = first
         raise
     out[: len(plain)] = plain
@@ -84,7 +84,7 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
 
 @cache
 def _inflating() -> Any:
-    """Return the fastest package with zlib's interface."""
+    """Return the fastest installed package that has zlib's interface."""
     try:
         return import_module("isal.isal_zlib")
     except ImportError:

@@ -1,4 +1,4 @@
-"""Invariants of the whole run so far, at any time."""
+"""Invariants of the whole run so far, which can be checked at any time."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ def violation(
 
 
 def last_errors_of(world: World) -> str:
-    """Return the last error of each client and how often it raised; empty if none raised."""
+    """Return the last error of each client, and how many errors the client raised. The result is empty if no
+    client raised an error.
+    """
     times = Counter(observation.source for observation in world.observations if observation.kind == "raised")
     last = {
         observation.source: observation for observation in world.observations if observation.kind == "raised"

@@ -30,7 +30,7 @@ NETWORK_EVENTS = (
     Opened,
     Data,
     Broken,
-)  # The network events, which the trace omits because it has their requests and responses.
+)  # The network events, which the trace omits because it contains the requests and responses themselves.
 CALLBACK_BEGIN_KINDS = {"assigned": "assigned", "revoked": "revoking", "lost": "losing"}
 
 

@@ -123,7 +123,9 @@ class Knob(Generic[T]):
 
 
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
-    """Return the check of the values that a knob with this default accepts, and the text for its error."""
+    """Return a function that checks a value for a knob with this default, and the text that describes the
+    allowed values in an error.
+    """
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"
     if isinstance(default, int):

@@ -249,7 +249,7 @@ class Operator(NetworkExchange):
             raise ConfigError("node", node, f"a broker of this world: {', '.join(map(str, self.nodes))}")
 
     def _nodes_up_with(self, node: int) -> list[int]:
-        """Return the nodes that are up and, if it is down, `node` as well, in the order of their ids."""
+        """Return the nodes that are up, and `node` in any case, in the order of their ids."""
         return [other_node for other_node in self.nodes if other_node in self.brokers or other_node == node]
 
     def _move_leaders_and_groups_from(self, node: int) -> None:

@@ -2,8 +2,8 @@
 
 * R50: a rebalance that starts in CompletingRebalance discards the assignment. Each delayed SyncGroup is
   answered with REBALANCE_IN_PROGRESS.
-* R139, R141: the join phase waits for JoinGroup from all members, at most for the largest rebalance timeout
-  of the current members. A group that was Empty waits for the initial delay instead.
+* R139, R141: the join phase waits for JoinGroup from all members, but no longer than the largest rebalance
+  timeout among the members at its start. A group that was Empty waits for the initial delay instead.
 * R51, R144: the join phase completes early when all members have joined and no member id is pending. The
   initial delay never ends early. (In Kafka it does, if a member or a pending member id expires during the
   delay.)

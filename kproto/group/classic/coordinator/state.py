@@ -349,7 +349,7 @@ class CoordinatorState:
     # Maps a producer id to the groups to which the producer committed offsets in its open transaction.
     # Without this index, the end of a transaction would search all groups.
     pending_groups: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
-    # The number of commits so far, from which the next commit gets its order.
+    # The number of commits so far. It is the sequence number of the latest commit.
     commits: int = 0
     cleanup_deadline: int = NEVER
     # Maps a group id to the `wake` of the group.
