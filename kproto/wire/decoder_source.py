@@ -99,7 +99,7 @@ class DecoderSource(FunctionSource):
         return read
 
     def construction(self, cls: type[Struct], values: Mapping[str, str]) -> str:
-        """Return an expression that makes an object with these values, and its defaults in the other fields."""
+        """Return an expression that makes an object with these values, and defaults in its other fields."""
         last = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
         arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last + 1]]
         return f"{self.name(cls.__name__, cls.__make__)}({', '.join(arguments)})"

@@ -28,7 +28,8 @@ class Fault:
     """A network fault. `World.fault` starts it; it ends after its time, or by `World.heal`.
 
     * "delay": each direction takes `ms` longer. With `chance` below 1 only some sends are delayed.
-    * "drop": with probability `chance`, a send and all later sends of the same direction are lost. The connection stays open and silent.
+    * "drop": with probability `chance`, a send and all later sends in the same direction are lost. The
+      connection stays open and silent.
     * "stall": no bytes arrive, and no connection is established. The bytes that were sent arrive when the
       fault ends. A stall of a client with all brokers is a network partition.
     * "refuse": new connections are refused.
