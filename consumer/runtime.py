@@ -65,7 +65,7 @@ class Driver(Protocol):
         ...
 
     def on_applied(self) -> None:
-        """Called after events were applied, even if one of them raised an error."""
+        """The runtime calls this method after it has applied events, even if one of them raised an error."""
 
     def on_report(self, change: GroupChange) -> None:
         """Log a change, and queue it for the callbacks of the application."""
@@ -176,7 +176,7 @@ class Runtime:
     async def finish_callback(
         self, answer: Awaitable[Any], on_end: Callable[[], None], deadline: int | None
     ) -> None:
-        """Wait for the awaitable that a callback returned.
+        """Wait for an awaitable that a callback of the application returned.
 
         `on_end` is called when the awaitable has ended, even if the caller is cancelled.
         """

@@ -227,7 +227,7 @@ def request(name: str, value: Any) -> Message | Prepared:
 
 
 def route(name: str, value: Any) -> Any:
-    """Check the route of a request: the broker that gets it."""
+    """Check the route of a request, which determines the broker that receives it."""
     match value:
         case None | str("controller") | (str("leader"), str(), int()):
             return value

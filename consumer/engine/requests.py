@@ -226,7 +226,9 @@ def offset_commit_request(
 
     def build(version: int) -> OffsetCommitRequest:
         if version <= LAST_WITH_NAMES and not may_use_names:
-            raise UnsupportedVersion("OffsetCommit", version, "only names identify the topics in it")
+            raise UnsupportedVersion(
+                "OffsetCommit", version, "this version identifies topics by name; topic ids need version 10"
+            )
         topics: list[OffsetCommitRequestTopic] = []
         for name, partitions in by_topic(offsets).items():
             entries: list[OffsetCommitRequestPartition] = []

@@ -50,8 +50,8 @@ WARNED = frozenset(
 )
 
 # Longest interval (s) at which an iteration asks the engine whether the consumer still owns the held records,
-# and reports its progress. If the wall clock is set back, a pause of the process stays unnoticed for at most
-# this time.
+# and reports its progress. If the wall clock is set back, the iteration does not notice a pause of the
+# process for at most this time.
 _MAX_CHECK_S = 1.0
 
 # Pairs (row, partition): the first row of each run of records of the same partition.
@@ -107,7 +107,7 @@ class Iteration:
         self.records, self.remaining, self._starts = [], remaining, None
 
     def check_ownership(self) -> bool:
-        """Return whether the consumer still owns the held records; set for how long this is certain.
+        """Return whether the consumer still owns the held records, and set `owned_from` and `owned_until`.
 
         The engine must be locked.
         """

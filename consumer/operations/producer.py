@@ -238,7 +238,7 @@ class ProducerOperations:
     async def _leave_transaction(self, limit: int, deadline: int) -> KprotoError | None:
         """Wait for a commit or abort in progress, or abort the open transaction.
 
-        Return the error of a commit if no other call raises it.
+        Return the error of a commit in progress if no other call raises it.
 
         If the abort fails, the transaction stays open: read_committed consumers do not return its records,
         and the broker aborts it after transaction_timeout_ms.

@@ -95,7 +95,7 @@ def _believed(library: Any, token: str, keys: Sequence[dict[str, Any]]) -> dict[
     try:
         header, claims = _object(unbase64(head).decode()), _object(unbase64(body).decode())
     except (ValueError, RecursionError):
-        raise TokenRejected("the token is not a JWT") from None
+        raise TokenRejected("the token is not a JWT of the form HEADER.CLAIMS.SIGNATURE") from None
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in _KEYS:
         raise TokenRejected(f"the token is signed by {algorithm!r}; allowed are {', '.join(_KEYS)}")

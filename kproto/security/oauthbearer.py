@@ -132,7 +132,7 @@ def payload(token: str) -> dict[str, Any]:
             raise ValueError
         claims: object = json.loads(unbase64(parts[1]))
     except (ValueError, binascii.Error, RecursionError):
-        raise TokenRejected("the token is not a JWT") from None
+        raise TokenRejected("the token is not a JWT of the form HEADER.CLAIMS.SIGNATURE") from None
     if not isinstance(claims, dict):
         raise TokenRejected("the token's claims are not a JSON object")
     return cast("dict[str, Any]", claims)
@@ -146,7 +146,7 @@ def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
         try:
             algorithm: object = json.loads(unbase64(header))["alg"]
         except (ValueError, binascii.Error, KeyError, TypeError, RecursionError):
-            raise TokenRejected("the token is not a JWT") from None
+            raise TokenRejected("the token is not a JWT of the form HEADER.CLAIMS.SIGNATURE") from None
         if algorithm != "none" or not signed_part.endswith("."):
             raise TokenRejected("the token is signed, but this broker only accepts unsecured tokens")
         return claims_of(payload(token), now_ms(), allowed_skew_ms)

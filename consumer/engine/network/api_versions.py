@@ -31,7 +31,9 @@ def listed_versions(response: ApiVersionsResponse, version: int) -> dict[int, tu
         raise DecodeError("ApiVersions", version, "error_code", 4, detail)
     versions = _ranges(response, version)
     if not versions:
-        raise DecodeError("ApiVersions", version, "api_keys", 6, "the broker lists no API")
+        raise DecodeError(
+            "ApiVersions", version, "api_keys", 6, "the broker lists no API; it must list at least one"
+        )
     return versions
 
 

@@ -380,7 +380,13 @@ class Connection:
 
     def _answered(self, body: bytes | bytearray) -> Call:
         if not self.in_flight:
-            raise DecodeError("ResponseHeader", -1, "correlation_id", 0, "a response without a request")
+            raise DecodeError(
+                "ResponseHeader",
+                -1,
+                "correlation_id",
+                0,
+                "the broker sent a response, but no request is in flight",
+            )
         expected, call = self.in_flight[0]
         if int.from_bytes(body[:4], "big", signed=True) != expected:
             detail = f"expected {expected}: responses must come in the order of the requests"

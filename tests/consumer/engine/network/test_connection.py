@@ -153,7 +153,7 @@ def test_a_response_out_of_order_raises_a_decode_error() -> None:
 
 def test_a_response_without_a_request_raises_a_decode_error() -> None:
     answer = HeartbeatResponse(throttle_time_ms=0, error_code=0)
-    with pytest.raises(DecodeError, match="without a request"):
+    with pytest.raises(DecodeError, match="no request is in flight"):
         ready().received(frame(encode_response(answer, 4, 7)))
 
 
