@@ -222,7 +222,7 @@ class ConsumerEngine:
         self.group_status.require_source()
         core = self.core
         self._visit_dirty()
-        if self._run_next_callback() or self.group.has_callbacks:
+        if self._run_next_callback() or not self.group_status.callbacks.is_empty:
             return
         # If the last poll raised an error, records come first now, so that a lasting error does not block
         # them.
@@ -249,15 +249,19 @@ class ConsumerEngine:
         Most polls take this path. It only updates the fetcher, because taking records frees buffers. It
         cannot move a deadline to an earlier time.
         """
-        core, partitions = self.core, self.core.partitions
+        core, partitions, status = self.core, self.core.partitions, self.group_status
+        member, callbacks = status.member, status.callbacks
         if (
             now >= self.no_deadline_before
             or event.limit < 1
             or core.errors
             or partitions.dirty
-            or self.group_status.final_error is not None
+            or status.final_error is not None
+            or status.in_poll
+            or callbacks.running is not None
+            or callbacks.waiting
             or not self.collector.ready
-            or not self.group.is_steady
+            or (member is not None and not member.is_stable)
         ):
             return
         core.now = now
@@ -271,7 +275,8 @@ class ConsumerEngine:
             return
         core.actions.append(Deliver(records, [], partitions.losses))
         self._raised = False
-        self.group.on_poll()
+        if member is not None:
+            member.on_poll(now)
         if partitions.dirty:
             self._refill_buffers()
         if core.network.actions or len(core.actions) > 1:

@@ -42,10 +42,9 @@ from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..positions.seeks import Apply, PendingSeeks
 from ..timeouts import FIRST_RESPONSE_TIMEOUT_MS
-from .callbacks import CallbackQueue, RebalanceCallback
 from .commits import Committer, offsets_of
 from .coordinator import CoordinatorLookup
-from .status import AssignmentSource
+from .status import AssignmentSource, RebalanceCallback
 from .subscription import TopicSubscription
 
 # The error codes of a commit that arrives after the next generation has begun.
@@ -79,10 +78,9 @@ class Membership:
         self.subscription = TopicSubscription(core, metadata, self.apply_event)
         # The error of the last commit before a revocation or before leaving. Close and unsubscribe raise it.
         self.commit_error: KprotoError | None = None
-        self._callbacks = CallbackQueue()
+        self._callbacks = self._status.callbacks
         # The callback after which the member expects the event `Released`.
         self._releasing: RebalanceCallback | None = None
-        self._in_poll = False
         # The last error that ended the membership.
         self._last_error: KprotoError | None = None
         # The member's next deadline (ms). The next event invalidates it.
@@ -115,7 +113,7 @@ class Membership:
         self._status.source = AssignmentSource.GROUP
         self.subscription.replace(topics, pattern)
         self._committer.auto_commit.start()
-        if self._in_poll:
+        if self._status.in_poll:
             self._update_poll_state()
         self.subscription.update_member()
 
@@ -220,23 +218,13 @@ class Membership:
 
     def on_poll_began(self) -> None:
         """Stop max.poll.interval.ms."""
-        self._in_poll = True
+        self._status.in_poll = True
         self._update_poll_state()
 
     def on_poll_ended(self) -> None:
         """Start max.poll.interval.ms."""
-        self._in_poll = False
+        self._status.in_poll = False
         self._update_poll_state()
-
-    def on_poll(self) -> None:
-        """Restart max.poll.interval.ms after a poll that did not wait.
-
-        Before the call, `is_steady` must be true.
-        """
-        if self._in_poll:
-            self.on_poll_ended()
-        elif self._status.member is not None:
-            self._status.member.on_poll(self._core.now)
 
     def _update_poll_state(self) -> None:
         """Notify the member whether the application waits in poll and runs no callback.
@@ -247,7 +235,7 @@ class Membership:
         error = self._last_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors
         has_ended = is_unreported or self._status.final_error is not None
-        waits = self._in_poll and self._callbacks.running is None and not has_ended
+        waits = self._status.in_poll and self._callbacks.running is None and not has_ended
         self.apply_event(protocol.PollEntered() if waits else protocol.PollLeft())
 
     @property
@@ -266,29 +254,13 @@ class Membership:
         callback = self._callbacks.start_next()
         if callback is None:
             return None
-        if self._in_poll:
+        if self._status.in_poll:
             self._update_poll_state()
         if callback.kind != "assigned":
             # The deferred seeks of these partitions were meant for the assignment that ends, not for a later
             # one.
             self._seeks.forget(callback.partitions)
         return CallListener(callback.kind, callback.partitions, callback.reason)
-
-    @property
-    def has_callbacks(self) -> bool:
-        """Whether a callback is queued or running. Poll returns records only after the callback's return."""
-        return not self._callbacks.is_empty
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether the member is stable, and no callback is queued or running.
-
-        While this is true, a poll only restarts max.poll.interval.ms.
-        """
-        if self._callbacks.running is not None or self._callbacks.waiting:
-            return False
-        member = self._status.member
-        return member is None or member.is_stable
 
     @property
     def has_unreported_loss(self) -> bool:
@@ -300,7 +272,7 @@ class Membership:
         callback = self._callbacks.finish()
         if callback is None:
             return
-        if self._in_poll:
+        if self._status.in_poll:
             self._update_poll_state()
         if callback.kind == "assigned":
             for partition in callback.partitions:

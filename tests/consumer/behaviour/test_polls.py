@@ -91,7 +91,7 @@ def callback_is_due(world: World, a: Consumer) -> None:
     b = world.consumer(**GROUP)
     b.subscribe("t")
     a.in_callback = ("", ())  # The simulated application leaves the callback pending.
-    assert world.run(5000, until=lambda: a.engine.group.has_callbacks)
+    assert world.run(5000, until=lambda: not a.engine.group_status.callbacks.is_empty)
 
 
 def deadline_has_come(world: World, a: Consumer) -> None:
