@@ -1,16 +1,16 @@
-"""The interfaces that all group protocols share: between a client and its member, a broker and its
-coordinator.
+"""The interfaces that all group protocols share: between a client and its member, and between a broker and
+its coordinator.
 
-Client half: a client engine drives a `ClientMember`. The engine calls `step` with an event and performs the
-actions that `step` returns, in order. It sends a `Tick` when `next_deadline` is reached.
+The client's interface: a client engine drives a `ClientMember`. The engine calls `step` with an event and
+performs the actions that `step` returns, in order. It sends a `Tick` when `next_deadline` is reached.
 `kproto.group.members` lists the group protocols and creates their members; the engine uses no other part of a
 protocol.
 
 The engine finds the coordinator, sends requests and reports their responses. It runs the rebalance callbacks
 and commits offsets. The member decides when to join, to send a heartbeat, to revoke, to assign and to leave.
 
-Broker half: the embedded broker drives a `GroupCoordinator`, for groups of any type. The broker passes
-requests to `step` and sends the responses that `step` returns.
+The broker's interface: the embedded broker drives a `GroupCoordinator`, which manages groups of any type. The
+broker passes requests to `step` and sends the responses that `step` returns.
 `kproto.group.classic.coordinator.ClassicCoordinator` implements this interface.
 
 All times are milliseconds.
@@ -149,10 +149,10 @@ class MetadataUpdated(msgspec.Struct, frozen=True):
 
     # Maps a topic to its number of partitions.
     partitions: Mapping[str, int]
-    # The topics that were requested; None for all. A leader that waits for metadata needs the topics of all
-    # members among them.
+    # The topics that were requested; None for all. A leader that waits for metadata assigns if the requested
+    # topics include those of all members.
     requested: frozenset[str] | None = None
-    # Whether `partitions` has all topics of the cluster. If it has, a topic that is missing here and appears
+    # Whether `partitions` has all topics of the cluster. If so, a topic that is missing here but is present
     # in later metadata is known to be new.
     complete: bool = False
     # Maps a topic to its topic id, where known.
@@ -172,7 +172,7 @@ class CommitAnswered(msgspec.Struct, frozen=True):
 
 
 class RejoinRequested(msgspec.Struct, frozen=True):
-    """The application requests a rebalance, as by Java's `enforceRebalance`.
+    """The application requests a rebalance, as with Java's `enforceRebalance`.
 
     The coordinator receives `reason` (KIP-800).
     """
@@ -260,8 +260,8 @@ class Revoke(msgspec.Struct, frozen=True):
 
     partitions: tuple[TopicPartition, ...]
     reason: str = ""
-    # Whether a JoinGroup or the end of the consumer follows the revocation. Java then commits before the
-    # callback.
+    # Whether the member will send JoinGroup or close after the revocation. In these cases Java commits before
+    # the callback.
     precedes_join_or_close: bool = False
 
 
@@ -310,7 +310,7 @@ class Rejoining(msgspec.Struct, frozen=True):
 
     reason: str
     # Whether the assignment before this rejoin could not be used, or several assignments in a row were
-    # replaced immediately.
+    # replaced immediately. The engine reports such a rejoin as a failure.
     after_unusable_assignment: bool = False
 
 
@@ -385,7 +385,7 @@ class ClientMember(Protocol):
 
     @property
     def assigned_identity(self) -> Identity | None:
-        """The identity with which the member last received an assignment, even if it is lost."""
+        """The identity with which the member last received an assignment, even if the assignment is lost."""
         ...
 
     # -- subscription and assignment
@@ -499,9 +499,9 @@ class GroupNotice(msgspec.Struct, frozen=True):
 
 
 class RebalanceCompleted(GroupNotice, frozen=True):
-    """The group is stable in `generation`, which is an epoch for groups of other types.
+    """The group is stable in `generation`: the generation of a classic group, or the epoch of another group.
 
-    `members` are its member ids.
+    `members` are the ids of the group's members.
     """
 
     generation: int

@@ -17,8 +17,9 @@ from ..java_numbers import trimmed, whole_number
 # GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
-# The most bytes of metadata of all members of a classic group. Kafka has no such limit for JoinGroup. There
-# the leader's SyncGroup fails if the members do not fit into one record of 1 MiB (message.max.bytes).
+# The maximum size in bytes of the metadata of all members of a classic group together. Kafka has no such
+# limit for JoinGroup. In Kafka the leader's SyncGroup fails if the members do not fit into one record of 1
+# MiB (message.max.bytes).
 MAX_GROUP_METADATA_BYTES = 10 << 20
 
 _MAX_INT32 = 2**31 - 1

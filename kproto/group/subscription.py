@@ -171,7 +171,7 @@ def _topics(topics: Iterable[str], message: str, version: int) -> list[str]:
     try:
         return sorted(topics)
     except TypeError:
-        raise EncodeError(message, version, "topics", f"{short_repr(topics)} are not of type str") from None
+        raise EncodeError(message, version, "topics", f"{short_repr(topics)} is not a list of str") from None
 
 
 def _versioned(body: Message, version: int) -> bytes:
@@ -207,7 +207,7 @@ class StickyUserDataTopic(Struct):
 
 
 class ReportedOwnership(NamedTuple):
-    """The partitions that a member reports to own, and their generation, None if not reported."""
+    """The partitions that a member reports as owned, and their generation, or None without a generation."""
 
     owned: tuple[TopicPartition, ...]
     generation: int | None
@@ -266,7 +266,7 @@ def read_cooperative_generation(data: bytes | None) -> int | None:
 
 
 def read_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
-    """Decode a member's metadata as a leader does. Metadata that cannot be decoded is an empty subscription.
+    """Decode a member's metadata as a leader does. Undecodable metadata counts as an empty subscription.
 
     Old sarama releases write version 1 without the field that version 1 added. Their metadata is read as
     version 0.

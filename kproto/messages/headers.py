@@ -48,7 +48,7 @@ R = TypeVar("R", bound=Message)
 
 API_VERSIONS = 18
 
-_STARTS, _START_SIZE = struct.Struct(">hhi").pack, 8  # This class has the same fields as `_Start`.
+_STARTS, _START_SIZE = struct.Struct(">hhi").pack, 8  # Packs the fields of `_Start`.
 _ID, _ID_SIZE = struct.Struct(">i").unpack_from, 4
 
 
@@ -102,7 +102,7 @@ def request_pieces(request: Message, version: int, correlation_id: int, client_i
     header_version = request_header_version(type(request), version)
     try:
         header = _STARTS(api_key, version, correlation_id) + _client(client_id, header_version)
-    except (struct.error, TypeError):  # The interpreter reports what is wrong.
+    except (struct.error, TypeError):  # This encoder reports the invalid field.
         header = RequestHeader(
             request_api_key=api_key,
             request_api_version=version,
@@ -191,8 +191,8 @@ def body_version(
     """Return the version of the response body at `offset`, for a request of `version`.
 
     A response has the version of its request, with one exception: a broker that does not know the version of
-    an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511). In every version of
-    ApiVersions the error code is the first field, so it shows this case.
+    an ApiVersions request responds with version 0 and UNSUPPORTED_VERSION (KIP-511). The error code is the
+    first field in every version of ApiVersions, so the exception can be detected before the version is known.
     """
     if response.__api_key__ == API_VERSIONS and frame[offset : offset + 2] == _UNSUPPORTED_VERSION:
         return 0

@@ -208,7 +208,7 @@ def _known(name: str) -> tuple[Kind, int | None]:
 
 
 def no_message(name: str) -> str:
-    """Return an error text for an unknown name. It lists the most similar names."""
+    """Return an error message for an unknown name, which lists the most similar names."""
     from difflib import get_close_matches
 
     known = {message.lower(): message for message in names()}

@@ -9,7 +9,8 @@ from ..wire.types import Bool, Int16, Int32, Int64, String
 class InitProducerIdRequest(Message, api_key=22, versions="0-6", flexible="2+"):
     transactional_id: String | None  # The transactional id. Null for a producer that is only idempotent.
     transaction_timeout_ms: Int32
-    # The current producer id. The producer continues with a new epoch instead of failing (KIP-360).
+    # The current producer id; -1 if the producer has none. A producer that sends its id and epoch gets a new
+    # epoch, and can continue after an error (KIP-360).
     producer_id: Int64 = field("3+", default=-1)
     producer_epoch: Int16 = field("3+", default=-1)
     # Whether the producer takes part in a two-phase commit (KIP-939).

@@ -6,7 +6,7 @@
 
 The JSON is that of Kafka's generated ``JsonConverter`` classes:
 
-* Names are Kafka's with a small first letter: ``k_raft_version`` is ``kRaftVersion``.
+* Names are Kafka's with a lower-case first letter: ``k_raft_version`` is ``kRaftVersion``.
 * Bytes are base64. A UUID is url-safe base64 without padding. An int64 is a number of any size. JSON has no
   NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity".
 * A field that the version lacks is not written. A tagged field is written if it differs from its default. Any
@@ -40,7 +40,7 @@ from ..wire.types import Primitive
 M = TypeVar("M", bound=Message)
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
-# The strings that Jackson, Kafka's JSON library, writes for floats that are not numbers of JSON.
+# The strings that Jackson, Kafka's JSON library, writes for the floats that JSON numbers cannot express.
 NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 

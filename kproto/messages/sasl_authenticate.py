@@ -10,7 +10,7 @@ class SaslAuthenticateRequest(Message, api_key=36, versions="0-2", flexible="2+"
     auth_bytes: Bytes
 
     def __repr__(self) -> str:
-        # With PLAIN the bytes contain the password, and logs and debuggers show the repr of messages.
+        # The bytes are left out: with PLAIN they contain the password, and logs and debuggers show the repr.
         return f"SaslAuthenticateRequest(auth_bytes=<{len(self.auth_bytes)} bytes>)"
 
 

@@ -43,7 +43,7 @@ def register(codecs: Codecs) -> None:
 class Compiled(dict[int, Any]):
     """Maps each version to its compiled function, which is compiled at its first use.
 
-    `kind` is the attribute of `Codecs` that holds the compiling function.
+    `kind` names the attribute of `Codecs` with the function that compiles.
     """
 
     def __init__(self, message: Any, kind: str) -> None:

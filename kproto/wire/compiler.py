@@ -1,4 +1,4 @@
-"""Compile the codec of a declaration in one version to Python code without calls per field.
+"""Compile the codec of a declaration in one version to Python code that makes no call per field.
 
 A generated decoder looks like this (FetchRequest v12, shortened):
 
@@ -68,7 +68,7 @@ def decoder(message: type[Message], version: int) -> Decoder:
 
 
 def view_decoder(message: type[Message], version: int) -> Decoder:
-    """Compile a function as `decoder` does, but one that returns records as memoryviews of the buffer.
+    """Compile the same function as `decoder`, except that it returns records as memoryviews of the buffer.
 
     The compiled function also accepts a bytearray as the buffer.
     """
@@ -87,7 +87,7 @@ def encoder(message: type[Message], version: int) -> Encoder:
 
 
 def piece_encoder(message: type[Message], version: int) -> Callable[[Any], list[bytes]]:
-    """Compile a function as `encoder` does, but one that returns the pieces of the message unjoined."""
+    """Compile the same function as `encoder`, except that it returns the pieces of the message unjoined."""
     check_version(message, version)
     encode: Callable[[Any], list[bytes]] = EncoderSource(message, version).message_encoder("return w")
     return encode

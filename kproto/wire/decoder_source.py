@@ -84,7 +84,7 @@ class DecoderSource(FunctionSource):
         self.tags(cls, stored)
 
     def tags(self, cls: type[Struct], stored: str) -> None:
-        """Generate code that reads a tag section. Its first byte is already read, so it begins at `p - 1`."""
+        """Generate code that reads a tag section from `p - 1` on: the first byte was read before."""
         tags = runtime.TagSectionReader(cls, self.version, partial(_tag_reader, self.message, self.version))
         self.line(f"if tags: p = {self.name('read_tags', tags.read)}({stored}, buf, p - 1)")
 
@@ -150,7 +150,7 @@ class DecoderSource(FunctionSource):
         return f"[*map(uuid_of, {values[1:]})]" if kind.name == "uuid" and values else f"[{values}]"
 
     def byte_slice(self, kind: Primitive, places: str) -> str:
-        """Return an expression for a slice of the buffer; `places` is its "start : stop"."""
+        """Return an expression for a slice of the buffer; `places` is its source, such as "p : q"."""
         return f"buf[{places}]"
 
     def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
@@ -226,7 +226,7 @@ class DecoderSource(FunctionSource):
             self.struct(cls, *one_by_one)
 
     def is_fixed(self, cls: type[Struct]) -> bool:
-        """Return whether every field of the struct in this version, except tags, has a fixed size."""
+        """Return whether all fields of the struct in this version, except tagged ones, have a fixed size."""
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         return bool(plain) and all(isinstance(f.kind, Primitive) and f.kind.code for f in plain)
 
@@ -255,22 +255,25 @@ class DecoderSource(FunctionSource):
     def row_constructions(
         self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
     ) -> str | None:
-        """Return an expression that makes structs of all rows, or None if a row is not in declared order."""
+        """Return an expression that makes a struct from each row of unpacked values, or None.
+
+        The result is None if the values of a row must be reordered or converted first.
+        """
         if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
             return f"[*starmap({self.name(cls.__name__, cls.__make__)}, {rows})]"
         return None
 
     def layouts(self, cls: type[Struct]) -> Layouts | None:
-        """Return the reader for elements that share a layout, or None if the class has no layout."""
+        """Return the reader of `layouts` for this class, or None if its elements cannot be read by layout."""
         parts = self.parts(cls)
         return Layouts(*parts, self.flexible, self.fill_factory(cls)) if parts else None
 
     def fill_factory(self, cls: type[Struct]) -> Callable[[Pattern], Fill]:
-        """Return a function that compiles the loop over elements whose lengths have a given pattern."""
+        """Return the function that `layouts` calls to compile the loop for a pattern of lengths."""
         return partial(_fill, type(self), self.message, self.version, cls)
 
     def parts(self, cls: type[Struct]) -> tuple[list[LayoutPart], str] | None:
-        """Return the parts of an element and the `struct` codes after the last part, or None.
+        """Return the `LayoutPart`s of an element and the `struct` codes after the last part, or None.
 
         The result is None if the elements of this class cannot be read with one call for many elements (see
         `layouts`).

@@ -91,7 +91,7 @@ def version_range(versions: Versions, within: Versions) -> str:
 
 
 def describe(struct: type[Struct], own: str = "") -> str:
-    """Return the text that `help` shows for a struct; `own` is the docstring in the source of its class."""
+    """Return what `help` shows for a struct. `own` is the docstring that the source has for its class."""
     whole = ALL_VERSIONS
     first = inspect.cleandoc(own) if own else module_summary(struct)
     if issubclass(struct, Message):

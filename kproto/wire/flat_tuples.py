@@ -14,8 +14,9 @@ lacks has its default. Unknown tagged fields are dropped. The values are:
     other arrays                          lists
     null                                  None
 
-`flatten` makes the same tuples from a message. `decoder_source.py` generates the decoders, with the types of
-values that this module defines. `_TupleLayouts` adds two faster ways to read elements that share a layout.
+`flatten` makes the same tuples from a message. `_TupleSource` changes the decoders of `decoder_source.py` so
+that they make these values. `_TupleLayouts` adds two faster ways to read array elements whose lengths are
+equal (see `layouts.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ MIN_SLICED = 24
 def decode_flat(
     message: type[Message], data: bytes | bytearray | memoryview, version: int, offset: int = 0
 ) -> Flat:
-    """Read a message that starts at `offset` of `data`; bytes behind its end are ignored.
+    """Read a message that starts at `offset` of `data`; bytes after its end are ignored.
 
     The errors are those of `Message.decode`, except that most strings are not checked to be UTF-8.
     """
@@ -136,9 +137,9 @@ class _TupleSource(DecoderSource):
         return fill
 
     def from_rows(self, cls: type[Struct], pattern: Pattern) -> FromRows:
-        """Compile a function that makes structs from rows.
+        """Compile a function that makes tuples from rows of unpacked values.
 
-        The rows leave out values that are null or empty.
+        A row has no value for a field that is null or empty according to `pattern`.
         """
         known = iter(pattern)
         targets: list[str] = []

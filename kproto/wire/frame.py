@@ -1,7 +1,7 @@
 """Split a byte stream into size-prefixed frames, and prefix a frame with its size.
 
-Kafka puts an int32 in front of every request and response: the number of bytes that follow. `Frames` splits a
-stream at these sizes, wherever the network has split it. A size is checked as soon as its four bytes have
+Kafka puts an int32 in front of every request and response: the number of bytes that follow. `Frames` divides
+a stream into frames, in whatever chunks the stream arrives. A size is checked as soon as its four bytes have
 arrived. So at most one frame of the allowed size and the last chunk of data are buffered. `ReceiveBuffer`
 does the same for sockets that receive with `recv_into`, and does not copy large frames.
 """
@@ -102,9 +102,10 @@ class ReceiveBuffer:
         size = sock.recv_into(receive_buffer.writable())
         for body in receive_buffer.received(size): ...
 
-    The body of a large frame is the `bytearray` into which the socket wrote. A size prefix does not allocate
-    the announced size. The buffer of a frame is at most as large as the largest of these: twice the bytes of
-    the frame that have arrived, the largest frame of this connection so far, and `MIN_SIZE`.
+    The body of a large frame is the `bytearray` into which the socket wrote. A size prefix alone does not
+    make the buffer as large as it announces. The buffer of a frame is at most as large as the largest of
+    these: twice the bytes of the frame that have arrived, the largest frame of this connection so far, and
+    `MIN_SIZE`.
 
     `max_size` is the largest size of a frame in bytes. The first frame may have at most `MAX_FRAME_SIZE`,
     because a peer that announces more speaks another protocol.

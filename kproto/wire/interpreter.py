@@ -274,7 +274,9 @@ class _Writer:
             try:
                 item = getattr(value, f.name)
             except AttributeError:
-                raise self.error(f"{short_repr(value)} is not a {cls.__name__}: it lacks the field") from None
+                raise self.error(
+                    f"{short_repr(value)} is not a {cls.__name__}: it lacks this field"
+                ) from None
             if self.version not in f.versions:
                 if not f.ignorable and _differs(item, f.initial()):
                     raise self.error(
@@ -415,6 +417,6 @@ def short_repr(value: object) -> str:
     """Shorten the repr of a value to at most 60 characters, for an error message."""
     try:
         text = repr(value)
-    except Exception:  # Integers of more than 4300 digits and objects without their attributes have no repr.
+    except Exception:  # repr() fails for huge ints and for objects with unset attributes.
         text = f"this {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -6,8 +6,8 @@ the values. So the reader assumes that the next elements have the lengths of the
 * One `iter_unpack` reads all elements, lengths included. A loop that is generated for the pattern of the
   lengths compares the lengths and stores the values.
 * The loop stops at the first element with other lengths. If this element and the following ones share another
-  layout, the reader continues with that layout. All remaining elements are left to the code that reads
-  elements one by one.
+  layout, the reader continues with that layout. Otherwise all remaining elements are left to the code that
+  reads elements one by one.
 * Malformed input is also left to the code that reads elements one by one.
 
 These limits keep the reader correct and bounded:
@@ -15,8 +15,8 @@ These limits keep the reader correct and bounded:
 * An element is made only after each of its lengths was compared, and only if its tag section is empty.
 * The end of the elements is checked against the end of the buffer before they are read.
 * If the lengths differ, at most `MAX_BYTES` bytes were copied in vain. A layout is stored when `MIN_RUN`
-  elements share it. The tables are bounded: when they are full, layouts are dropped, and no more loops are
-  compiled.
+  elements share it. The numbers of layouts and of compiled loops are bounded: at the limit, layouts are
+  dropped, and no more loops are compiled.
 """
 
 from __future__ import annotations

@@ -416,8 +416,8 @@ def check_version(message: type[Message], version: int) -> None:
     """Raise UnsupportedVersion unless `message` has `version`."""
     if version not in message.__versions__:
         allowed = str(message.__versions__)
-        # The error's text leaves out version -1, which elsewhere stands for a message that a broker does not
-        # know.
+        # UnsupportedVersion omits version -1 from its text, because -1 stands for a message that a broker
+        # does not know. So the version is named here.
         if version == -1:
             allowed = f"version -1 is not supported; allowed: {allowed}"
         raise UnsupportedVersion(message.__name__, version, allowed)

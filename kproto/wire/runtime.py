@@ -167,8 +167,8 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
     def __missing__(self, n: int) -> Callable[[bytes, int], tuple[Any, ...]]:
         code = _repeat(self.code, n)
         unpack = struct.Struct(">" + code).unpack_from
-        # `struct` has no repeat count for the code of a UUID. The code for many UUIDs would take more memory
-        # than their message.
+        # Long formats are not cached: `struct` has no repeat count for the code of a UUID, so the format for
+        # many UUIDs would take more memory than their message.
         if n < CACHE_LIMIT and len(code) < 100:
             self[n] = unpack
         return unpack
@@ -177,8 +177,8 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
 class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
     """Maps the lengths of the lists in a sequence of fields to a function that writes the sequence.
 
-    The codes are those of `struct` and two more. "*i" stands for a list of "i". "v" stands for the varint
-    count before a list; the count is passed as bytes.
+    The codes are those of `struct`, plus two: "*i" stands for a list of "i", and "v" for the varint count
+    before a list. The count is passed as bytes.
     """
 
     def __init__(self, codes: tuple[str, ...]) -> None:

@@ -45,9 +45,9 @@ def divide(
     """Divide the message at `start` of `data` into encoded messages of at most `most` elements.
 
     The largest array of the message is divided, and the other fields are the same in every piece. An element
-    with more than `most` elements of its own is a piece. An element with more than `most_of_one` is divided
-    in the same way, and then stands in several pieces. With `unique`, an element of the divided array that is
-    equal to an earlier one is omitted.
+    that contains more than `most` elements is alone in its piece. An element that contains more than
+    `most_of_one` elements is divided in the same way into several pieces. With `unique`, an element of the
+    divided array that is equal to an earlier one is omitted.
 
     Yields None after each `STRIDE` elements. Raises DecodeError if the message ends too early.
     """
@@ -110,7 +110,7 @@ class _Skimmer:
     def divide(
         self, cls: type[Struct], most: int, most_of_one: int, unique: bool
     ) -> Generator[None, None, list[bytes]]:
-        """Skip a struct, and return its pieces."""
+        """Skip a struct; return its encoding, divided into pieces of at most `most` elements."""
         start, before, spans = self.at, self.elements, list[_FieldSpan]()
         for f in _fields(cls, self.version, self.flexible):
             begin = self.at
@@ -285,7 +285,7 @@ def _fields(cls: type[Struct], version: int, flexible: bool) -> tuple[Field, ...
 
 @cache
 def _steps(cls: type[Struct], version: int, flexible: bool) -> list[Field | int]:
-    """Return the fields of a struct. A number replaces adjacent fields of fixed size by their total size."""
+    """Return the fields of a struct, with the total size in bytes in place of adjacent fixed-size fields."""
     steps: list[Field | int] = []
     for f in _fields(cls, version, flexible):
         size = f.kind.size if isinstance(f.kind, Primitive) else 0

@@ -236,9 +236,9 @@ def test_a_str_is_not_a_list_of_topics() -> None:
     [
         (
             lambda: Subscription(topics=("a", 1)),
-            r"Subscription v3: field topics: \('a', 1\) are not of type str",
+            r"Subscription v3: field topics: \('a', 1\) is not a list of str",
         ),
-        (lambda: Subscription(topics=None), "v3: field topics: None are not of type str"),
+        (lambda: Subscription(topics=None), "v3: field topics: None is not a list of str"),
         (lambda: Subscription(topics=(1,)), r"v3: field topics\[0\]: 1 is not a str"),
         (lambda: Subscription(topics=("\ud800",)), r"v3: field topics\[0\]: '\\ud800' has no UTF-8 form"),
         (lambda: Subscription(topics=("t" * 40_000,)), r"v3: field topics\[0\]: 40000 bytes"),

@@ -8,10 +8,11 @@ The `assign` of each assignor is a pure function of these arguments:
 * `members`: member id -> `Subscription`.
 * `racks`: topic -> the racks of each partition's replicas, where the racks are known (KIP-881).
 
-The result of `assign` maps each member id to its partitions (R186). Whatever members report, each partition
-of a subscribed topic has exactly one owner, which subscribes to the topic (R218, R219). With a cooperative
-assignor a partition has no owner until its previous owner has revoked it. The assignment is balanced (R220).
-The result depends only on the arguments, and neither on PYTHONHASHSEED nor on the order of mappings (R222).
+The result of `assign` maps each member id to its partitions (R186). Whatever partitions the members report as
+owned, each partition of a subscribed topic has exactly one owner, which subscribes to the topic (R218, R219).
+With a cooperative assignor a partition that moves has no owner until its previous owner has revoked it. The
+assignment is balanced (R220). The result depends only on the arguments, not on PYTHONHASHSEED or the order of
+mappings (R222).
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ def resolve_assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
     """Return whether a member with these assignors rebalances cooperatively.
 
-    Like Java, select the newest rebalance protocol that all assignors support (M71). Raises ConfigError if
-    they have no rebalance protocol in common.
+    As in Java, the member uses the newest rebalance protocol that all its assignors support (M71). Raises
+    ConfigError if the assignors have no rebalance protocol in common.
     """
     assignors = tuple(assignors)
     if all(assignor.cooperative for assignor in assignors):

@@ -6,9 +6,8 @@ another member still owns is withheld from its new owner. The previous owner rev
 rejoins; the next rebalance assigns it (M91, R216). A partition that no member owns is assigned immediately
 (R217).
 
-This assignor is stricter than Java's if two members with different topics report the same partition in the
-same generation. The assignor withholds such a partition from its new owner until the other member has revoked
-it.
+This assignor is stricter than Java's if two members with different subscriptions report the same partition in
+the same generation. No member is assigned such a partition until at most one of the two still reports it.
 """
 
 from __future__ import annotations
@@ -29,10 +28,8 @@ def assign(
 ) -> dict[str, list[TopicPartition]]:
     """Return the assignment without the partitions that their previous owners have not revoked yet.
 
-    The package's docstring describes the arguments, and that of `sticky.assign_sticky` describes
-    `one_by_one`.
+    The package's docstring describes the positional arguments, `sticky.assign_sticky` describes `one_by_one`.
 
-    The assignment leaves out the partitions that their previous owners have not revoked yet.
     """
     assigned, owners = assign_sticky(partitions, members, racks or {}, _claim, one_by_one=one_by_one)
     holders: dict[TopicPartition, str] = {}
@@ -53,9 +50,9 @@ def assign(
 
 
 def _claim(subscription: Subscription) -> ReportedOwnership:
-    """Return the partitions that a member reports to own, and their generation.
+    """Return the partitions that a member reports as owned, and their generation.
 
-    The generation is that of the subscription. A subscription without it may have it in the user data.
+    If the subscription has no generation, it is read from the user data, where older clients put it.
     """
     if subscription.generation is not None:
         return ReportedOwnership(subscription.owned, subscription.generation)

@@ -18,7 +18,7 @@ Assigned = dict[str, list[TopicPartition]]
 
 
 class _Topic:
-    """A topic during the assignment: its unassigned partitions, and how many each subscriber gets."""
+    """One topic while `assign` runs: its unassigned partitions, and how many each subscriber gets."""
 
     def __init__(self, name: str, count: int, members: tuple[str, ...], racks: RackMap) -> None:
         self.name = name
@@ -78,7 +78,7 @@ def assign(
 
 
 def _assign_ranges(topic: _Topic, may_own: Callable[[str, int], bool], assigned: Assigned) -> None:
-    """Assign to each subscriber the first partitions that it may own, up to its number of partitions."""
+    """Assign to each subscriber the first partitions that it may own, at most `topic.remaining` of them."""
     for member_id in topic.members:
         if not topic.unassigned:
             return

@@ -35,7 +35,7 @@ Assigned = dict[str, list[TopicPartition]]
 
 
 class StickyAssignment(NamedTuple):
-    """The assignment in progress, and the owner of each partition according to the valid reports (R194)."""
+    """A new assignment, and each partition's previous owner according to the members' reports (R194)."""
 
     assigned: Assigned
     owners: dict[TopicPartition, str]
@@ -62,7 +62,7 @@ def assign_sticky(
     *,
     one_by_one: bool = False,
 ) -> StickyAssignment:
-    """Return the assignment. `claim` returns the partitions that a member reports to own.
+    """Return the assignment. `claim` returns the partitions that a member reports as owned.
 
     With `one_by_one` the algorithm for members with different topics is used even if all members subscribe to
     the same topics. Some clients, such as librdkafka, have only this algorithm.
@@ -70,7 +70,8 @@ def assign_sticky(
     topics_by_member: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
     topic_set = frozenset[str]()
-    # Usually all members have the same topics, and comparing tuples is cheaper than hashing them.
+    # Usually all members have the same topics. Comparing the tuples is cheaper than making a frozenset for
+    # each member.
     for member_id in sorted(members):
         if members[member_id].topics != topics:
             topics = members[member_id].topics
@@ -89,7 +90,7 @@ def assign_sticky(
 
 
 class _Owners:
-    """The owners of the partitions according to the members' valid reports (R194)."""
+    """The owners of the partitions before the assignment, according to the members' reports (R194)."""
 
     def __init__(
         self,
@@ -280,7 +281,7 @@ class _QuotaAssignment:
         return None
 
     def _assign_in_turn(self, unassigned: list[TopicPartition]) -> None:
-        """Assign partitions in turn. When all members have the quota, members get one partition more each."""
+        """Assign partitions in turn: to members below the quota, then one each to members at the quota."""
         index = 0
         members, next_members = self.below_quota, list[str]()
         members_at_quota = iter(self.at_quota)
@@ -421,8 +422,9 @@ class _GreedyAssignment:
     def _least_load_bound(self, topic: str) -> int:
         """Return a lower bound of the number of partitions of the topic's least loaded subscriber.
 
-        A move reduces the load of one member by one, and so the least load of a topic by at most one. The
-        bound is usually so close that the least loaded subscriber need not be searched for.
+        A move reduces the least load of a topic by at most one. So the bound is the least load that was
+        computed last, minus the number of moves since. Usually the bound is close enough to skip the search
+        for the least loaded subscriber.
         """
         least, moves = self.least_loads.get(topic, (0, 0))
         return least - (self.moved - moves)
@@ -436,8 +438,8 @@ class _GreedyAssignment:
         source = self.moved_from.get(partition, self.owners[partition])
         moved_back = self.moves.get((partition.topic, to, source))
         if moved_back and self.load[source] > self.load[to] + 1:
-            # Moving any of these partitions back improves the balance. Prefer a partition that `to` owned and
-            # `source` did not, then a partition that is nearer to `to` than to `source`.
+            # Moving back any partition of `moved_back` improves the balance. Prefer a partition that `to`
+            # owned and `source` did not, then a partition that is nearer to `to` than to `source`.
             partition = min(
                 moved_back,
                 key=lambda candidate: (
@@ -457,7 +459,7 @@ class _GreedyAssignment:
         return self.claims.owners.get(partition) == member_id
 
     def _forget_move(self, partition: TopicPartition) -> str:
-        """Delete the record that the partition was moved; return its owner before all moves."""
+        """Delete the partition from `moved_from` and `moves`; return its owner before its first move."""
         owner = self.owners[partition]
         origin = self.moved_from.pop(partition, None)
         if origin is None:

@@ -1,4 +1,4 @@
-"""What assignors need to know of members: their order, the subscribers of each topic, and racks."""
+"""What assignors need to know about members: their order, the subscribers of each topic, and racks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..subscription import Subscription
 
-# Maps a topic to a list. For each partition the list has the racks with a replica of the partition (KIP-881).
+# Maps a topic to a list with one set for each partition: the racks that have a replica of it (KIP-881).
 Racks = Mapping[str, Sequence[frozenset[str]]]
 
 
@@ -37,8 +37,8 @@ def subscribers(members: Mapping[str, Subscription]) -> dict[str, tuple[str, ...
 
     Topics with equal subscribers share one tuple.
     """
-    # Maps the topics of a subscription to the members with this subscription, which are handled together. A
-    # member is represented by its index in `order`.
+    # Maps the topics of a subscription to the members that subscribe to exactly these topics. A member is
+    # represented by its index in `order`.
     positions_by_topics: dict[tuple[str, ...], list[int]] = {}
     order = sort_members(members)
     for position, member_id in enumerate(order):

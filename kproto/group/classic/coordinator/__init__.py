@@ -1,7 +1,7 @@
 """The classic group coordinator.
 
-The module `table` has `step`, the table of handlers by state, and the rules. A broker uses the class
-`ClassicCoordinator` of `service`.
+The module `table` contains `step`, the table of handlers for each event and state, and the protocol's rules.
+A broker uses the class `ClassicCoordinator` of `service`.
 """
 
 from __future__ import annotations

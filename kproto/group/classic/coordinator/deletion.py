@@ -1,7 +1,8 @@
 """OffsetDelete, which deletes single offsets of a group, and DeleteGroups, which deletes groups.
 
 * R126: an OffsetDelete to a group that does not exist, or that must keep its offsets, is answered with one
-  error and no partitions. In other groups, partitions that do not exist have the error codes of OffsetCommit.
+  error and no partitions. Otherwise a partition that does not exist has the error code
+  UNKNOWN_TOPIC_OR_PARTITION, as in OffsetCommit.
 * R127: an Empty group loses every requested offset. The error code is NONE even if no offset was committed. A
   group of consumers with members keeps the offsets of topics to which a member subscribes. The coordinator
   cannot decode the subscriptions of other protocol types, so such a group keeps all offsets while it has
@@ -34,7 +35,7 @@ from .state import ClassicGroup, ClassicGroupState, GroupContext, move
 
 @dataclass(slots=True)
 class OffsetDeletion:
-    """An OffsetDelete request, and the error codes of its partitions so far."""
+    """An OffsetDelete request, and the error code of each of its partitions."""
 
     call: RequestReceived[OffsetDeleteRequest]
     codes: dict[tuple[str, int], int]

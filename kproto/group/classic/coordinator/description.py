@@ -4,7 +4,7 @@
   the answer is GROUP_ID_NOT_FOUND with a message.
 * R114, R115: the protocol name and the members' metadata are shown in Stable only. Assignments are shown as
   they were last stored. A rebalance that starts before the assignments have arrived clears them.
-* R119: ListGroups ignores case and surrounding blanks in its filters. An unknown state or type matches no
+* R119: ListGroups ignores case and surrounding whitespace in its filters. An unknown state or type matches no
   group.
 
 The module follows GroupMetadataManager.describeGroups and listGroups of Kafka 4.3.
@@ -51,7 +51,7 @@ def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsR
 
 
 def _find_written(context: GroupContext, group_id: str) -> ClassicGroup:
-    """Return the group, or a Dead group if Kafka's log would have no record of the group."""
+    """Return the group, or a Dead group if it was never written: Kafka does not show such groups (R176)."""
     group = context.coordinator.find(group_id)
     return group if group.written else ClassicGroup(group_id)
 

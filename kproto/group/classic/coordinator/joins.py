@@ -1,10 +1,10 @@
 """JoinGroup: new members, static members that restart, and members that rejoin.
 
-The handlers of this module are cells of the rows of `table` about JoinGroup.
+The handlers of this module are the cells of the JoinGroup rows in `table`.
 
 * R25: a new dynamic member first receives a member id, and is added when it joins again with this id
-  (KIP-394). Until this second JoinGroup the member id is pending: its only effect is that a rebalance does
-  not complete. Clients below JoinGroup v4 and static members are added immediately.
+  (KIP-394). Until this second JoinGroup the member id is pending, and a rebalance does not complete. A
+  pending member id has no other effect. Clients below JoinGroup v4 and static members are added immediately.
 * R26, R27: the coordinator answers the JoinGroup of a new member, and of a member that needs a new
   assignment, when the next generation begins.
 * R42: a static member that restarts has no member id. It receives a new member id, and takes over the
@@ -45,8 +45,8 @@ def refuse_because_full(
     """Answer GROUP_MAX_SIZE_REACHED, and remove the sender if it is a member of the group.
 
     The removal shrinks a group that is larger than `group.max.size`. If all remaining members have joined,
-    the join phase completes (R22). Kafka 4.3 does not check this here: there the remaining members wait for
-    the rebalance timeout.
+    the join phase completes (R22). Kafka 4.3 does not complete the join phase in this case: the remaining
+    members wait for the rebalance timeout.
     """
     group.remove(call.request.member_id)
     send_join_error(context, call, ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -82,7 +82,7 @@ def add_member(context: GroupContext, group: ClassicGroup, call: RequestReceived
 def add_member_while_preparing(
     context: GroupContext, group: ClassicGroup, call: RequestReceived[JoinGroupRequest]
 ) -> None:
-    """Add the member to the rebalance that is in progress. The new member extends the initial delay."""
+    """Add the member to the rebalance in progress. An initial delay that is in progress is extended."""
     member = _add_member(context, group, call)
     if member is not None:
         group.new_member_added = True
@@ -195,8 +195,8 @@ def _replace(
     # As in Kafka, the session timeout restarts with the length that the former incarnation requested. The
     # length that this JoinGroup requests applies from the next heartbeat on.
     context.restart_session(group, member)
-    # The replacement is not a new member, so it cannot expire while its JoinGroup waits. Kafka keeps the flag
-    # `new`, so there the replacement can expire.
+    # Only a new member can expire while its JoinGroup waits, and the replacement is not new. Kafka keeps the
+    # flag `new` of the former incarnation, so in Kafka the replacement can expire.
     member.new = False
     _update(group, member, call)
     group.hold_join(member, call)

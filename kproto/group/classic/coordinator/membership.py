@@ -2,8 +2,8 @@
 
 * R63, R66: a SyncGroup that arrives before the leader's assignment is answered when the assignment arrives. A
   SyncGroup that arrives afterwards is answered immediately.
-* R73, R74: Heartbeat succeeds in CompletingRebalance. Only in PreparingRebalance the error code is
-  REBALANCE_IN_PROGRESS, and the session timeout restarts nevertheless.
+* R73, R74: Heartbeat succeeds in CompletingRebalance. In PreparingRebalance the error code is
+  REBALANCE_IN_PROGRESS, but the session timeout restarts nevertheless.
 * R134, R135: a member whose request waits for a response does not expire; the response restarts its session
   timeout. A new member has a longer timeout, which applies even while its JoinGroup waits.
 * R147: a member that has not sent SyncGroup within a rebalance timeout of the generation's start is removed,
@@ -188,7 +188,10 @@ def _answer_heartbeat(
 
 
 def expire_member(context: GroupContext, group: ClassicGroup, member_id: str) -> None:
-    """Remove the member, unless one of its requests is delayed: the response restarts the session timeout."""
+    """Remove the member, because its session has timed out.
+
+    A member with a delayed request is kept, unless it is new: the response will restart the session timeout.
+    """
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
         member.deadline = NEVER
@@ -244,8 +247,8 @@ def _remove_leaving_member(
 
     The reason of the removal is added to `reasons`.
 
-    An empty member id with an instance id is an administrator's request to remove a static member. A static
-    member does not send LeaveGroup when it closes (R84).
+    An empty member id with an instance id is an administrator's request to remove a static member. The static
+    member itself sends no LeaveGroup when it closes (R84).
     """
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if member_id in group.pending:
@@ -266,8 +269,8 @@ def _remove_member(
 ) -> None:
     """Remove a member and answer its delayed requests (R81, R136).
 
-    Kafka does not answer a removed member's delayed SyncGroup, so no later request on that connection is
-    answered either.
+    Kafka does not answer a removed member's delayed SyncGroup. Brokers answer the requests of a connection in
+    order, so the member's later requests get no response either.
     """
     if (call := group.release_join(member)) is not None:
         send_join_error(context, call, ErrorCode.UNKNOWN_MEMBER_ID, "")
@@ -277,7 +280,7 @@ def _remove_member(
 
 
 def _rebalance_without_removed(context: GroupContext, group: ClassicGroup, reasons: Sequence[str]) -> None:
-    """Start a rebalance without the removed members, or complete the one that waited for them (R81, R83)."""
+    """Start a rebalance without the removed members, or complete one that waits for them (R81, R83)."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         group.rebalance_reasons += reasons
         complete_join_if_all_joined(context, group)

@@ -54,7 +54,8 @@ from .state import ClassicGroup, ClassicGroupState, GroupContext, StoredOffset, 
 # The protocol type of groups in which the members' metadata is a ConsumerProtocolSubscription.
 CONSUMER: Final = "consumer"
 
-_GROUP_ID_NOT_FOUND_VERSION: Final = 9  # OffsetCommit, KIP-848
+# From this version on, OffsetCommit may return GROUP_ID_NOT_FOUND (KIP-848).
+_GROUP_ID_NOT_FOUND_VERSION: Final = 9
 _TOPIC_IDS_VERSION: Final = 10  # From this version on, OffsetCommit and OffsetFetch have topic ids (KIP-848).
 _BATCH_FETCH_VERSION: Final = 8  # From this version on, OffsetFetch names several groups (KIP-709).
 
@@ -117,7 +118,7 @@ def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest
 
 
 def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
-    """Return the requested commit. In every version TxnOffsetCommit has topic names (R106)."""
+    """Return the requested commit. No version of TxnOffsetCommit has topic ids, only names (R106)."""
     request = call.request
     attempt = CommitAttempt(call, request.generation_id, request.member_id, request.group_instance_id)
     for topic in request.topics:
@@ -195,8 +196,8 @@ def commit_while_completing(context: GroupContext, group: ClassicGroup, attempt:
 def commit_in_transaction(context: GroupContext, group: ClassicGroup, attempt: CommitAttempt) -> None:
     """Store the offsets as pending until the transaction ends.
 
-    The commit is accepted from a member in its generation, and from a producer that names neither member nor
-    generation. An Empty group accepts it from any client that names no generation.
+    The commit is accepted from a member in the current generation, and from a producer that names neither a
+    member nor a generation. An Empty group also accepts a commit that names a member but no generation.
     """
     to_empty_group = attempt.generation < 0 and group.state is ClassicGroupState.EMPTY
     error = ErrorCode.NONE if attempt.is_anonymous or to_empty_group else _commit_error(group, attempt)

@@ -91,7 +91,7 @@ def _complete_join(context: GroupContext, group: ClassicGroup) -> None:
             context.actions.append(MemberRemoved(group.group_id, member.member_id, reason))
     if group.members and not group.awaiting_join:
         # All remaining members are static, and none of them has joined. Wait for another rebalance timeout,
-        # or for 1 ms if it is 0, so that the deadline is in the future.
+        # or for 1 ms if the timeout is 0, so that the deadline is in the future.
         group.join_deadline = context.wake_at(group, context.now + max(group.max_rebalance_timeout(), 1))
         return
     group.join_deadline = NEVER

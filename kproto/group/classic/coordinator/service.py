@@ -89,8 +89,8 @@ class ClassicCoordinator(CoordinatorState):
     def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
         """Answer the group's delayed requests with NOT_COORDINATOR: another node takes over (R175, R179).
 
-        The node that becomes the coordinator has loaded the group at `ready_at`. The session timeout of every
-        member restarts at that time (GroupMetadataManager.onUnloaded and onLoaded).
+        `ready_at` is the time at which the new coordinator will have loaded the group. The session timeout of
+        every member restarts at that time (GroupMetadataManager.onUnloaded and onLoaded).
         """
         group = self.groups.get(group_id)
         if group is None:

@@ -8,7 +8,7 @@
 * Deadlines are plain fields, with the value `NEVER` if no deadline is set. `ClassicGroup.wake` is a lower
   bound of a group's deadlines. Moving a deadline into the future does not change the bound, so a heartbeat
   needs no search. A Tick at which nothing is due computes the bound again. The coordinator keeps the groups
-  in the order of their bounds, so the cost of a deadline does not grow with the number of other groups.
+  in the order of their bounds, so finding the groups with due deadlines does not need a search of all groups.
 * Members are kept in the order in which they joined (R163). The leader's member list and the choice of a
   new leader follow this order. Kafka follows the order of a hash map.
 
@@ -33,7 +33,7 @@ from ...settings import GroupSettings
 
 
 class ClassicGroupState(Enum):
-    """The states of a classic group. The values are Kafka's words in DescribeGroups and ListGroups."""
+    """The states of a classic group. The values are Kafka's names in DescribeGroups and ListGroups."""
 
     DEAD = "Dead"
     EMPTY = "Empty"
@@ -147,8 +147,9 @@ class ClassicGroupMember:
     def protocol_names(self) -> dict[str, None]:
         """Return the names of the member's protocols in its order of preference, without repetitions.
 
-        A name that is listed twice is counted once (R165). Kafka counts it twice. The vote for a protocol
-        then throws an exception, and JoinGroup is never answered.
+        A name that is listed twice is counted once (R165). Kafka counts it twice, so the count differs from
+        the number of members and the protocol is no candidate. The vote then throws an exception, and
+        JoinGroup is never answered.
         """
         return dict.fromkeys(name for name, _ in self.protocols)
 
@@ -206,8 +207,8 @@ class ClassicGroup:
     offsets: dict[str, dict[int, StoredOffset]] = field(default_factory=dict[str, "dict[int, StoredOffset]"])
     # Whether Kafka would have a record of the group in __consumer_offsets, which DescribeGroups and
     # ListGroups read. If a commit creates the group but none of its offsets is stored, no record is written,
-    # and the two requests do not show the group. (Kafka shows the group from the next record of any group in
-    # the same partition on; kproto from the next record of the group itself on.)
+    # and the two requests do not show the group. Kafka shows the group as soon as a record of any group is
+    # written to the same partition, kproto as soon as a record of this group is.
     written: bool = False
     # Maps a producer id to the offsets that the producer committed in its open transaction.
     pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(
@@ -416,4 +417,4 @@ def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -
         del context.coordinator.groups[group.group_id]
         context.coordinator.deadlines.drop(group.group_id)
     elif state in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE):
-        group.written = True  # Kafka writes a record to its log when a generation ends (R176).
+        group.written = True  # Kafka writes a group that becomes Empty or Stable to its log (R176).

@@ -222,7 +222,7 @@ def _kind_of_join(
 ) -> GroupEventKind:
     """Return the row of the table that a JoinGroup belongs to.
 
-    The size of the group (R21) is checked before the protocols (R24), and these before the member id.
+    The size of the group (R21) is checked first, then the protocols (R24), then the member id.
     """
     request = call.request
     member_id, instance_id = request.member_id, request.group_instance_id
@@ -243,7 +243,7 @@ def _kind_of_join(
 
 
 def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) -> bool:
-    """Return whether the group with this member would not exceed `group.max.size` (R21).
+    """Return whether `group.max.size` permits this member in the group (R21).
 
     In PreparingRebalance only the members that have joined are counted, in CompletingRebalance and Stable all
     members.
@@ -260,9 +260,10 @@ def _has_capacity(context: GroupContext, group: ClassicGroup, member_id: str) ->
 
 
 def _has_room(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """Return whether the metadata of all members would not exceed MAX_GROUP_METADATA_BYTES (R21).
+    """Return whether MAX_GROUP_METADATA_BYTES permits the metadata of this request (R21).
 
-    The metadata of the request replaces the metadata that the same member sent before.
+    The limit applies to the metadata of all members. The metadata of the request replaces the metadata that
+    the same member sent in its last JoinGroup.
     """
     own = sum(len(protocol.metadata) for protocol in request.protocols)
     earlier = group.members.get(group.instances.get(request.group_instance_id or "", request.member_id))
@@ -280,7 +281,7 @@ def _create_group(
 
 
 def _on_sync_group(context: GroupContext, call: RequestReceived[SyncGroupRequest]) -> None:
-    """Reject a SyncGroup from v5 on that names no protocol (R57), and an empty group id (R14).
+    """Reject a SyncGroup of v5 or later without a protocol type or name (R57), and an empty group id (R14).
 
     Assignments that are larger than MAX_GROUP_METADATA_BYTES are answered with UNKNOWN_SERVER_ERROR, as in
     Kafka.

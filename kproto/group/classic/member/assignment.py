@@ -170,13 +170,14 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if initial_counts is not None:
         member.initial_counts = initial_counts
     if member.pattern is not None:
-        # The leader may have assigned matching topics that this member's metadata does not have yet (M85).
+        # The leader may have assigned topics that match the pattern but are not in this member's metadata yet
+        # (M85).
         member.topics, member.joined_topics = member.topics | topics, member.joined_topics | topics
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
-        # The set is kept if a cooperative static member was removed from the group and accepted again: the
-        # leader counted on the partitions that the member reported in its last JoinGroup, some of which the
-        # member has revoked since.
+        # A cooperative static member that was removed from the group and accepted again keeps
+        # `revoked_since_assignment`. The leader used the owned partitions of the member's last JoinGroup, and
+        # the member has revoked some of them since.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False

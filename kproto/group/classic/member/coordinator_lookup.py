@@ -73,6 +73,6 @@ def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> No
 
 
 def on_describe_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Rejoin if DescribeGroups cannot be sent, so that the inherited assignment remains unchecked."""
+    """Rejoin if DescribeGroups cannot be sent, because the inherited assignment cannot be checked then."""
     if member.inherits_assignment and isinstance(event.request, DescribeGroupsRequest):
         request_rejoin(member, METADATA_CHANGED)

@@ -70,8 +70,8 @@ def on_heartbeat_response(member: Member, event: Received, now: int, out: Action
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         fence(member, "Heartbeat", out)
     elif code == ErrorCode.ILLEGAL_GENERATION and member.state is S.JOINING and keeps_partitions(member):
-        # The Heartbeat had the previous generation. The group has begun the next one, so the response to
-        # JoinGroup will arrive soon.
+        # The Heartbeat had the previous generation, and the group has begun the next one. The membership is
+        # kept: the response to JoinGroup will arrive soon.
         retry_heartbeat(member, now)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         reset_after(member, code, "HEARTBEAT", out)
@@ -109,9 +109,10 @@ def on_commit_answered(member: Member, event: CommitAnswered, now: int, out: Act
 
 
 def on_describe_response(member: Member, event: Received, now: int, out: Actions) -> None:
-    """Rejoin unless the response shows that the inherited assignment covers all partitions.
+    """Rejoin unless DescribeGroups shows that the inherited assignment covers all partitions.
 
-    A follower with an empty assignment rejoins if the response shows that the assignment is wrong.
+    A follower with an empty assignment rejoins if `leadership.is_empty_by_mistake` finds the assignment
+    wrong.
     """
     assert isinstance(event.response, DescribeGroupsResponse)
     if member.checks_empty:

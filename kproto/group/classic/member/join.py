@@ -65,7 +65,7 @@ def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions)
 def rejoin_after_changes(member: Member) -> None:
     """Request a rejoin if metadata or subscription have changed (M19, M92).
 
-    A rejoin that was requested before keeps its reason.
+    A rejoin that has already been requested keeps its reason.
     """
     if member.assignment_snapshot is not None and not member.rejoin_needed:
         with_racks = member.config.rack_id is not None
@@ -172,7 +172,8 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
     elif code == ErrorCode.REBALANCE_IN_PROGRESS:
         join_later(member, java_name(code), now, 0)
     else:
-        # Java has no branch for ILLEGAL_GENERATION here, so its reason names KafkaException (M39).
+        # In Java ILLEGAL_GENERATION is an unexpected error of JoinGroup, so the reason names KafkaException
+        # (M39).
         name = JAVA_OTHER if code == ErrorCode.ILLEGAL_GENERATION else java_name(code)
         fail(member, broker_error(code, "JoinGroup", member.config), name, out)
     back_off_from_repeated_joins(member, now)
@@ -214,8 +215,8 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
     member.is_leader = leads
     member.assignment_snapshot = None
     if not member.is_leader:
-        # The leader of this generation computes a new assignment, so this follower does not check the
-        # inherited assignment.
+        # The leader of this generation computes a new assignment, so the assignment that this member
+        # inherited from its former process is not checked.
         member.inherits_assignment = False
         if policy.every_member_watches:
             member.assignment_snapshot = leadership.take_snapshot(

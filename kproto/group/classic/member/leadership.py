@@ -8,13 +8,14 @@
   these counts to all members in the assignment's user data, which other clients ignore, so that every later
   leader knows them. A partition beyond the count was created after that assignment. If it has no committed
   offset, it is read from its first record: from `latest` the group would skip the records that were written
-  before it noticed the partition. A topic is counted only if its count is certain: in the group's first
-  generation, or when the topic appears in metadata after complete metadata without it. With the sticky
-  assignor no counts are sent, because sarama's members report the assignment's user data as their own.
-* A static leader that has restarted keeps the group's assignment (KIP-814). It does not know the metadata
-  from which the assignment was made. `is_complete` checks with the response to DescribeGroups that every
-  partition has an owner. `is_empty_by_mistake` checks with this response whether a follower should own
-  nothing.
+  before it noticed the partition. A count is stored only if it is certain: in the group's first generation,
+  or if the topic is new because it was missing in earlier, complete metadata. With the sticky assignor no
+  counts are sent, because sarama's members would send them back as the user data of their next subscription
+  (R226).
+* A static leader that has restarted keeps the group's assignment (KIP-814). The leader does not know the
+  metadata from which the assignment was made. From the response to DescribeGroups, `is_complete` determines
+  whether every partition has an owner, and `is_empty_by_mistake` whether a follower's empty assignment is
+  wrong.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
 
 
 def take_snapshot(topics: Iterable[str], metadata: MetadataUpdated, with_racks: bool) -> Snapshot:
-    """Return the numbers of partitions, or racks, of the topics; a change of these causes a rebalance.
+    """Return the number of partitions of each topic, or its racks, to compare with later metadata.
 
     Topics that do not exist are left out.
     """
@@ -189,9 +190,12 @@ def assign(
     initial_counts: Mapping[str, int],
     encode: Callable[[Assignment], bytes] = Assignment.encode,
 ) -> list[SyncGroupRequestAssignment]:
-    """Return the assignments for SyncGroup. Raise IllegalState, and any exception of the assignor.
+    """Return the assignments for SyncGroup. An exception of the assignor is passed on.
 
-    `encode` encodes one assignment. Models of clients that do not sort the partitions pass another function.
+    Raises IllegalState if a cooperative assignor moves a partition that its owner has not revoked.
+
+    `encode` encodes one assignment. Simulated clients that do not sort the partitions pass their own
+    function.
     """
     topics = topics_of(subscriptions)
     partitions = {

@@ -80,7 +80,7 @@ def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -
 
 
 def on_released(member: Member, event: Released, now: int, out: Actions) -> None:
-    """Remove the released partitions; then leave the group, or release what the member still owns."""
+    """Drop the released partitions from `owned`; release the rest, or leave the group if none remain."""
     finish_release(member)
     _release_all_or_leave(member, UNSUBSCRIBED, now, out)
 
@@ -95,12 +95,12 @@ def on_unsubscribe(member: Member, event: Unsubscribed, now: int, out: Actions) 
 
 
 def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Stay idle. As in Java, the next JoinGroup has the reason that the member has left."""
+    """Stay idle. As in Java, the next JoinGroup has the reason `LEFT_BY_ITSELF`."""
     member.rejoin_reason = LEFT_BY_ITSELF
 
 
 def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Drop a subscription that was made after the first `Unsubscribed`; the member already leaves."""
+    """Drop the subscription that was made since the first `Unsubscribed`; the member is still leaving."""
     member.topics, member.pattern = frozenset(), None
 
 

@@ -39,8 +39,8 @@ def reset(member: Member, reason: str, out: Actions, *, keep_id: bool) -> None:
 def reset_after(member: Member, code: int, request: str, out: Actions) -> None:
     """Reset the membership: the coordinator does not know this generation or member id (M59)."""
     if member.state is S.JOINING and not member.owned:
-        # The member has no partitions to lose, and the response to the JoinGroup in flight will report the
-        # same error.
+        # The membership is kept: the member has no partitions to lose, and the response to the JoinGroup in
+        # flight will report the same error.
         return
     reason = ENCOUNTERED.format(ErrorCode(code).name, request)
     reset(member, reason, out, keep_id=code == ErrorCode.ILLEGAL_GENERATION)

@@ -14,8 +14,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # timeout and max.poll.interval.ms also run while a JoinGroup is in flight. During that time a member that
     # keeps partitions sends heartbeats on another connection.
     lose_on_session_timeout: bool = False
-    # Every member whose topics change their number of partitions rejoins (librdkafka). By default only the
-    # leader does (Java, sarama, franz-go).
+    # Every member rejoins if the number of partitions of one of its topics changes (librdkafka). By default
+    # only the leader does (Java, sarama, franz-go).
     every_member_watches: bool = False
     # A member whose group.instance.id another process has taken over rejoins at the next poll, and so fences
     # that process (Java, sarama, franz-go). By default the member never joins again (librdkafka).
@@ -36,8 +36,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because the coordinator
     # will soon have loaded the group. Java raises the error.
     retry_loading: bool = False
-    # After an error that was raised, the next JoinGroup reports no generation, because the member has lost
-    # its partitions. Java reports the last generation.
+    # After an error that was raised to the application, the next JoinGroup reports no generation, because the
+    # member has lost its partitions. Java reports the last generation.
     forget_failed_generation: bool = False
 
 

@@ -27,17 +27,17 @@ The member differs from Java where Java's members can lose records, or fence eac
 * A member that keeps partitions while it joins sends heartbeats on another connection, because the response
   to JoinGroup may take minutes. So the member notices within a session timeout that the coordinator is
   unreachable, or that the group has removed the member.
-* A restarted static leader checks with DescribeGroups that the assignment that it keeps is complete, because
-  topics may have gained partitions since. Java assumes that the assignment was made with the current
-  metadata.
+* A restarted static leader keeps the group's assignment, and checks with DescribeGroups that every partition
+  is assigned: topics may have gained partitions since the assignment was made. Java assumes that the
+  assignment was made with the current metadata.
 * A leader rejoins if the SyncGroup response contains another assignment than it has made for itself. A
   follower that owns nothing checks once with DescribeGroups whether its empty assignment is right. Java
   trusts the response, and reads nothing until the next rebalance if the assignment is wrong.
 * A member that has to rejoin immediately more than five times in a row backs off.
 * After COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response the member rejoins after a backoff, as it does
   for JoinGroup, if the policy has `retry_loading`.
-* A leader that is not in the list of members reports an error. Java assigns to the listed members, and owns
-  nothing.
+* A leader that is missing in the member list of its JoinGroup response reports an error. Java assigns to the
+  listed members, and owns nothing.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def kind_of(event: MemberEvent) -> MemberEventKind:
         kind = RESPONSE_KINDS.get(type(event.request))
     if kind is None:
         kinds = ", ".join(kind.__name__ for kind in get_args(MemberEvent))
-        raise TypeError(f"event={event!r} is not an event of a member, which are {kinds}")
+        raise TypeError(f"event={event!r} is not an event of a member; the events are {kinds}")
     if isinstance(event, SubscriptionChanged):
         topics: object = event.topics
         if isinstance(topics, str):  # Without this check a str would be taken as a set of one-letter topics.
@@ -178,8 +178,7 @@ def row(everywhere: Cell, cells: Mapping[MemberState, Cell], *, closed: Cell = I
     return [{S.CLOSED: closed, **cells}.get(state, everywhere) for state in MemberState]
 
 
-# For each state in which the member reacts to an error of its generation: the states to which the error may
-# lead.
+# Maps a state to the states to which an error code about the member's generation or member id may lead.
 RESET_TO: Final[dict[MemberState, tuple[MemberState, ...]]] = {
     S.UNJOINED: (S.RELEASING, S.FENCED, S.FAILED),
     S.RELEASING: (S.FENCED, S.FAILED),

@@ -36,7 +36,7 @@ def test_each_event_has_a_row() -> None:
 
 @pytest.mark.parametrize("event", ["Tick", Tick, MetadataRequest(topics=[])])
 def test_an_object_that_is_not_an_event_is_refused(event: Any) -> None:
-    with pytest.raises(TypeError, match="is not an event of a member, which are SubscriptionChanged, "):
+    with pytest.raises(TypeError, match="is not an event of a member; the events are SubscriptionChanged, "):
         client.step(Solo().member, event, 0)
 
 
