@@ -407,8 +407,8 @@ class ClientMember(Protocol):
 
     @property
     def cooperative(self) -> bool:
-        """Whether a rebalance may take several assignments, so that a missing partition may be assigned
-        later.
+        """Whether a rebalance may consist of several assignments. A partition that one assignment lacks may
+        then be in a later one.
         """
         ...
 

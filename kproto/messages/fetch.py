@@ -13,7 +13,7 @@ class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     replica_state: ReplicaState = field("15+", default=FRESH, tag=1)
     max_wait_ms: Int32
     min_bytes: Int32
-    # The most bytes to return. The first batch is returned even if it is larger (KIP-74).
+    # The maximum number of bytes to return. The first batch is returned even if it is larger (KIP-74).
     max_bytes: Int32 = 0x7FFFFFFF
     isolation_level: Int8 = 0  # The isolation level: 0 read_uncommitted, 1 read_committed (KIP-98).
     # The fetch session id. Id 0 and epoch 0 request a new session, epoch -1 requests a response without a

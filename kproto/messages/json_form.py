@@ -7,8 +7,8 @@
 The JSON is that of Kafka's generated ``JsonConverter`` classes:
 
 * Names are Kafka's with a lower-case first letter: ``k_raft_version`` is ``kRaftVersion``.
-* Bytes are base64. A UUID is url-safe base64 without padding. An int64 is a number of any size. JSON has no
-  NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity".
+* Bytes are base64. A UUID is url-safe base64 without padding. An int64 is a JSON number, even above 2**53.
+  JSON has no NaN and no infinities: they are the strings "NaN", "Infinity" and "-Infinity".
 * A field that the version lacks is not written. A tagged field is written if it differs from its default. Any
   other field is always written.
 

@@ -16,7 +16,8 @@ class WritableTxnMarker(Struct):
     transaction_result: Bool
     topics: list[WritableTxnMarkerTopic]
     coordinator_epoch: Int32
-    # The transaction version of the marker; 2 or above checks the producer epoch strictly (KIP-1228).
+    # The transaction version of the marker; with 2 or above the partition leader checks the producer epoch
+    # strictly (KIP-1228).
     transaction_version: Int8 = field("2+", default=0, ignorable=True)
 
 

@@ -249,7 +249,7 @@ class _TupleLayouts(Layouts):
         return partial(_fill_sliced, places, struct.Struct(codes).iter_unpack, fast, layout)
 
     def read_lists(self, layout: Layout, head: int, tail: bytes) -> Flat:
-        """Decode and cache the lists that have the bytes `tail`; return an element with these lists.
+        """Decode and cache the lists that `tail` encodes; return an element with these lists.
 
         Raises LookupError if the bytes do not have this layout, or if the cache is full.
         """

@@ -31,14 +31,14 @@ import msgspec
 MIN_RUN = 3
 
 MAX_ELEMENTS = 256
-# The most elements, and the most bytes, that one call reads. These limits bound the cost if the lengths
+# The maximum numbers of elements and of bytes that one call reads. These limits bound the cost if the lengths
 # differ.
 MAX_BYTES = 65_536
 
-# The most layouts, and also the most compiled loops, that are kept for one array of a declaration.
+# The maximum number of layouts, and of compiled loops, that are kept for one array of a declaration.
 MAX_LAYOUTS = 64
 
-# The most numbers in a list within an element that is read by layout.
+# The maximum number of numbers in a list within an element that is read by layout.
 MAX_NUMBERS = 16
 
 # The pattern of an element's lengths. A length counts as -1 for null, 0 for an empty value, the count for a

@@ -32,7 +32,7 @@ SHORT_VARINTS = tuple(uvarint(value) for value in range(128))
 # value.
 BOOL_BYTE = {False: 0, True: 1}
 
-# The most entries of each cache in this module: of UUIDs, of a `Packers` and of an `Unpackers`.
+# The maximum number of entries of each cache in this module: of UUIDs, of a `Packers` and of an `Unpackers`.
 CACHE_LIMIT = 4096
 
 

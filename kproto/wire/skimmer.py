@@ -21,7 +21,7 @@ from .types import Primitive
 # The number of elements between two yields. Skipping so many elements takes about a millisecond.
 STRIDE: Final = 1000
 
-# The most tagged fields of one struct. No Kafka API has more than ten.
+# The maximum number of tagged fields of one struct. No Kafka API has more than ten.
 _MOST_TAGS: Final = 1000
 
 

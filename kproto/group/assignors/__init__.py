@@ -56,7 +56,7 @@ class Assignor(msgspec.Struct, frozen=True):
     # `user_data(previous, generation)` returns the user data of the subscription. `previous` is the last
     # assignment and `generation` its generation; before the first assignment they are None and -1.
     user_data: UserData = _no_user_data
-    # The rebalance protocols that the assignor supports: COOPERATIVE and EAGER (M71).
+    # Whether the assignor supports the rebalance protocol COOPERATIVE, and whether it supports EAGER (M71).
     cooperative: bool = False
     eager: bool = True
 

@@ -1,10 +1,10 @@
 """The range assignor: each topic is split into contiguous ranges, one for each of its subscribers.
 
 The assignor follows Kafka's `RangeAssignor` (R187, R189, R191). With n partitions and m subscribers, each
-subscriber gets n // m partitions, and the first n % m subscribers get one partition more. If racks matter
-(KIP-881), partitions are first assigned to members whose rack has a replica. In that case topics with the
-same subscribers and the same number of partitions are assigned together, so that partition i of all these
-topics has the same owner. The remaining partitions are split into ranges.
+subscriber gets n // m partitions, and the first n % m subscribers get one partition more. If racks influence
+the assignment (KIP-881, `racks_matter`), partitions are first assigned to members whose rack has a replica.
+In that case topics with the same subscribers and the same number of partitions are assigned together, so that
+partition i of all these topics has the same owner. The remaining partitions are split into ranges.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class _Topic:
     def __init__(self, name: str, count: int, members: tuple[str, ...], racks: RackMap) -> None:
         self.name = name
         self.members = members
-        # The unassigned partitions. The dict serves as an ordered set, from which partitions are removed
-        # quickly.
+        # The unassigned partitions. The dict serves as an ordered set, from which partitions are removed in
+        # constant time.
         self.unassigned = dict.fromkeys(range(count))
         self.assigned_counts: dict[str, int] = {}
         # Each subscriber gets `base` partitions, and `extra` of the subscribers get one partition more.

@@ -8,7 +8,7 @@ The assignor follows Kafka's `AbstractStickyAssignor` and has both of its algori
 * If members subscribe to different topics, each member keeps its partitions of the topics to which it still
   subscribes. Each other partition is assigned to the topic's subscriber with the fewest partitions; topics
   with the fewest subscribers come first. Then single partitions move to subscribers that have at least two
-  partitions less than the owner (R205, R208).
+  fewer partitions than the owner (R205, R208).
 
 Ownership counts only if the partition exists and the member subscribes to its topic. If several members
 report the same partition, the member with the newest generation owns it. If two members report it in the same
@@ -131,7 +131,7 @@ class _Owners:
             del self.owners[partition]
 
     def owned_by_member(self, members: Iterable[str]) -> dict[str, list[TopicPartition]]:
-        """Return the partitions that each member owns according to the reports."""
+        """Return the partitions that each member owns according to the members' reports."""
         held: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
         for partition, member_id in self.owners.items():
             held[member_id].append(partition)
@@ -229,7 +229,7 @@ class _QuotaAssignment:
         return self.assigned
 
     def _keep_owned(self) -> None:
-        """Assign the owned partitions to their owners, up to the quota."""
+        """Let members keep their owned partitions: up to the quota, or one more while `extra` is left."""
         for member_id, held in self.held.items():
             if self.racks.matter:
                 held = [partition for partition in held if self.racks.is_near(member_id, partition)]
@@ -357,7 +357,7 @@ class _GreedyAssignment:
         return assigned
 
     def _least_loaded(self, topic: str) -> str:
-        """Return the least loaded subscriber of the topic, and the smallest member id among equals."""
+        """Return the topic's least loaded subscriber; among equals, the one with the smallest member id."""
         subscribers = self.subscribers[topic]
         if len(subscribers) ** 2 < len(self.order):
             return min(subscribers, key=lambda member_id: (self.load[member_id], member_id))
@@ -392,7 +392,7 @@ class _GreedyAssignment:
                 self._assign(partition, member_id)
 
     def _balance(self, partitions: list[TopicPartition]) -> bool:
-        """Move partitions to members with at least two partitions less than the owner.
+        """Move partitions to members with at least two fewer partitions than the owner.
 
         Return whether a partition was moved.
 

@@ -422,7 +422,8 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
         if len(metadata) < 2:
             return None
         try:
-            # The metadata begins with an int16, the version. All versions begin with the fields of version 0.
+            # The metadata begins with an int16, the version. The topics are decoded as in version 0, because
+            # all versions begin with its fields.
             topics.update(ConsumerProtocolSubscription.decode(metadata[2:], 0).topics)
         except DecodeError:
             return None

@@ -4,7 +4,7 @@
   that does not exist: `CoordinatorState.find` returns a Dead group for an unknown id, moving it to Empty
   creates the group, and moving it to Dead deletes the group.
 * A delayed request is stored in its member, as `join` or `sync`. `hold_join` and `release_join` count the
-  members that wait, so that the test for completion costs the same for 2 members and for 2000.
+  members that wait, so that checking whether all members have joined takes constant time.
 * Deadlines are plain fields, with the value `NEVER` if no deadline is set. `ClassicGroup.wake` is a lower
   bound of a group's deadlines. Moving a deadline into the future does not change the bound, so a heartbeat
   needs no search. A Tick at which nothing is due computes the bound again. The coordinator keeps the groups

@@ -151,7 +151,7 @@ def update_initial_counts(
     previous: MetadataUpdated | None,
     is_first_generation: bool,
 ) -> dict[str, int]:
-    """Return `initial_counts` with the topics whose initial count is known at this assignment.
+    """Return `initial_counts`, with the counts added that become known at this assignment.
 
     `previous` is the metadata of the assignment before this one, or None if it is unknown.
     """

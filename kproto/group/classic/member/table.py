@@ -1,4 +1,4 @@
-"""One member of a classic group, without sockets and clocks: a table with a handler for each event and state.
+"""One member of a classic group, without sockets or clocks: a table with a handler for each event and state.
 
     member = Member(MemberConfig(group_id="g"))
     actions = step(member, SubscriptionChanged(frozenset({"t"})), now)
