@@ -208,7 +208,9 @@ BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authori
 
 
 def codes(message: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
-    """Yield each error code and set of authorized operations with its path in the response."""
+    """Yield each error code and each set of authorized operations, after the names of the structs and
+    resources that contain it.
+    """
     name = type(message).__name__
     place = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))
     for field in ("error_code", "partition_error_code"):

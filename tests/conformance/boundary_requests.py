@@ -27,7 +27,8 @@ Pool = tuple[Sequence[Any], Sequence[Any]]
 
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
-# Field -> its fixed value. Only a replica or another broker sets these fields to other values.
+# Field -> its value in every request. Other values come only from replicas and other brokers, so they are not
+# drawn.
 _FIXED: Final[Mapping[str, Any]] = {
     "replica_id": -1,
     "replica_directory_id": NO_ID,
@@ -94,8 +95,8 @@ def _batches(scene: Scene) -> Pool:
     ]
     odd += [batch(**producer) for producer in producers]
     pid, epoch = scene.producer
-    # The last producer id is unknown to the broker. Other known ids are not used, because Kafka remembers the
-    # sequence of a batch that it rejected in a transaction.
+    # The last pair has a producer id that the broker does not know. Ids of other producers are not drawn: if
+    # Kafka rejects their batch in a transaction, it remembers the batch's sequence number all the same.
     for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):
         transactional = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
         odd += [
@@ -232,9 +233,10 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "transactional_id": (txns, odd_txns),
         "transactional_ids": (txns, odd_txns),
         "v3_and_below_transactional_id": (txns, odd_txns),
-        # A transactional id that the broker does not know is left out. With a wrong producer id Kafka answers
-        # INVALID_PRODUCER_EPOCH if the epoch is older than a marker in the offsets log. The embedded broker
-        # compares with the coordinator's epochs only, and answers INVALID_PRODUCER_ID_MAPPING.
+        # Unknown transactional ids are left out. A wrong producer id makes Kafka answer
+        # INVALID_PRODUCER_EPOCH if a marker in the offsets log has a later epoch than the request. The
+        # embedded broker compares only with the coordinator's epochs, and answers
+        # INVALID_PRODUCER_ID_MAPPING.
         "TxnOffsetCommitRequest.transactional_id": (txns, []),
         "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
         "ProduceRequest.transactional_id": ([None, *txns], odd_txns),
@@ -245,7 +247,8 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "ProduceRequest.timeout_ms": ([5000], edges(32)),
         "DeleteRecordsRequest.timeout_ms": ([5000], edges(32)),
         "ListOffsetsRequest.timeout_ms": ([5000], edges(32)),
-        # Timeouts of a few milliseconds are left out: Kafka's controller may answer in time or not.
+        # Timeouts of a few milliseconds are left out: whether Kafka's controller responds in time would be
+        # random.
         "ElectLeadersRequest.timeout_ms": ([5000], [0, -1, -(2**31)]),
         "election_type": ([0, 1], edges(8)),
         "transaction_timeout_ms": ([60_000], [*edges(32), 900_000, 900_001]),
@@ -330,7 +333,7 @@ class Drawing:
             if self._version in field.versions
         }
         if values.get("assignments") and kind.__name__ == "CreatableTopic" and not self._is_odd():
-            # Brokers reject an assignment with any other numbers.
+            # With explicit assignments, brokers accept only -1 for these two numbers.
             values |= {"num_partitions": -1, "replication_factor": -1}
         return kind(**values)
 

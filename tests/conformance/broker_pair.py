@@ -46,8 +46,8 @@ SETTINGS: Final = {
 }
 RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0
-# If neither broker has responded after this time in seconds, the request counts as waiting. If only one has
-# not responded, it may be slow: it gets PATIENCE.
+# If neither broker has responded after this time in seconds, the request counts as waiting. If one broker has
+# responded, the other may be slow and has PATIENCE seconds to respond.
 SILENCE = 4.0
 
 CLIENT_IDS: Final = (None, "", "é /=\0", "x" * 32_767)
@@ -59,9 +59,9 @@ NOT_READY: Final = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 }
-# APIs whose effects reach the broker only after the response, since the controller sends them.
+# APIs that the controller performs. A broker may show the effect only some time after the response.
 SLOW: Final = {"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs"}
-# Fields that are not compared: texts, addresses, times and sizes.
+# Fields that are not compared: error messages, addresses, times and sizes.
 FREE: Final = {
     "error_message", "batch_index_error_message", "cluster_id", "host", "port", "documentation", "synonyms",
     "throttle_time_ms", "last_timestamp", "transaction_start_time_ms", "record_errors", "supported_features",
@@ -114,7 +114,7 @@ class Side:
         return word
 
     def silent(self, until: float) -> bool:
-        """Return whether no response arrives before `until`."""
+        """Return whether no response arrives before the time `until` of the monotonic clock."""
         return not select.select([self.socket.socket], [], [], max(until - time.monotonic(), 0.0))[0]
 
     def until(self, request: Message, version: int, ready: Any) -> Any:
@@ -227,7 +227,9 @@ class Side:
         return state
 
     def comparable(self, value: Any, name: str = "", kind: str = "") -> Any:
-        """Return the comparable part of a response. Words replace ids and other random values."""
+        """Return the comparable part of a response. Labels such as "an id" replace ids and other random
+        values.
+        """
         scene = self.scene
         if name in FREE:
             return None
@@ -270,14 +272,15 @@ class Side:
                 field.name: self.comparable(getattr(value, field.name), field.name)
                 for field in type(value).__fields__
             }
-            # With unclean elections, Kafka sets this config in the cluster's defaults.
+            # Not compared: with unclean elections, Kafka sets this config in the cluster's defaults, which
+            # changes its source.
             if inside.get("name") == "min.insync.replicas":
                 inside["config_source"] = None
-            # The two brokers create this topic with different numbers of partitions.
+            # Not compared: the two brokers create this topic with different numbers of partitions.
             if inside.get("topic") == OFFSETS_TOPIC:
                 inside["partitions"] = []
             if len(inside.get("members") or ()) != 1 and "skip_assignment" in inside:
-                # Kafka chooses the next leader from a hash map of random ids.
+                # Not compared: Kafka chooses the next leader from a hash map of random member ids.
                 inside |= dict.fromkeys(("leader", "members", "skip_assignment"))
             if inside.get("resource_type") == 4:  # Broker configs differ.
                 inside["configs"] = None
@@ -286,8 +289,8 @@ class Side:
 
 
 def listing_everything(api: str, request: Any) -> bool:
-    """Return whether the request lists all entries of the broker, page by page. Other tests' topics are among
-    them.
+    """Return whether the request lists all entries of the broker, page by page. The response then also
+    contains entries of other tests.
     """
     if api == "DescribeUserScramCredentials":
         return not request.users
@@ -295,7 +298,7 @@ def listing_everything(api: str, request: Any) -> bool:
 
 
 class Pair:
-    """A real Kafka and the embedded broker, with scenes of the same title."""
+    """A real Kafka and the embedded broker. Each has a scene with this title."""
 
     def __init__(self, real: str, embedded: str, title: str) -> None:
         self.sides = (Side(real, title), Side(embedded, title))
@@ -395,7 +398,7 @@ def has_error(entry: Any) -> bool:
 
 
 def empty(item: Any) -> bool:
-    """Return whether the response has nothing about this topic."""
+    """Return whether this entry of a response is a topic without partitions and without an error code."""
     return not hasattr(item, "error_code") and getattr(item, "partitions", None) == []
 
 
@@ -416,7 +419,7 @@ def records(data: bytes) -> str:
 
 
 def brief(value: Any) -> str:
-    """Return a request as text, without the fields that have their default."""
+    """Return a request as text, without the fields whose value is the default."""
     if isinstance(value, list):
         return f"[{', '.join(map(brief, value))}]"
     if not hasattr(type(value), "__fields__"):

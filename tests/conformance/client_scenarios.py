@@ -1,9 +1,9 @@
-"""Scenarios for one client, run with the original client and with its model.
+"""Scenarios for one client, run with the original client and with kproto's model of this client.
 
-A scenario is a function of a `Stage`. `SCENARIOS` lists the scenarios by name, each with the ability that it
-needs. A client that lacks the ability (`LACKS`) skips the scenario. The comparison covers the requests of
-each member to the coordinator (`request_lines`) and the events that its application received
-(`DrivenMember.events`).
+A scenario is a function of a `Stage`, which holds its members, proxy and topic. `SCENARIOS` maps a name to a
+scenario and to the ability that a client needs for it. A client without the ability (`LACKS`) skips the
+scenario. The comparison covers the requests of each member to the coordinator (`request_lines`) and the
+events that its application received (`DrivenMember.events`).
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ class DrivenMember:
         return events
 
     def errors(self) -> list[str]:
-        """Return the names of the reported errors, whose order relative to events is random."""
+        """Return the names of the reported errors. They are not among `events`, because their order relative
+        to events is random.
+        """
         return [line.split()[1] for line in self.lines if line.startswith("error ")]
 
     def read(self) -> list[str]:
@@ -147,7 +149,7 @@ class Stage:
         return f"{member}-{self.run}"
 
     def members_named(self, name: str) -> list[DrivenMember]:
-        """Return the processes that had this name, in order of their start."""
+        """Return the processes that were started under this member name, in order of their start."""
         return [member for member in self.members if member.name == name]
 
     def member(self, name: str, **conf: Any) -> DrivenMember:
@@ -283,7 +285,7 @@ def manual(stage: Stage) -> None:
 def heartbeat_errors(stage: Stage) -> None:
     """Answer heartbeats with each error code in turn.
 
-    Automatic commits are off: whether one of Java's commit intervals ends before or after an error is random.
+    Automatic commits are off: whether Java's client commits before or after an error would be random.
     """
     stage.produce(10)
     a = stage.start_subscribed("A", auto_commit=False)
@@ -400,7 +402,8 @@ def close_while_joining(stage: Stage) -> None:
 def fencing(stage: Stage) -> None:
     """A second process uses the same instance id: the first one is fenced, and is killed.
 
-    The first process is killed immediately, because Java's client would rejoin and fence the second process.
+    The test kills the fenced process at once, because Java's client would rejoin and fence the second
+    process.
     """
     stage.produce(10)
     conf: dict[str, Any] = {
@@ -456,7 +459,7 @@ def pattern(stage: Stage) -> None:
 
 
 Scenario = Callable[[Stage], None]
-# Name -> the scenario and the ability that it needs.
+# Name -> the scenario, and the ability (a name of `LACKS`) that a client needs for it.
 SCENARIOS: Final[Mapping[str, tuple[Scenario, str]]] = {
     "join": (join, ""),
     "second": (second, ""),

@@ -104,7 +104,7 @@ class AtWork:
 
     def _blocking(self) -> dict[str, Callable[[], Any]]:
         return {
-            # The producer comes first, because the other clients read its records.
+            # The producer is created first, because the other clients read its records.
             "Producer": self._producer,
             "Consumer": self._consumer,
             "ConsumerGroup": self._handled,
@@ -124,7 +124,7 @@ class AtWork:
         group, handler = ConsumerGroup(self._bootstrap, group_id=f"{self._topic}-b", **GROUP), _Marks(False)
 
         def consume() -> None:
-            with suppress(KprotoError):  # If the group is closed during consume(), consume() may raise.
+            with suppress(KprotoError):  # consume() may raise when the group is closed.
                 group.consume([self._topic], handler)
 
         self._beside.append(threading.Thread(target=consume))

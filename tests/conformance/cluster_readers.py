@@ -30,7 +30,7 @@ from consumer import (
 from kproto.errors import ConnectionFailed, KprotoError
 from tests.conformance.cluster_workers import CLOSE_S, Closes, InThread
 
-# A handler commits after this many marked records.
+# A handler commits after it has marked this many records.
 MARKED = 50
 # The timeout in seconds of a cluster request, retries included.
 ASKED_S = 60.0
@@ -134,8 +134,8 @@ class _Numbers:
             session.mark_message(record)
             if count % MARKED == 0:
                 session.commit()
-                # A commit is recorded only while the claim has not ended: after a revocation the member does
-                # not own the partition, so its marks have no effect.
+                # A commit is recorded only if the claim has not ended. After a revocation the member does not
+                # own the partition, so the commit does not include its marks.
                 if not claim.ended:
                     self._ledger.was_committed(expected)
 
@@ -345,7 +345,8 @@ class Asker(InThread):
 def _ends_before(committed: Any, ends: Any) -> list[str]:
     """Return a line for each partition whose committed offset is above the end of its log.
 
-    A frozen leader that resumes may return its old end offset once, so the caller retries.
+    A leader that resumes after a freeze may return its old end offset once, so the caller lists the offsets
+    again before it reports an error.
     """
     return [
         f"{partition}: {at.offset} is committed, but the end is {ends[partition].offset}"

@@ -23,8 +23,8 @@ from tests.conformance.cluster_writers import Mover, Writer
 from tests.conformance.kafka_cluster import Fleet, until
 
 PARTITIONS = 6
-# The session timeout is Kafka's default of 45 s, because a broker may take 30 s to start on a busy machine:
-# no member's session may expire meanwhile.
+# The session timeout is Kafka's default of 45 s. On a busy machine a broker may take 30 s to start, and no
+# member's session may expire in this time.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 1_000}
 LOOPS = ("blocking", "asyncio")
 GROUPS: Final[dict[str, dict[str, Any]]] = {
@@ -73,9 +73,9 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
     """Run readers and writers during the block, wait until everything is read, and check the results.
 
     Two groups read plain records. A third group reads committed records. A fourth group reads the records
-    that movers copied in transactions. Two more clients send metadata and group requests. The clients start
-    with a single address (`bootstrap`). All brokers may then be down for a while. `options` are member
-    options besides SESSION.
+    that movers copied in transactions. Two more clients send metadata and group requests. All clients start
+    with the single address `bootstrap`, so that all brokers may stop later. `options` are added to the
+    members' SESSION options.
     """
     session = {**SESSION, **options}
     plain, committed, moved = topic(fleet), topic(fleet), topic(fleet)
@@ -175,7 +175,8 @@ def client_resources(fleet: Fleet) -> set[str]:
 def new_resources(fleet: Fleet, before: set[str]) -> set[str]:
     """Return the new threads and sockets, after at most two seconds for a Proxy to close.
 
-    Threads and sockets of earlier tests may disappear between the two measurements.
+    Threads and sockets of earlier tests may disappear between the two measurements, so only new ones are
+    reported.
     """
     with fleet.without_client():
         end = time.monotonic() + 2

@@ -1,4 +1,4 @@
-"""The documents' own programs as processes, behind a recording proxy, and their output."""
+"""The programs of the documents in docs/lessons as processes, behind a recording proxy, and their output."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.conformance.client_scenarios import SEED
 from tests.conformance.recording_proxy import RecordedRequest, RecordingProxy
 
 NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
-# Releases of sarama: the one that document 003 describes, the last one of Shopify, and the one that kproto's
-# model follows.
+# Releases of sarama: the one that docs/lessons/003 describes, the last one of Shopify, and the one that
+# kproto's model of sarama follows.
 RELEASES = (NAMED, LAST, OURS)
 
 PATIENCE = 60.0
@@ -48,7 +48,9 @@ class Place(NamedTuple):
 
 
 def run_place(kind: str) -> Iterator[Place]:
-    """Yield a Place with the embedded broker or a real Kafka. Fixtures yield from this function."""
+    """Run an embedded broker or a real Kafka behind a proxy, and yield its `Place`. Fixtures yield from this
+    generator.
+    """
     port = judges.free_port()
     with ExitStack() as stack:
         if kind == "kafka":
@@ -66,14 +68,15 @@ def run_place(kind: str) -> Iterator[Place]:
             stack.enter_context(client_class(address)) for client_class in (Cluster, Producer)
         )
         cluster.create_topics({"warm": 1})
-        # Commits of 20 groups make the broker create its offsets topic and load the topic's partitions.
+        # The commits make the broker create its offsets topic. The 20 groups belong to different partitions
+        # of this topic, which the broker then loads.
         for number in range(20):
             cluster.commit_offsets(f"warm-{number}", {TopicPartition("warm", 0): 0})
         yield Place(proxy, address, cluster, producer)
 
 
 def only_one_broker(request: pytest.FixtureRequest) -> None:
-    """Skip a test if this run drew the other broker for it.
+    """Skip the test if it has the broker (embedded or Kafka) that this run did not draw for it.
 
     With `KPROTO_ALL_PLAYS=1` each test runs on both brokers (tox -e soak). The same `KPROTO_SEED` draws the
     same brokers.
@@ -115,11 +118,13 @@ class Program:
         return [line.removeprefix(word).strip() for line in list(self.lines) if line.split()[0] == word]
 
     def when(self, word: str) -> list[float]:
-        """Return the times at which lines with this first word were printed."""
+        """Return the times at which the program printed lines that begin with this word."""
         return [at for at, line in zip(self.times, list(self.lines), strict=False) if line.split()[0] == word]
 
     def until(self, word: str, least: int = 1) -> list[str]:
-        """Wait for at least `least` lines that begin with this word, and return them without the word."""
+        """Wait until the program has printed at least `least` lines that begin with this word. Return these
+        lines without the word.
+        """
         with self._new:
             enough = self._new.wait_for(lambda: len(self.printed(word)) >= least, PATIENCE)
         assert enough, (word, least, self.lines[-10:])
@@ -188,7 +193,9 @@ def run_walk_place(kind: str) -> Iterator[Place]:
 
 
 class Walk(Program):
-    """A program of document 003 with one release. Closing stdin triggers its deferred Close."""
+    """A program of docs/lessons/003, built with one release of sarama. When stdin is closed, the program runs
+    its deferred Close.
+    """
 
     def __init__(
         self, place: Place, example: str, release: str, topic: str = "", group: str = "", **conf: Any

@@ -209,7 +209,7 @@ def ended(process: subprocess.Popen[str]) -> list[str]:
 
 
 def member(place: str, file: str, folder: Path) -> list[str]:
-    """Return the errors that `kproto member` prints on stdout, without its log."""
+    """Return the errors that `kproto member` prints on stdout. Its log on stderr is ignored."""
     pipes: Any = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = python(
         "kproto", "member", "--as", "kproto", "--command-config", file, place, "me", "g", **pipes
@@ -257,7 +257,9 @@ def watch(place: str, file: str, folder: Path) -> list[str]:
 
 
 def fixture(place: str, file: str, folder: Path) -> list[str]:
-    """Run two tests with pytest's `kafka` fixture, without the summary, which repeats all messages."""
+    """Run two tests with pytest's `kafka` fixture. The summary is disabled, because it would repeat all
+    messages.
+    """
     (folder / "test_it.py").write_text("def test_one(kafka):\n    pass\n\ndef test_other(kafka):\n    pass\n")
     words = ("-q", "-rN", "-p", "no:cacheprovider", "--rootdir", str(folder), f"--kafka={place}", str(folder))
     lines = ended(python("pytest", *words))

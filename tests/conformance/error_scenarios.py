@@ -10,9 +10,10 @@ from tests.conformance.java_scenarios import BY_HAND, ask, by_hand, poll_until
 
 
 def commits_with_errors(stage: Stage, *codes: int) -> None:
-    """Inject each code into a commitSync and into a commitAsync, which does not retry."""
+    """Answer one commitSync and one commitAsync with each code. commitAsync does not retry."""
     a = by_hand(stage)
-    # All records are read first, because the lookups before the seeks would depend on timing.
+    # All records are read before the seeks, because the number of offset lookups before a seek depends on
+    # timing.
     poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")
     ask(a, "pause", f"seek {stage.topic}:0:3", f"seek {stage.topic}:1:3")
@@ -46,7 +47,9 @@ def a_commit_for_a_missing_partition(stage: Stage) -> None:
 
 
 def join_errors_are_raised(stage: Stage) -> None:
-    """Each of these errors is raised by one poll, and the next poll rejoins."""
+    """One poll raises the error of a JoinGroup response, and the next poll joins again. Each error code is
+    tried once.
+    """
     stage.inject("A", "JoinGroup", 23, 24, 30, 81)
     a = stage.member("A", **BY_HAND)
     ask(a, f"subscribe {stage.topic}")

@@ -70,7 +70,7 @@ class Bridge:
         ]
 
     def frame(self, data: bytes) -> dict[str, Any]:
-        """Return the fields that a broker's network layer reads from a whole request."""
+        """Return the fields that a Kafka broker's network layer reads from a request with its header."""
         return self._ask(frame=data.hex())
 
     def subscription(self, data: bytes, version: int) -> bytes:

@@ -1,4 +1,4 @@
-"""More scenarios for Java's consumer, and for kproto's with policy="java": seek, pause, commit and assign.
+"""Scenarios for Java's consumer only, and for kproto's with policy="java": seek, pause, commit and assign.
 
 With `manual_poll` a member polls only on the command `poll-once MS`, so that every run is the same.
 """
@@ -33,8 +33,8 @@ def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -
 def poll_until(
     a: DrivenMember, start: str, *, new_only: bool = False, times: int = 1, tries: int = 200
 ) -> None:
-    """Poll until the member has printed `times` lines that begin with `start`. With `new_only`, earlier lines
-    are ignored.
+    """Poll until the member has printed `times` lines that begin with `start`. With `new_only`, lines before
+    this call do not count.
     """
     before = len(a.lines) if new_only else 0
     for _ in range(tries):
@@ -125,7 +125,9 @@ def close_with_a_pending_commit(stage: Stage) -> None:
 
 
 def exceeds_max_poll_interval(stage: Stage) -> None:
-    """After more than max.poll.interval.ms without a poll, the next poll reports the error and rejoins."""
+    """The member does not poll for longer than max.poll.interval.ms. The next poll reports that the
+    partitions are lost, and rejoins.
+    """
     a = by_hand(stage, max_poll_ms=8_000)
     ask(a, "sleep 10000")
     poll_until(a, "assigned", times=2)
@@ -189,7 +191,8 @@ def another_subscription(stage: Stage) -> None:
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
     a = stage.start_subscribed("A")
-    # All records are read first, because the offsets committed before the join would depend on timing.
+    # All records are read before the second `subscribe`, because otherwise the offsets committed before its
+    # rebalance would depend on timing.
     a.until("R ", 4)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until(f"assigned {more}:0")
@@ -219,7 +222,8 @@ def a_subscribed_topic_is_deleted(stage: Stage) -> None:
     stage.produce(4)
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
-    # Automatic commits are off, because one could be sent while the topic is only partly deleted.
+    # Automatic commits are off: if the broker has deleted the topic only in part when one arrives, its
+    # response would vary between runs.
     a = stage.member("A", auto_commit=False)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until("assigned")

@@ -159,7 +159,9 @@ class Fleet:
         self._there(node)
 
     def start_all(self, ports: Mapping[int, int]) -> None:
-        """Restart all brokers together on other ports. No address that clients know is valid then."""
+        """Restart all brokers together on other ports. No address that clients know is then the address of a
+        broker.
+        """
         with self.without_client():
             for node, port in ports.items():
                 self._begin(node, port)
@@ -196,7 +198,7 @@ class Fleet:
 
     @contextmanager
     def without_client(self) -> Generator[None]:
-        """Close the cluster's own client inside the block, and open a new one after it."""
+        """Close the client of this `Fleet` for the duration of the block, and open a new one afterwards."""
         self.cluster.close()
         try:
             yield
@@ -235,7 +237,9 @@ class Fleet:
             judges.missing(f"a Kafka of several brokers: {completed.stdout[-300:]}{completed.stderr[-300:]}")
 
     def _format(self, node: int) -> None:
-        """Write the files that kafka-storage writes, without the second that its JVM takes per broker."""
+        """Write the files that `kafka-storage format` would write. Its JVM would take a second for each
+        broker.
+        """
         self._configure(node)
         folder = self._scratch / f"logs-{node}"
         folder.mkdir()

@@ -16,7 +16,7 @@ SOURCES = Path(__file__).with_name("members")
 JAVA = {"java": ("java", judges.KAFKA), "java-2.6": ("java26", "2.6.2")}
 GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkago"}
 BESIDES = {"franz-go": "franzgo"}
-# Clients without a model in kproto. Their programs support only the commands subscribe, commit and close.
+# Clients of which kproto has no model. Their programs support only the commands subscribe, commit and close.
 PYTHON = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
 SECURED = "secured"  # A program for sarama and franz-go over TLS and SASL. Its source documents the commands.
 NAMES = (*JAVA, *GO, "librdkafka")
@@ -44,7 +44,7 @@ def secured() -> str:
 
 
 def built(program: Path, executable: Path) -> str:
-    """Build a Go program that uses the modules of `secured`, and return the executable."""
+    """Build a Go program with the modules that `members/secured` requires, and return the executable."""
     secured()  # Downloads the modules.
     order = [shutil.which("go") or judges.missing("go"), "build", "-o", str(executable), str(program)]
     with one_at_a_time(_cache()):
@@ -107,7 +107,7 @@ def _run(order: list[str], where: Path) -> None:
 
 
 def with_java(program: str, client: str) -> list[str]:
-    """Return the command of a program of one Java file, with the kafka-clients of `client`."""
+    """Return the command of a program of one Java file, with the kafka-clients release of `client`."""
     return _java(*JAVA[client], program, SOURCES / f"{program}.java")
 
 

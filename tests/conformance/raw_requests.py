@@ -51,8 +51,8 @@ from tests.group.classic.coordinator import stage as virtual
 
 Seen = tuple[str, ...]
 
-# For the expectation "waits", no response may arrive within the first of these times. For other expectations
-# the response must arrive within the second. Both are in seconds.
+# Times in seconds. A script line that expects "waits" fails if a response arrives within A_WHILE. Any other
+# line fails if no response arrives within FOREVER.
 A_WHILE, FOREVER = 0.15, 10.0
 
 NEWEST = {"join": 9, "sync": 5, "heartbeat": 4, "leave": 5, "commit": 9, "fetch": 9, "describe": 6, "list": 5}
@@ -190,7 +190,8 @@ class _VirtualConnection:
 
     def receive(self, seconds: float) -> Any:
         assert self.answer is not None
-        # The expectation "answered" advances virtual time until the response. "waits" does not advance it.
+        # A line that expects a response advances virtual time until the response. A line that expects "waits"
+        # does not advance it.
         until = self.stage.now + (int(seconds * 1000) if seconds == FOREVER else 0)
         self.stage.wait(0)
         while self.answer.waits and self.stage.now < until:
@@ -313,8 +314,8 @@ class Actor:
     member_id: str = ""
     generation: int = -1
     options: dict[str, str] = field(default_factory=dict[str, str])
-    waits_for: str = ""  # The verb of the request that has no response yet, as the script writes it.
-    # The response to this request, if it arrived before the script's line that expects it.
+    waits_for: str = ""  # The verb of the script line whose request has no response yet.
+    # The response to this request, if it was received before the line that expects it.
     early_response: Any = None
     protocol: str = "range"
 
@@ -415,7 +416,9 @@ class ScriptRunner:
         connection.send(make(actor, merged, version), version)
 
     def _receive_other_member_ids(self, response: Any) -> None:
-        """Receive waiting JoinGroup responses early, until every member id in this response is known."""
+        """Receive the JoinGroup responses of other members before the lines that expect them, until the actor
+        of each member id in `response` is known.
+        """
         named = {response.leader, *(member.member_id for member in response.members)}
         for actor in self.actors.values():
             if named <= {response.member_id, *self.names}:
@@ -470,7 +473,9 @@ class ScriptRunner:
         )
 
     def _id(self, name: str) -> str:
-        """Return the member id of the actor with this name, or the word itself if it is no actor."""
+        """Return the member id of the script's actor `name`. If no actor has this name, it is a literal
+        member id ("none": empty).
+        """
         return self.actors[name].member_id if name in self.actors else {"none": ""}.get(name, name)
 
     def _heartbeat(self, actor: Actor, options: dict[str, str], version: int) -> Message:
@@ -668,7 +673,7 @@ class ScriptRunner:
 
 
 def fits(expected: Seen, response: Seen) -> bool:
-    """Return whether the response has the same first word and all expected fields."""
+    """Return whether the response has the expected error code, which comes first, and all expected fields."""
     return (
         bool(response)
         and (expected[0] == response[0] or "=" in expected[0])

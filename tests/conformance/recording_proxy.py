@@ -62,9 +62,10 @@ class RecordedRequest:
 
 @dataclass(slots=True)
 class RecordingProxy:
-    """Forwards requests and responses unchanged, except as `inject`, `hold`, `refuse` and `cut` say.
+    """Forwards requests and responses. Only calls of `inject`, `hold`, `refuse` and `cut` change this for the
+    next ones.
 
-    `also` has the names of APIs that are recorded in addition to the group APIs.
+    `also` names the APIs that are recorded in addition to the group APIs.
     """
 
     port: int
@@ -103,11 +104,15 @@ class RecordingProxy:
         self.holds[client, api] = seconds
 
     def refuse(self, client: str, api: str, *answers: Message) -> None:
-        """Answer the client's next requests of an API. The broker does not receive these requests."""
+        """Answer the client's next requests of an API with `answers`. The broker does not receive these
+        requests.
+        """
         self.refusals.setdefault((client, api), []).extend(answers)
 
     def cut(self, client: str, api: str, after: int = 0) -> None:
-        """Close the connection instead of sending the response to the request after `after` others."""
+        """Forward the responses to the next `after` requests of this API. Close the connection instead of
+        sending the response to the one that follows.
+        """
         self.cuts[client, api] = after
 
     def close_connection(self, client: str, api: str) -> None:
@@ -237,8 +242,8 @@ def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] 
     """Return the requests as lines, with numbered member ids. Two runs of a scenario have equal lines.
 
     Requests that depend on timing are left out: successful heartbeats, metadata, offset lookups and repeated
-    equal commits. Commits with new offsets are kept. `leave_out` names further APIs to leave out, except
-    where their response was injected.
+    equal commits. Commits with new offsets are kept. APIs in `leave_out` are also left out, except requests
+    whose response was injected.
     """
     names: dict[str, str] = {"": "-"}
     lines: list[str] = []

@@ -24,11 +24,12 @@ TRIES = 3
 # Client -> APIs that are left out. librdkafka looks up its coordinator on each new connection, and the number
 # of its connections varies.
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
-# Client -> events that the original reports at random. Go's select takes any channel that is ready. For
-# sarama-cluster, the reader of notifications and the end of the consumer are both ready. The model always
-# takes the end.
+# (client, scenario) -> events that the original reports at random, so they are not compared. In
+# sarama-cluster, a Go select can either deliver a notification or end the consumer, and chooses at random.
+# The model always ends the consumer.
 TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
-# Clients whose model has the assignors of the original, down to the order of hash tables.
+# Clients whose model moves the same partitions as the original: it also has the original's order of hash
+# tables.
 SAME_ONES_MOVE = ("java", "java-2.6")
 
 
@@ -41,7 +42,8 @@ def run_scenario(
     acts: Scenario | None = None,
     bootstrap: str = "",
 ) -> dict[str, dict[str, list[str]]]:
-    """Run a scenario of `SCENARIOS` or `acts`; return the requests and events of each member.
+    """Run the scenario `acts`, by default the one of this name in `SCENARIOS`. Return the requests and events
+    of each member.
 
     The members connect to `bootstrap`, or to the proxy by default.
     """
@@ -82,8 +84,8 @@ def run_scenario(
 
 
 def normalize(lines: list[str], stage: Stage, client: str, scenario: str) -> list[str]:
-    """Remove the names that differ between runs. In the cooperative scenario of most clients, also hide which
-    partition moves.
+    """Remove the names that differ between runs. In the scenario "cooperative", also replace the partition
+    numbers for clients outside of SAME_ONES_MOVE: which partition moves is random.
     """
     lot = TOLD_OR_NOT.get((client, scenario))
     kept_lines = [

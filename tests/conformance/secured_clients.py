@@ -1,4 +1,4 @@
-"""Members of one group, each by another client, authenticated and in a separate process."""
+"""Members of one group, each with a different client library and in a separate process. All authenticate."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ while not over.is_set():
 consumer.close()
 """
 PYTHON = {"librdkafka": LIBRDKAFKA, "kproto": OWN, "kafka-python": KAFKA_PYTHON, "aiokafka": AIOKAFKA}
-# The members of one group, each with its client and mechanism. All clients of `ALL` support each mechanism.
+# Client -> the mechanism of its member in the mixed group. Each client of `ALL` supports all mechanisms.
 MIXED = {
     "librdkafka": "SCRAM-SHA-256",
     "kproto": "SCRAM-SHA-512",

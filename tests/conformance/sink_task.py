@@ -1,4 +1,4 @@
-"""A task of the sink in a process that may be killed: for test_spark_exactly_once.py."""
+"""A task of the Spark sink, run in a process that test_spark_exactly_once.py may kill."""
 
 from __future__ import annotations
 

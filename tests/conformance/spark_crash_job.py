@@ -1,10 +1,11 @@
-"""The job that the crash test kills repeatedly: batches, and streams to files, to a state and to Kafka.
+"""The job that the crash test kills repeatedly: batches, and streams to files, to a stateful query and to
+Kafka.
 
     python spark_crash_job.py MASTER BOOTSTRAP TOPIC FOLDER
 
 The job runs until the file FOLDER/stop exists. Then every stream reads to the end, and the job writes
-FOLDER/done. Each start of the job resumes from the checkpoints. The job itself restarts a stream that has
-ended, because a new driver would take much longer.
+FOLDER/done. Each start of the job resumes from the checkpoints. If a stream ends after a kill, the job
+restarts only this stream, because a new driver would take much longer.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def started(writer: Any) -> Any:
     """Start a query, and return it when it has made progress or has ended.
 
-    Spark waits 10 s for the Python process that plans a stream, and has no option for this time. If the
-    process takes longer on a slow machine, the source has not run yet, and the query is started again.
+    Spark waits 10 s for the Python process that plans a stream, and has no option for this time. On a slow
+    machine the process may take longer. The query then fails before the source has run, and is started again.
     """
     while True:
         query = writer.start()
@@ -116,7 +116,7 @@ class Query:
     ) -> list[list[tuple[int, int]]]:
         """Run the query, and return a list of (partition, offset) for each batch of this run.
 
-        `act` is called in each batch, after the rows of the batch were read.
+        `act` is called with the number of each batch, after the rows of the batch were read.
         """
         done: list[list[tuple[int, int]]] = []
 

@@ -39,7 +39,7 @@ ON = {
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     run_broker = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka
     with run_broker(tmp_path_factory.mktemp("secured")) as broker:
-        # embedded_kafka runs one broker per listener. This test uses only bob's.
+        # Only the listener SASL_PLAINTEXT is used: embedded_kafka runs a separate broker for each listener.
         place = broker.places["SASL_PLAINTEXT"]
         with Cluster(place, timeout=60, **how("alice")) as alice:
             alice.create_topics({TOPIC: 1}, exist_ok=True)
@@ -180,7 +180,7 @@ def test_the_acl_named_by_an_error_is_sufficient(kafka: Any, caplog: pytest.LogC
                 assert not [record for record in caplog.records if record.exc_info]
                 caplog.clear()
                 needed = NEEDS.search(str(error))
-                # The operation fails again until Kafka applies the new ACL.
+                # The same error may repeat until Kafka applies the new ACL, so no ACL is created twice.
                 if needed is None or needed.groups() not in granted:
                     granted.append(give(alice, error))
             except KprotoError as error:

@@ -129,7 +129,9 @@ def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, i
 
 
 def spoken(name: str, question: Question) -> Question:
-    """Encode the input, without members that subscribe to no topic: Java may assign them partitions."""
+    """Return the input with the user data that the assignor's members send. Members without topics are left
+    out, because Java may assign partitions to them.
+    """
     topics, members, racks = question
     members = {m: _speak(name, subscription) for m, subscription in members.items() if subscription.topics}
     assume(members)

@@ -104,7 +104,9 @@ def _spread(plan: Plan) -> tuple[int, int]:
 
 
 def _called_otherwise(members: Members) -> Iterator[Members]:
-    """Yield the group with rotated and reversed member ids, on which Java 2.6's result depends."""
+    """Yield the group with the member ids in other orders: rotated and reversed. Java 2.6's assignment
+    depends on this order.
+    """
     names = sorted(members)
     for order in (names, names[::-1]):
         for by in range(len(names)):
@@ -115,7 +117,7 @@ def _called_otherwise(members: Members) -> Iterator[Members]:
 @given(data=st.data())
 def test_with_different_subscriptions_the_balance_is_not_worse(java: Ask, data: st.DataObject) -> None:
     topics, members = data.draw(groups("sticky", alike=False))
-    # Members without topics are left out, because Java may assign them partitions.
+    # Members without topics are left out, because Java may assign partitions to them and kproto does not.
     members = {member: subscription for member, subscription in members.items() if subscription.topics}
     assume(members)
     theirs = [java("sticky", topics, called) for called in _called_otherwise(members)]

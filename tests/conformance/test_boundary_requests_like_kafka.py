@@ -44,7 +44,7 @@ TOGETHER: Final = (
      "Metadata", "ElectLeaders"),
 )  # fmt: skip
 CASES: Final = (*((api,) for api in ALONE), *TOGETHER)
-# Scenes in which the brokers once differed. They run in every run.
+# Scenes in which the two brokers differed before a fix. Every run includes these scenes.
 FOUND: Final = ((411834, TOGETHER[3], 1),)
 
 
@@ -63,7 +63,9 @@ def seed_of(seed: int, apis: tuple[str, ...], scene: int) -> str:
 
 
 def differences(two: Pair, apis: tuple[str, ...], seed: str, requests: int) -> Iterator[str]:
-    """Yield the scene's differences up to the first request that has some: later ones may follow from it."""
+    """Yield the scene's differences, and stop after the first request whose responses differ: later
+    differences may follow from the first.
+    """
     dice = Random(seed)
     odd = dice.choice(ODD)
     for number in range(requests):
@@ -117,7 +119,8 @@ def test_a_wrong_response_fails_the_script() -> None:
 
 
 def test_a_different_effect_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The default patience is for a real Kafka. The embedded broker applies changes before it responds.
+    # The default PATIENCE is for a real Kafka. The embedded broker applies changes before it responds, so 3 s
+    # are enough.
     monkeypatch.setattr(broker_pair, "PATIENCE", 3.0)
     with (
         running(settings=SETTINGS) as first,

@@ -1,5 +1,5 @@
-"""The same requests to a real Kafka and to the embedded broker have the same responses, except for texts and
-ids.
+"""The same requests to a real Kafka and to the embedded broker have the same responses, except for error
+messages and ids.
 
 This module covers records, topics and configs; test_raw_requests compares group requests.
 """
@@ -60,7 +60,8 @@ NO_ID, SOME_ID = uuid.UUID(int=0), uuid.UUID(int=9)
 NOW = int(time.time() * 1000)
 _NUMBERS = count(1)
 
-# Fields that are not compared: texts, addresses, and the records that caused a rejected batch.
+# Fields that are not compared: error messages, addresses, and the list of records for which a batch was
+# rejected.
 _FREE = {"error_message", "cluster_id", "port", "record_errors", "documentation", "synonyms"}
 
 
@@ -127,7 +128,8 @@ def comparable(value: Any, name: str = "") -> Any:
         inside = {
             field.name: comparable(getattr(value, field.name), field.name) for field in type(value).__fields__
         }
-        # With unclean elections, Kafka sets this config in the cluster's defaults.
+        # Not compared: with unclean elections, Kafka sets this config in the cluster's defaults, which
+        # changes its source.
         if inside.get("name") == "min.insync.replicas":
             inside["config_source"] = None
         return inside
@@ -340,7 +342,8 @@ def test_both_brokers_check_producer_sequences_alike(pair: BrokerPair) -> None:
         batch = fresh(*[b"x"] * size, producer_id=4000, producer_epoch=epoch, base_sequence=sequence)
         pair.agree(producing(pair.topic, batch), 12)
     pair.agree(producing(pair.topic, fresh(b"x", producer_id=4001, producer_epoch=0, base_sequence=41)), 12)
-    for sequence in [*range(1, 8), *range(1, 8)]:  # Brokers remember a producer's last five batches.
+    # Brokers remember a producer's last five batches: of the repeated ones, only these are duplicates.
+    for sequence in [*range(1, 8), *range(1, 8)]:
         batch = fresh(b"x", producer_id=4000, producer_epoch=1, base_sequence=sequence)
         pair.agree(producing(pair.topic, batch), 12)
 

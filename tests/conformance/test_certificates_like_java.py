@@ -129,7 +129,7 @@ def cases_by_name() -> dict[str, Case]:
 
 
 def written(properties: Mapping[str, str], folder: Path) -> Path:
-    """Write the properties file, and the files that it names beside it."""
+    """Write the properties file and, in the same folder, the files to which its properties refer."""
     folder.mkdir(parents=True)
     lines = ["security.protocol=SSL"]
     for name, value in properties.items():

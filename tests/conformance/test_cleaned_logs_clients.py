@@ -32,7 +32,7 @@ class Regret(Exception):
 
 
 class Log:
-    """The written records, and the records that a reader of committed records must find."""
+    """All written records, and the records that a reader with read_committed has to receive."""
 
     def __init__(self, server: Server, random: Random) -> None:
         self.server, self.random = server, random

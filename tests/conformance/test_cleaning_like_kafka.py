@@ -66,7 +66,7 @@ class Side:
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
         )
         assert self.socket.ask(CreateTopicsRequest(topics=[new_topic]), 7).topics[0].error_code == 0
-        # The lookup lets Kafka create its transaction topic.
+        # On the first FindCoordinator for a transactional id, Kafka creates its internal transaction topic.
         lookup = FindCoordinatorRequest(key_type=1, coordinator_keys=[topic])
         self.again(lambda: self.socket.ask(lookup, 4), lambda answer: answer.coordinators[0].error_code)
         init = InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=60_000)
@@ -138,7 +138,9 @@ class Side:
         return answer.offset, answer.timestamp
 
     def state(self, *times: int) -> dict[str, Any]:
-        """Return what a reader sees: start, end, batches, aborted transactions, and offsets by time."""
+        """Return what a reader can observe: the log's start and end, its batches, the aborted transactions,
+        and the offset for each of these timestamps.
+        """
         start = self.listed(-2)[0]
         batch_lines: list[Any] = []
         aborted: list[int] = []

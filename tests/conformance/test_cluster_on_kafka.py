@@ -126,7 +126,7 @@ def a_broker_restarts_on_another_port(fleet: Fleet) -> None:
 
 
 def all_brokers_move(fleet: Fleet) -> None:
-    """All brokers restart on other ports, as in a rebuilt cluster. The bootstrap address stays."""
+    """All brokers restart on other ports, as in a rebuilt cluster. Only the bootstrap address stays valid."""
     first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
     with Proxy(first) as name, traffic(fleet, name.bootstrap, session_timeout_ms=180_000) as readers:
         for node in fleet.nodes:
@@ -141,7 +141,9 @@ def all_brokers_move(fleet: Fleet) -> None:
 
 
 def a_broker_is_replaced(fleet: Fleet) -> None:
-    """A new broker gets the partitions of the last broker, which is then unregistered."""
+    """A new broker gets the partitions of the broker with the highest id. This broker is then removed and
+    unregistered.
+    """
     with traffic(fleet):
         old = max(fleet.nodes)
         new = old + 1
@@ -187,9 +189,9 @@ def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
 def too_few_replicas(fleet: Fleet) -> None:
     """The producer waits while fewer replicas than min.insync.replicas are in sync, and then continues.
 
-    A killed broker is listed, and counts as in sync, until its session expires. The scenario waits for the
-    expiry. Before the expiry enough replicas are in sync, and a restarted broker would be listed before it is
-    up.
+    A killed broker stays listed and in sync until its session expires, so the scenario waits for the expiry.
+    Until then enough replicas count as in sync. A broker that is restarted before the expiry would be listed
+    before it can respond.
     """
     *killed, survivor = sorted(fleet.nodes)
     with traffic(fleet) as readers:
@@ -235,7 +237,9 @@ def a_topic_is_deleted_and_recreated(fleet: Fleet) -> None:
 
 
 def a_quota(fleet: Fleet) -> None:
-    """Limit both directions to 100 kB/s and send 1.5 MB: all records arrive without any error."""
+    """A client id with quotas of 100 kB/s for producing and for consuming transfers 1.5 MB. All records
+    arrive without any error.
+    """
     name = topic(fleet, 1)
     ops = [
         OpData(key=key, value=100_000.0, remove=False) for key in ("consumer_byte_rate", "producer_byte_rate")

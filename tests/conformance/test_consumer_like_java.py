@@ -56,8 +56,8 @@ def test_an_application_with_javas_policy_gets_javas_events(
         ours = run_scenario("java", OURS, scenario, proxied_kafka, operators, acts)
         save_recordings("consumer", scenario, theirs=theirs, ours=ours)
         javas = lookups_by_member(proxied_kafka.all[start:middle])
-        # Java's consumer may close before it sends its lookups. kproto's sends them as soon as it has
-        # partitions.
+        # Lookups are compared only for a member and API for which Java's consumer sent any. Java's consumer
+        # may close before it sends its lookups, while kproto's sends them as soon as it has partitions.
         lookups = {
             key: lines for key, lines in lookups_by_member(proxied_kafka.all[middle:]).items() if key in javas
         }
@@ -104,7 +104,9 @@ MEMBER_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 def requests_of(members: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    """Return requests without random ids, and without commits that depend on the commit interval."""
+    """Return the requests of each member without random ids. Commits of offset 0 and repeated equal requests
+    are left out, because they depend on the commit interval.
+    """
     requests: dict[str, list[str]] = {}
     for name, member in members.items():
         lines = [MEMBER_ID.sub("ID", line) for line in member["said"]]
@@ -113,7 +115,7 @@ def requests_of(members: Mapping[str, Mapping[str, list[str]]]) -> dict[str, lis
     return requests
 
 
-# The program that adds the options of kproto's consumer to those of the scenario.
+# A program that runs `kproto member` with the scenario's options and, in addition, the options AS_JAVA.
 WRAPPER = """
 import json, sys
 from kproto.cli import main

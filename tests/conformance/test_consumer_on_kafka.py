@@ -408,7 +408,8 @@ def test_retained_partitions_are_read_during_a_rebalance_longer_than_the_session
         assignments=[],
     )
     assert cluster.request(sync, group, timeout=20).error_code == 0
-    # The member releases the third partition, rejoins, and waits for the member that does not rejoin.
+    # The member revokes its third partition and rejoins. Its JoinGroup waits for the other member, which does
+    # not rejoin.
     wait_until(lambda: len(member.consumer.assignment()) == 2)
     wait_until(lambda: [change.kind for change in member.changes][-1] == "rejoining")
     began, retained = time.monotonic(), member.consumer.assignment()
@@ -473,7 +474,7 @@ def test_a_static_leader_that_rejoins_assigns_added_partitions(
 ) -> None:
     """A static leader that rejoins detects added partitions. Without added partitions it starts no rebalance.
 
-    The response to JoinGroup v9 tells the member that it is the leader.
+    From JoinGroup v9 on, the response tells the returning member that it is the leader. With v8 it does not.
     """
 
     def member(instance_id: str) -> MemberThread:
@@ -693,7 +694,8 @@ def test_keys_map_to_the_partitions_of_kafka_python(bootstrap: str, cluster: Clu
 # ---- librdkafka's mock cluster, which deviates from Kafka
 
 
-MOCK_CAPS = {8: 7, 9: 5, 11: 5, 12: 3, 13: 1, 14: 3}  # The newest versions that librdkafka itself uses.
+# API key -> the newest version that librdkafka itself uses.
+MOCK_CAPS = {8: 7, 9: 5, 11: 5, 12: 3, 13: 1, 14: 3}
 
 
 @pytest.fixture
@@ -712,9 +714,10 @@ def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str, monkeypatch: py
     """Leaders and the coordinator are on different nodes. All records arrive, alone and in a group.
 
     The mock cluster has no CreateTopics. A topic that it creates has four partitions. It advertises JoinGroup
-    6 and other flexible versions, but closes the connection on these requests. It answers a SyncGroup that
-    arrives after the leader's with INVALID_REQUEST and a null assignment, which no version allows. The leader
-    of this test therefore assigns slowly. Otherwise half of the rebalances would fail, after 10 s each.
+    6 and other flexible versions, but closes the connection on these requests. A SyncGroup that arrives after
+    the leader's SyncGroup gets INVALID_REQUEST and a null assignment, which no version allows. The test
+    therefore delays the leader's assignment: without the delay half of the rebalances would fail, after 10 s
+    each.
     """
 
     quick = ASSIGNORS["range"]

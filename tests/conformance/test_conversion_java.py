@@ -79,7 +79,7 @@ def opened(data: bytes) -> list[tuple[bytes, bytes]]:
             raw[12:17] + raw[21:head] if batch.magic == 2 else raw[16 : head - 4]
         )
         body = raw[head:]
-        if batch.codec and body:  # An empty batch is not compressed.
+        if batch.codec and body:  # The body of a batch without records is not compressed.
             body = decompress(batch.codec, body, old_lz4=batch.magic == 0)
         pieces.append((without_size_and_crc, body))
     return pieces
@@ -122,7 +122,7 @@ def test_records_of_old_producers_are_stored_as_by_kafka(
     kafka: Kafka, source: int, magic: int, codec: str, data: st.DataObject
 ) -> None:
     batch = data.draw(record_batches(source, codecs=[codec], max_records=9, compacted=False))
-    # A producer is not allowed to send this batch.
+    # Left out: a producer may not send a batch with the timestamp type LogAppendTime.
     assume(batch.header.get("timestamp_type") != "LogAppendTime")
     ours, theirs = convert(batch.data, magic), kafka.ask(batch.data, magic, firstOffset=batch.base_offset)
     if codec == "none":

@@ -1,9 +1,9 @@
-"""The Go program of document 000 prints the results that its scenarios predict.
+"""The Go program of docs/lessons/000 prints the results that kproto's scenarios of this document predict.
 
-The program is built with confluent-kafka-go, which contains librdkafka. It runs each schedule of `kproto
-scenario race` on a broker: HTTP requests that subscribe, assign, seek and poll. The test compares the output
-of each poll of each request: the offset assigned for partition 0, and the event. Repeated output counts once,
-because the duration of a fetch depends on the machine.
+The program is built with confluent-kafka-go, which contains librdkafka. A schedule of `kproto scenario race`
+consists of HTTP requests, in each of which the program may subscribe, assign, seek and poll. The test runs
+each schedule on a broker and compares the output of each poll: the offset assigned for partition 0, and the
+event. Repeated output counts once, because the number of polls during a fetch depends on the machine.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ pytestmark = pytest.mark.originals
 
 DELAY = "group.initial.rebalance.delay.ms"
 POLLS = 10
-# The time before the first request, in which the program connects. Without it, a quick join would race with
-# the request.
+# The time before the first request, in which the program connects. Otherwise a fast join could end before or
+# after this request.
 LEAD_MS = 500
 
 Printed = list[tuple[int | None, str]]
 
 
 def _schedules() -> dict[str, RaceProgram]:
-    """Return the schedules that need no rejoin, with enough polls to see the last event."""
+    """Return the schedules that need no rejoin. Each has at least POLLS polls, so that the last event is
+    seen.
+    """
     schedules: dict[str, RaceProgram] = {}
     for name, program in PROGRAMS.items():
         if program.rejoin_ms is None:
@@ -61,7 +63,8 @@ def model_prints(program: RaceProgram) -> list[Printed]:
     return [_without_repeats(iter(request.prints)) for request in handler.requests]
 
 
-# The maximum number of runs of a program. On a busy machine its steps, milliseconds apart, may be late.
+# The maximum number of runs of a program. Its calls are only milliseconds apart, and may be late on a busy
+# machine.
 TRIES = 6
 
 

@@ -1,9 +1,10 @@
-"""The Go programs of document 001 on current brokers: the test shows which of them find new partitions.
+"""The Go programs of docs/lessons/001 on current brokers: the test shows which of them find new partitions.
 
-The programs confirm the document's table: only sarama and confluent-kafka-go find new partitions, sarama only
-if Consume is called in a loop. They also confirm its warning: with the offset reset `newest`, earlier records
-are lost. One result is not in the document. On Kafka 4 the document's sarama, 1.38.1, commits nothing, and
-with V0_10_2_1 it reads nothing. No call reports this.
+The programs confirm the document's table: only sarama and confluent-kafka-go find new partitions, and sarama
+only if the application calls Consume in a loop. They also confirm the document's warning: with the offset
+reset `newest`, earlier records of the new partitions are lost. One result is not in the document. On Kafka 4,
+the document's release 1.38.1 of sarama commits nothing. With the version V0_10_2_1 it reads nothing. No call
+reports this.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ FOUND: dict[str, tuple[str, bool]] = {
 }
 
 
-# Options of the document's main() around sarama, by case. Only the last case has the document's V0_10_2_1.
+# Case -> options of the document's sarama program. Only the last case has the document's version V0_10_2_1.
 MAIN: dict[str, dict[str, Any]] = {
     "sarama": {},
     "sarama-retention": {"retention_ms": 3_600_000},
@@ -118,7 +119,8 @@ def run_program(client: str, bootstrap: str, topic: str, sasl: bool = False) -> 
             _write_until(producer, topic, reads, OLD, JOINS_S)
             cluster.create_partitions({topic: len(OLD) + len(NEW)})
             _write_until(producer, topic, reads, NEW, SEES_S)
-            # The clients commit every second, but librdkafka every five, so it is killed before it commits.
+            # Time for automatic commits. The clients commit every second, except librdkafka: it commits every
+            # five seconds, so it is killed before its first commit.
             time.sleep(2.5)
         finally:
             reads.end()
@@ -143,7 +145,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 
 
 def test_the_documents_programs_find_new_partitions_as_in_its_table(broker: tuple[str, str]) -> None:
-    """Covers S1-2, S1-3, S1-14, S1-17, and the table of S1-25. S1-9 covers sarama-cluster."""
+    """Covers the scenarios S1-2, S1-3, S1-14 and S1-17 of docs/lessons/001, and the table of S1-25. The test
+    of S1-9 covers sarama-cluster.
+    """
     kind, bootstrap = broker
     for client in ("sarama", "kafka-go"):
         _words(client, bootstrap, "", False)  # The program is built once, before several threads need it.

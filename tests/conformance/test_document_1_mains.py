@@ -1,9 +1,9 @@
-"""Document 001's complete programs: their reaction to errors, signals and new partitions.
+"""The complete programs of docs/lessons/001: their reaction to errors, signals and new partitions.
 
-The document's main() around sarama runs with its own release, 1.38.1, and with 1.61.1, which kproto's model
-follows. The program around sarama-cluster runs with sarama 1.29.1. This is the last release with which
-sarama-cluster compiles, and it has the document's Consumer.Group.Rebalance.Strategy. ReadMessage is
-confluent-kafka-go's. A proxy records the requests of each program.
+The document's sarama program runs with the document's release 1.38.1, and with 1.61.1, which kproto's model
+follows. The program for sarama-cluster runs with sarama 1.29.1. This is the last release with which
+sarama-cluster compiles, and it has the document's Consumer.Group.Rebalance.Strategy. The third program calls
+ReadMessage of confluent-kafka-go. A proxy records the requests of each program.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from tests.conformance.document_programs import (
 pytestmark = pytest.mark.originals
 
 MAINS = (LAST, OURS)
-# Offsets.Retention. With it, 1.38.1 sends a version of OffsetCommit that brokers still support.
+# sarama's Offsets.Retention, in ms. With a retention, 1.38.1 sends a version of OffsetCommit that brokers
+# still support.
 HOUR_MS = 3_600_000
 
 
@@ -108,7 +109,9 @@ def test_main_without_a_broker_logs_one_error_and_ends(place: Place) -> None:
 
 
 def test_main_panics_on_an_error_and_leaves_on_a_signal(place: Place) -> None:
-    """S1-5: new partitions start a new session. A panic sends no LeaveGroup, a signal does."""
+    """S1-5: the program starts a new session when partitions are added. It leaves the group on a signal, but
+    not on a panic.
+    """
     story = results("S1-5")
 
     def ends(release: str, way: str) -> tuple[list[str], int, bool]:
@@ -153,7 +156,7 @@ def test_main_panics_on_an_error_and_leaves_on_a_signal(place: Place) -> None:
 
 
 def _said(panics: list[str]) -> list[str]:
-    """Remove the full stop at the end, which 1.61.1 adds to some messages."""
+    """Remove the full stop at the end of each message: sarama 1.61.1 has one where 1.38.1 has none."""
     return [panic.rstrip(".") for panic in panics]
 
 
@@ -397,8 +400,8 @@ def _notification(line: str, topic: str) -> str:
 
 
 def _same(line: str) -> str:
-    """Return a line without the partitions that move: random member ids decide which ones do. In a "start"
-    line only "current" is kept.
+    """Return a line without the numbers of moved partitions, because random member ids decide which
+    partitions move. Of a "start" line, return only the part after "current".
     """
     words = re.findall(
         r"t-\d|released|current", line.partition("current" if "start" in line else "claimed")[2]
@@ -419,7 +422,7 @@ class Reading(Program):
 
     @property
     def returned(self) -> list[str]:
-        """Return the results of ReadMessage, in the words of S1-18."""
+        """Return the results of ReadMessage by the names that scenario S1-18 gives them."""
         codes = {-150: "_FATAL", 82: "_FATAL"}
         results: list[str] = []
         for line in list(self.lines):

@@ -1,8 +1,8 @@
-"""The conclusions of document 002 from Java's source, tested with Java: the scenarios have Java's own error
-texts.
+"""The conclusions that docs/lessons/002 draws from Java's source, tested with Java's consumer.
 
-A Java program runs consumers of 2.6.2 and 4.3.1 through the scenarios, on a broker with an initial rebalance
-delay of 1 s. The test compares the exceptions of poll, word by word, and the final assignment.
+A Java program runs the document's scenarios with the consumers of kafka-clients 2.6.2 and 4.3.1, on a broker
+with an initial rebalance delay of 1 s. The test compares the exceptions of poll, word by word, and the final
+assignment.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_exceptions_of_callbacks_are_those_of_the_stories(results: dict[str, str
 
 def test_exceptions_of_invalid_calls_are_those_of_the_stories(results: dict[str, str]) -> None:
     assert results["S2-8"] == story_result("S2-8", "poll raises")
-    # Java 4.3 also names both threads.
+    # Only the beginning is compared, because the message of Java 4.3 also names both threads.
     assert results["S2-7 second"].startswith(story_result("S2-7", "the second thread"))
     assert results["S2-7 closed"] == story_result("S2-7", "after close")
     assert (results["S2-9"], results["S2-9 next"]) == ("WakeupException", "0")
@@ -95,7 +95,7 @@ def test_poll_of_a_long_does_not_restart_its_timeout_after_the_join(results: dic
         assert results["S2-11"] == "gone"
         return
     assert results["S2-11 assigned"] == "1"
-    # poll(long) would return later if its timeout restarted after the join.
+    # The timeout of poll(long) includes the join. If it restarted after the join, poll would return later.
     assert DELAY_MS <= int(results["S2-11"]) < DELAY_MS + LONG_MS
 
 

@@ -1,4 +1,4 @@
-"""The Go programs of document 003: sarama behaves as its scenarios say.
+"""The Go programs of docs/lessons/003: sarama behaves as kproto's scenarios of this document say.
 
 Document 003 describes sarama 1.27 to 1.29. The test runs 1.27.2, 1.38.1 (the last one under
 github.com/Shopify/sarama) and IBM's 1.61.1, which kproto's model follows. Each release has the document's
@@ -58,7 +58,9 @@ WAITS = {"S3-19a", "S3-19f"}  # Scenarios in which the member rejoins after the 
 
 
 def _branched(place: Place, release: str, story: str, version: str) -> tuple[list[str], list[str], str]:
-    """Return the member ids of the JoinGroups, the errors of Consume, and the assignment."""
+    """Answer requests with the errors of a scenario. Return the member ids in the member's JoinGroups, the
+    errors of Consume, and the last assignment.
+    """
     kind, codes = BRANCHES[story]
     api = kind.__name__.removesuffix("Request")
     topic = f"t-{release.replace(' ', '-')}-{story}-{version}-{next(RUNS)}"
@@ -148,8 +150,8 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
     """Return whether all reads were committed, whether any offset was committed, and whether Errors()
     reported an error.
 
-    In the manual example the handlers of all claims commit. Up to 1.38.1 the requests may overtake each
-    other, and an older offset may remain committed. For these releases the first result is always True.
+    In the manual example the handlers of all claims commit. Up to 1.38.1 one commit may overtake another, so
+    that an older offset remains committed. For these releases the first result is therefore True in any case.
     """
     topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"
     place.cluster.create_topics({topic: 3})

@@ -1,4 +1,4 @@
-"""Sessions of document 003's programs, with the releases in `document_programs`.
+"""Sessions of the programs of docs/lessons/003, with the releases of sarama in `document_programs`.
 
 The tests cover broken connections, the fetch loop, commits, rebalances, and the output of Kafka's own tools.
 """
@@ -32,7 +32,8 @@ from tests.conformance.recording_proxy import RecordedRequest
 pytestmark = pytest.mark.originals
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
-# Offsets.Retention. With it, the older releases send a version of OffsetCommit that brokers still support.
+# sarama's Offsets.Retention, in ms. With a retention, the older releases send a version of OffsetCommit that
+# brokers still support.
 HOUR_MS = 3_600_000
 
 
@@ -150,8 +151,8 @@ def test_a_fetch_waits_for_the_fed_claim_and_a_broken_one_is_retried(place: Plac
 
 
 def ends_known(walk: Walk) -> set[int]:
-    """Return the partitions whose end offset the program has received. It reads all records that are written
-    later.
+    """Return the partitions whose end offset the program has looked up. The program starts there, so it reads
+    all records that are written later.
     """
     return {
         part.partition_index
@@ -173,7 +174,9 @@ def partitions_with_records(fetch: RecordedRequest) -> list[int]:
 
 
 def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
-    """S3-17. The older releases run only with a Retention: for 0 they send version 1, which brokers lack."""
+    """S3-17: a commit contains only the dirty offsets, and their retention. The older releases run only with
+    a Retention: for 0 they send version 1, which brokers no longer support.
+    """
 
     def commits(release: str, version: str, retention: int) -> list[tuple[int, int, list[int]]]:
         topic = f"dirty-{next(RUNS)}"
@@ -186,7 +189,7 @@ def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
             before = len(walk.requests("OffsetCommit"))
             walk.write([0])
             assert eventually(lambda: walk.committed() == walk.ends(2))
-            # Two ticks of the automatic commit, which sends nothing without dirty offsets.
+            # Two intervals of the automatic commit. It sends no request if no offset is dirty.
             eventually(lambda: False, 2.5)
             sent = walk.requests("OffsetCommit")
             partitions = {part for request in sent[:before] for part in partitions_of(request)}
@@ -217,14 +220,14 @@ def test_a_commit_has_dirty_offsets_and_their_retention(place: Place) -> None:
     assert at_once({case: lambda case_=case: commits(*case_) for case in expected}) == expected
 
 
-# The number of messages per partition. It is small, because a commit waits for the Fetch in flight on its
-# broker's connection.
+# The number of messages per partition. It is small, because each commit waits for the response to the Fetch
+# on the same connection.
 EACH = 5
 
 
 def test_each_manual_commit_of_new_offsets_is_one_request(place: Place) -> None:
-    """S3-5. Either the topic has one partition, or one commit covers all partitions, because single commits
-    of older releases may overtake each other.
+    """S3-5: each manual commit of new offsets is one request. Either the topic has one partition or one
+    commit covers all partitions, because separate commits of older releases may overtake each other.
     """
 
     def requests(release: str, version: str, conf: dict[str, int], partitions: int) -> list[list[int]]:

@@ -30,7 +30,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def entry_points_of(case: Case) -> list[str]:
-    """Return two entry points for a case, or all in a full run. Over all cases, each is used."""
+    """Return two entry points for a case, or all in a full run. The cases together use every entry point."""
     every = Random(SEED).sample(sorted(ENTRY_POINTS), len(ENTRY_POINTS))
     first = 2 * CASES.index(case)
     return every if RUN_ALL else [every[(first + more) % len(every)] for more in range(2)]

@@ -51,10 +51,11 @@ MOST_USED = (
 
 @dataclass(frozen=True)
 class Effort:
-    """The number of examples per version, and of values that replace each byte of an example.
+    """The number of examples per message and version, and the number of values by which each byte of an
+    example is replaced.
 
-    Hypothesis draws `most_used` examples of a frequent message and `less_used` of any other message. Kafka
-    draws `kafkas` examples of each message.
+    Hypothesis draws `most_used` examples of a frequently used message and `less_used` of any other. Kafka's
+    classes draw `kafkas` examples of each message.
     """
 
     most_used: int
@@ -141,8 +142,8 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
     kafka_agrees(bridge, message, 0)
 
 
-# Mutants: the test must fail for declarations with one mistake. It cannot detect a declaration that allows
-# too little, for example not null, since only accepted values are drawn.
+# Mutants: the test must fail for declarations with one mistake. It draws only accepted values, so it cannot
+# detect a declaration that rejects valid values, for example null.
 # tests/messages/behaviour/test_against_kafka.py detects these.
 
 
@@ -199,7 +200,9 @@ def read_or_none(cls: type[Message], data: bytes, version: int) -> Any:
 
 
 def in_order(form: Any) -> Any:
-    """Sort unknown tags and keep the last of each, as kproto does. Kafka keeps all in their order."""
+    """Sort the unknown tags and keep the last value of each, as kproto does. Kafka keeps repeated tags, in
+    their original order.
+    """
     if isinstance(form, list):
         return [in_order(item) for item in form]
     if not isinstance(form, dict):

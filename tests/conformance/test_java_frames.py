@@ -57,7 +57,9 @@ def foreign_tags(struct: Any, version: int) -> list[int]:
 
 
 def with_tag(message: Message, struct: Any, tag: int, version: int) -> bytes:
-    """Return the bytes of `message` with a tag in `struct` that `encode` itself rejects."""
+    """Return the bytes of `message` with the tag number `tag` in `struct`. `encode` itself would reject this
+    number.
+    """
     before = struct.__unknown_tags__
     written = []
     for placeholder in (97, 98):

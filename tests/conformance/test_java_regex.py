@@ -61,7 +61,9 @@ def we_say(pattern: str) -> str:
 
 
 def is_left_out(pattern: str) -> bool:
-    """Return whether kproto rejects the pattern for a reason in `NOT_HERE`."""
+    """Return whether kproto rejects the pattern because of an illegal repetition or an incomplete expression,
+    as it rejects some patterns of `NOT_HERE`.
+    """
     try:
         matcher(pattern)
     except ConfigError as error:
@@ -73,7 +75,7 @@ def is_left_out(pattern: str) -> bool:
 NOT_HERE = {
     r".*(?<=a|bb)",  # A look-behind of variable length.
     r"\N{LATIN SMALL LETTER A}",
-    r"\p{IsGreek}*a",  # A Unicode script. No topic name contains its letters.
+    r"\p{IsGreek}*a",  # A Unicode script whose letters no topic name can contain.
     # A quantifier without an operand or, below, after another quantifier. Java does not document these.
     r"{2}",
     r"a{2}{2}",

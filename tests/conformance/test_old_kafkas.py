@@ -1,7 +1,8 @@
 """kproto's clients and the Spark source on Kafka 2.1 to 4.4, and on an embedded broker that imitates each.
 
-One broker of each release is started, and stopped before the next. The embedded broker's `highest` has the
-versions that the release lists in ApiVersions. Each program asserts the same outcome on both.
+Each release's broker is stopped before the next one starts. An embedded broker imitates the release: its
+option `highest` limits it to the versions that the release lists in ApiVersions. Each program asserts the
+same outcome on the release and on its imitation.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ GROUP: dict[str, Any] = {
     "heartbeat_interval_ms": 300,
     "metadata_max_age_ms": 300,
 }
-TOPIC = 2  # The type of a topic in DescribeConfigs.
+TOPIC = 2  # The resource type "topic" of DescribeConfigs.
 
 _numbers = count(int(time.time() * 1000))
 
@@ -168,7 +169,9 @@ def poll_until(holds: Any, *consumers: Consumer, seconds: float = 60) -> list[tu
 
 
 def poll_for(seconds: float, consumer: Consumer) -> None:
-    """Poll a member whose topic is deleted. The commit before a rebalance may fail then."""
+    """Poll a member whose topic is deleted. UnknownTopic is ignored: the commit before the rebalance may
+    raise it.
+    """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(UnknownTopic):
@@ -366,8 +369,8 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
     with place.member(topic, topic, other_topic, **options) as member, Cluster(place.bootstrap) as cluster:
         assert read(member, 10) == numbers(0, 10)
         if has_ids:
-            # Without the pause, the response to a fetch might show that the topic was re-created before the
-            # commit does.
+            # The partition is paused: otherwise a fetch, and not the commit, might be the first request to
+            # show that the topic was re-created.
             member.pause(partition)
         cluster.delete_topics([topic])
         if not has_ids:
@@ -390,7 +393,7 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
 
 
 def create_again(cluster: Cluster, topic: str) -> None:
-    """Create a topic as soon as the broker has deleted the former topic of this name."""
+    """Create a topic as soon as the broker has deleted the old topic of the same name."""
     end = time.monotonic() + 30
     while True:
         try:
@@ -427,8 +430,8 @@ def test_a_transaction_commits_records_and_offsets(place: Place) -> None:
                 producer.send(target, value)
             is_checked = place.knows("TxnOffsetCommit", 3)
             producer.send_offsets(member.group_metadata() if is_checked else source, {partition: 30})
-        # Before Kafka 2.5, OffsetFetch does not wait until the transaction has ended, so the offset is
-        # polled.
+        # The committed offset is polled: before Kafka 2.5, OffsetFetch returns the earlier offset while the
+        # transaction is open.
         poll_until(lambda: committed_offset(member, partition) == 30, member)
     assert place.committed_values(target, 30) == numbers(0, 30)
 

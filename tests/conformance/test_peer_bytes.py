@@ -2,8 +2,8 @@
 Kafka's definitions.
 
 kio and kafka-python read kproto's bytes to the same values under the same names, and write the same bytes
-again. `DEFECTS` lists their known errors. Messages are narrowed to avoid these errors. A test checks each
-entry, so that it is removed when the client is fixed.
+again. `DEFECTS` lists their known errors. Each message is changed so that it does not trigger an error of the
+list. A test checks that each error still exists, so that its entry is removed when the client is fixed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class KafkaPython:
 
         def api(data: bytes) -> tuple[Any, bytes]:
             message = peer.decode(data, version=version)
-            message._header = None  # A decoded message has no header, which its encode needs.
+            # kafka-python's `encode` reads this attribute, which a decoded message lacks.
+            message._header = None
             return message, bytes(message.encode(version=version))
 
         def body(data: bytes) -> tuple[Any, bytes]:
@@ -236,7 +237,9 @@ def test_a_known_defect_of_a_peer_still_exists(defect: Defect) -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.description}")
 def test_narrowing_removes_only_the_defect(defect: Defect) -> None:
-    """The example of a defect is changed by the `narrow` of this defect, and by no other."""
+    """Only the `narrow` of a defect changes the defect's example. The `narrow` functions of other defects
+    leave it unchanged.
+    """
     version = defect.version
     data = defect.example.encode(version)
     for checked in DEFECTS:
@@ -260,8 +263,8 @@ def judge(peer: Peer, message: Message, version: int) -> None:
 
 
 def same_values(ours: Any, theirs: Any, version: int) -> None:
-    """Compare the fields that both objects have. kio renames some fields whose type implies the unit, and
-    these are left out.
+    """Compare the fields that both objects have. Fields that kio names differently are left out: kio omits a
+    unit that the field's type implies.
     """
     for f in type(ours).__fields__:
         if version in f.versions and hasattr(theirs, f.name):

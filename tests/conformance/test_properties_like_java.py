@@ -99,8 +99,8 @@ def drawn(seed: int, count: int) -> list[tuple[str, str]]:
     for _ in range(count):
         some = "".join(random.choices(JAAS, k=random.randint(0, 7)))
         texts.append(("jaas", some if random.random() < 0.1 else f"{MODULE} required {some};"))
-        # A continuation at the end of the last line is left out: it depends on Java 17's read-ahead whether
-        # the line is ignored or is a property without a name.
+        # The last line never ends in a continuation: whether Java 17 then ignores the line or reads a
+        # property without a name depends on its read-ahead.
         texts.append(("properties", "".join(random.choices(PROPERTIES, k=random.randint(0, 12))) + "\nz=1"))
     return texts
 

@@ -1,12 +1,14 @@
-"""The race of document 000: on its mock cluster, librdkafka has the model's result for each random schedule.
+"""The race of docs/lessons/000: on librdkafka's mock cluster, librdkafka has the same result as kproto's
+model for each random schedule.
 
 A schedule has the times of the document's program. The program subscribes once or in each request. In each
 request it assigns, seeks and polls, and between requests it sleeps. The test compares the results of each
 request: the assignment after its polls, its first message, and the result of seek.
 
-Only schedules without ties are drawn. Without a tie, the model's result does not change with joins 300 ms
-earlier or later, or with a slow network. A seek immediately after an assign is a tie, because it meets the
-old fetcher (_STATE) or the new one. Schedules therefore have a gap between assign and seek.
+Only schedules without ties are drawn. In a tie the order of two events is not determined, so the result may
+vary. Without a tie, the model's result does not change with joins 300 ms earlier or later, or with a slow
+network. A seek immediately after an assign is a tie: the old fetcher may still run, and then the seek fails
+with _STATE. Schedules therefore have a gap between assign and seek.
 
 A run with another result is repeated if its sleeps and polls took longer than planned. It is then repeated
 once more with few parallel runs, because librdkafka's own threads may have waited for a CPU.
@@ -47,8 +49,8 @@ TP = TopicPartition("test", 0)
 COMMITTED, END, WANTED = 5, 9, 2
 FIRST_JOIN_MS = 3_000
 MARGIN_MS = 300
-# librdkafka's fetch.wait.max.ms, short because a fetch in flight delays the next one. Calls that come within
-# this time of each other are a tie, whose result is undetermined.
+# librdkafka's fetch.wait.max.ms. It is short, because a fetch in flight delays the next one by up to this
+# time. Calls less than this time apart count as a tie.
 FETCH_WAIT_MS = 50
 SETTLES_MS = 500  # The time from the start of a client to its first request, in which the client connects.
 
@@ -105,8 +107,9 @@ def run_model(schedule: Schedule, later: int = 0, latency: int = 1) -> list[Requ
     """Return the results of the requests. Return no results for a schedule that leaves a second, dead member
     in the group.
 
-    A subscribe during the first join leaves a dead member in the group if JoinGroup assigns its id. The
-    model's coordinator and the mock cluster wait for this member for different times.
+    JoinGroup 3 assigns the member id in its response. If the client subscribes again before the response, it
+    joins with another id, and its first member never returns. The model's coordinator and the mock cluster
+    wait for such a dead member for different times.
     """
     # JoinGroup 3 is the last version without MEMBER_ID_REQUIRED, which the mock cluster never returns.
     world = World({"test": 4}, brokers=2, latency=(latency, latency), trace=False, highest={"JoinGroup": 3})
@@ -212,7 +215,8 @@ def run_librdkafka(schedule: Schedule, bootstrap: str, group: str) -> tuple[list
     for number, (pause, nap) in enumerate(zip(schedule.pauses, schedule.naps, strict=True)):
         wait(pause)
         if schedule.inside or number == 0:
-            # The callbacks do not call assign, so that the binding assigns by itself, as in Go.
+            # The callback does not call assign. The binding then assigns the partitions itself, as the Go
+            # binding does.
             app.subscribe(["test"], on_assign=lambda *_: None, on_revoke=lambda *_: None)
         wait(nap)
         app.assign([Place("test", 0, WANTED)])

@@ -1,8 +1,8 @@
 """Long random request sequences of two producers with one transactional id: Kafka and the embedded broker
 respond alike.
 
-The producers take turns. Each may use an old epoch: that of an ended transaction, or the one before the other
-producer initialized.
+The producers take turns. A request may have an old epoch: the epoch before the producer's last transaction
+ended, or the one before the other producer called InitProducerId.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Side:
             time.sleep(0.02)
 
     def label(self, identity: Identity) -> tuple[int, int]:
-        """Return the identity with its producer id replaced by a number, in the order in which the ids
+        """Return the identity (producer id, epoch) with the index of the producer id among all ids that have
         appeared.
         """
         if identity[0] < 0:

@@ -116,7 +116,7 @@ def like_kafka(script: Script, scene: BrokerScene, kafka: list[Seen]) -> list[Se
 
 
 def test_a_wrong_response_fails_the_script() -> None:
-    """The comparison detects a wrong response."""
+    """A script fails if a response has another error code or generation than the script expects."""
     (script,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
     ((line, response),) = ScriptRunner(CoordinatorScene(BROKERS["usual"]), "g").run(script)
     assert response == ("UNKNOWN_MEMBER_ID",)

@@ -1,8 +1,8 @@
 """Expiring sessions (KIP-368) over TLS: each client re-authenticates by each mechanism on the embedded
 broker.
 
-The embedded broker itself reports the re-authentications here. test_reauthentication_like_kafka compares with
-a real broker.
+The embedded broker counts the re-authentications for these tests. test_reauthentication_like_kafka compares
+the same clients on a real broker.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SESSION_MS = 3_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """Which mechanisms re-authenticated a session, which opened new connections, and the records that each
-    member read.
+    """The mechanisms that re-authenticated a session (`renewed`), those that opened a new connection instead
+    (`returned`), and the values that each member read.
 
     `written` lists the values written after the re-authentications.
     """

@@ -1,6 +1,7 @@
 """Re-authentication of expiring sessions (KIP-368): each client on a real Kafka and on the embedded broker.
 
-A proxy counts the handshakes of each connection. The listener has no TLS, so that the proxy can read them.
+A proxy counts the SASL handshakes of each connection. The listener has no TLS, so that the proxy can decode
+the requests.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def by_token(client: Socket, seconds: float) -> Any:
 
 def test_a_session_is_reauthenticated_at_most_once_a_second(place: str) -> None:
     soon = False
-    while not soon:  # A slow machine may send the second request too late.
+    # Repeated until all requests were sent within a second, because a slow machine may take longer.
+    while not soon:
         with connected(place) as client:
             assert by_token(client, 60).error_code == 0
             began = time.monotonic()

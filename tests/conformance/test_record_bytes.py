@@ -1,7 +1,7 @@
 """Kafka's MemoryRecords, and the builders and readers of two Python clients, check kproto's record batches.
 
-Each side reads the other's batches of every codec and magic (format version). Uncompressed batches have the
-same bytes.
+Batches of every codec and magic (format version) are read in both directions: theirs by kproto, and kproto's
+by them. Uncompressed batches have the same bytes.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Client:
         return result
 
 
-# Magic 0 has no lz4 here: these clients reject the wrong checksum that its lz4 frames have. A later test
-# checks it with Kafka.
+# Magic 0 is not combined with lz4: its lz4 frames have a wrong checksum, which these Python clients reject.
+# Another test checks magic 0 with lz4 against Kafka.
 FORMS = (
     [(2, codec) for codec in CODECS]
     + [(1, codec) for codec in CODECS[:4]]

@@ -1,5 +1,5 @@
-"""More authorization cases on a real Kafka and on the embedded broker: older versions, odd requests and odd
-ACLs.
+"""Authorization cases beyond test_acls_like_kafka, on a real Kafka and on the embedded broker: older
+versions, unusual requests and unusual ACLs.
 
 Two intended differences are left out: Kafka sends no response if an unauthorized user describes all SCRAM
 users, and the embedded broker has no coordinators of share groups.
@@ -158,7 +158,9 @@ def odd_requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
 
 
 def named(request: Any, ids: dict[str, uuid.UUID]) -> Message:
-    """Add the topics' names beside their ids. The version of the request decides which of the two is sent."""
+    """Add the topics' names to a request that identifies topics by id. Its version decides whether names or
+    ids are sent.
+    """
     names = {topic_id: name for name, topic_id in ids.items()}
     for topic in [*(getattr(request, "topics", None) or []), *getattr(request, "topic_data", [])]:
         field = "topic" if hasattr(topic, "topic") else "name"

@@ -26,9 +26,11 @@ BOTH = ("kafka", "kproto")
 
 @pytest.fixture(scope="module")
 def compacted() -> Iterator[Kafka]:
-    """Two compacted logs. Each got 60 rounds of records with few keys, some of them tombstones.
+    """Two compacted logs. The same 60 rounds of records were written to each: they have few keys, and some
+    are tombstones.
 
-    One log has a batch per round. The other log has its 60 rounds in a few compressed batches.
+    A round is ten records. One log has a batch for each round. The other log has 20 rounds in each batch,
+    compressed with lz4.
     """
     with judges.real_kafka({"log.cleaner.backoff.ms": "100"}) as broker:
         kafka = Kafka(broker.bootstrap, TOPIC)
@@ -56,7 +58,9 @@ def write(kafka: Kafka) -> None:
     while any(len(left(kafka, number)) > len(records) // 2 for number in sizes):
         assert time.monotonic() < deadline, "the broker's cleaner does nothing"
         time.sleep(0.1)
-        for number in sizes:  # A write rolls the active segment, which the cleaner would never clean.
+        # Another record makes the broker roll the active segment. The cleaner never cleans the active
+        # segment.
+        for number in sizes:
             last = encode_batch([Record(0, HOUR, b"last", b"%d" % number)])
             kafka.cluster.produce(TopicPartition(TOPIC, number), last)
     until_quiet(kafka)

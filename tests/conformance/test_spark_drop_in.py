@@ -1,4 +1,4 @@
-"""A Spark program returns the same rows and metrics after the word "kafka" is changed to "kproto".
+"""A Spark program returns the same rows and metrics if format("kafka") is replaced by format("kproto").
 
 The program uses every option of docs/reference/spark-options.md that Spark's own source and sink have.
 """

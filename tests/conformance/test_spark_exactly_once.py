@@ -81,7 +81,8 @@ def test_one_of_two_copies_of_a_task_writes(place: Place) -> None:
 
     def slow() -> Iterator[str]:
         yield "a"
-        # A speculative copy of the task runs here, and finishes before the task does.
+        # While the first copy of the task waits for its second row, a speculative copy writes both rows and
+        # finishes.
         run(writer, 0, 0, "ab")
         yield "b"
 

@@ -120,7 +120,9 @@ class ScenarioRun:
 
     @contextmanager
     def running(self, topics: str, **options: Any) -> Iterator[Callable[[], list[str]]]:
-        """Run a query in the background. The yielded function waits for and returns the new rows."""
+        """Run a query in the background. Yield a function that waits until all available records are read and
+        returns the new rows.
+        """
         pending: list[Any] = []
 
         def see(frame: Any, _: int) -> None:
@@ -389,8 +391,8 @@ def a_sink_buffers_a_single_row(runner: ScenarioRun) -> Any:
 
 
 def a_batch_query_runs_again(runner: ScenarioRun) -> Any:
-    """A batch query reads the logs as they are at each action, and as they are in each batch of a stream that
-    it is joined with.
+    """A batch query reads the current records at each action. If a stream is joined with the query, it reads
+    the current records in each batch of the stream.
 
     At the end of the scenario the topic is deleted and re-created.
     """

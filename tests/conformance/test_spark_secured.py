@@ -26,7 +26,7 @@ __all__ = ["spark"]
 PASSWORD = secured.USERS["alice"]
 WRONG = "wr0ng-of-alice"
 CLIENT_SECRET = "s3cret-of-a-client"
-# The beginning of the encoded claims in each token of the issuer.
+# The base64 text at the start of the claims in each token of the issuer. It must not appear in any output.
 TOKENS = b64encode(b'{"sub": "alice"').decode()
 SECURITY = "org.apache.kafka.common.security."
 
@@ -189,7 +189,7 @@ def test_tokens_are_fetched_on_the_driver_and_in_executors(
     read = frame.selectExpr("cast(value as string)").collect()
     assert sorted(int(row["value"]) for row in read) == list(range(20))
     forms = kafka.issuer.requested_forms[requests_before:]
-    assert len(forms) >= 2  # The writer sends one request, and the reader one.
+    assert len(forms) >= 2  # At least one token request for the write, and one for the read.
     assert all(("scope" in form) == named for form in forms)
     assert_no_secret(" ".join([shown(frame), *capfd.readouterr()]))
 

@@ -1,7 +1,7 @@
 """Tasks that fail, die or stall before their end, on two executors with speculation. Spark runs them again.
 
 Each row is read once, even if an executor dies with its shuffle files while the logs grow. Each row is
-written at least once, and exactly once with transactions. No connection remains open.
+written at least once, and exactly once with transactions. Afterwards no connection to the broker is open.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def issuers() -> Iterator[Issuers]:
     """Publish one set of keys: two of the first issuer and one of the second. The third issuer publishes no
     key.
 
-    The last two results are the first issuer's first key, and a key that is too short.
+    The returned `Issuers` also has the first issuer's first key, and a key that is too short.
     """
     with issuing({CLIENT: SECRET}) as issuer:
         ec = Issuer(algorithm="ES256")
@@ -295,7 +295,9 @@ MATRIX: list[tuple[str, str, Token, str | None]] = [
 
 
 def authenticate(place: str, token: str, principal: str) -> tuple[int, str | None, int]:
-    """Return the error code, message and session lifetime for a login with a token as `principal`."""
+    """Log in with a token and the authorization id `principal`. Return the error code, the error message and
+    the session lifetime.
+    """
     with connected(place) as client:
         client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
         exchange = OAuthBearerClient(token)

@@ -253,8 +253,8 @@ def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None
 
 def answers(ask: Callable[[Any], Any], view: ClusterView) -> list[Any]:
     first, last = (ask(asking(-1, epoch)).topics[0].partitions[0].leader_epoch for epoch in (0, 1 << 20))
-    # The broker answers -1 for an epoch that it does not know. The epoch of the last record is then the one
-    # that ends at offset 13.
+    # A broker may answer -1 for an epoch that is too high. The epoch of the last record is then searched: it
+    # is the one that ends at offset 13.
     if last == -1:
         last = next(
             epoch

@@ -22,7 +22,8 @@ from tests.conformance.watch_process import watching
 
 pytestmark = pytest.mark.tshark
 
-# The highest versions that tshark 4.0 dissects. ApiVersions 4 has the same bytes as 3.
+# The highest versions that tshark 4.0 dissects. ApiVersions is not limited: version 4 has the same bytes as
+# 3.
 KNOWN = {
     "Produce": 8,
     "Fetch": 11,

@@ -69,7 +69,9 @@ got.sort()
 
 
 def requests(path: Path) -> list[dict[str, Any]]:
-    """Return the requests that `kproto watch --json` printed, without the causes of generations."""
+    """Return the requests that `kproto watch --json` printed. Its lines about the cause of a new generation
+    are left out.
+    """
     lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line for line in lines if ("api" in line) == ("cause" in line)] == []
     return [line for line in lines if "api" in line]
@@ -108,8 +110,8 @@ def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str,
 
 
 def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
-    """Drop a pair of lines that begin with `first` and `second` if the next pair ends with an equal line, or
-    if its own second line shows no result.
+    """Drop the first of two consecutive pairs of lines that begin with `first` and `second`. It is dropped if
+    both pairs end with the same line, or if its own second line has no result.
     """
     kept_lines: list[str] = []
     for line in lines:

@@ -85,7 +85,8 @@ class Side:
         while any(self.fetch(partition)[0] != "NONE" for partition in range(2)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        # This unused producer takes the id 0, which only the first producer of a new broker gets.
+        # The first producer of a new broker gets the id 0. An unused producer takes it, so that the id 0 does
+        # not distinguish a new broker from one with earlier tests.
         first = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         while self.ask(first, 5).error_code:
             assert time.monotonic() < deadline

@@ -118,7 +118,8 @@ def machine(producer: Any) -> Any:
 def ctrl_c(moment: int) -> Iterator[None]:
     """Send SIGINT at the n-th point of the client's code at which CPython may run a signal handler.
 
-    The points are before the first line of each function and after each call. `moment` is n.
+    The points are before the first line of each function and after each call. `moment` is the number n of the
+    point.
     """
     remaining = moment
 

@@ -164,8 +164,8 @@ def test_a_consumer_created_in_a_forked_child_works(broker: str) -> None:
 
 
 def ended(code: str, broker: str) -> tuple[str, int, float]:
-    """Run `code` in a new process. Return its stderr, its exit code, and the seconds from its last line to
-    its end.
+    """Run `code` in a new process. Return its stderr, its exit code, and the seconds between the end of
+    `code` and the end of the process.
     """
     lines = ("import asyncio, sys, time", "from consumer import *", f"broker = {broker!r}", code)
     text = "\n".join((*lines, "print(time.monotonic())"))
@@ -263,7 +263,8 @@ def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
     assert len(os.listdir("/proc/self/fd")) == files
     # A client whose constructor failed is not closed at the end of the process.
     assert set(clients_opened) == opened
-    assert caught.value.__traceback__ is not None  # Keeps the client alive, to which the traceback refers.
+    # The traceback refers to the client, and so keeps it alive until here.
+    assert caught.value.__traceback__ is not None
 
 
 # ---- a bug inside
@@ -278,7 +279,7 @@ def undivided(*_: Any) -> Any:
 
 
 def fail_from_now(client: Any, error: Exception) -> None:
-    """Make every step of the client's engine raise this error."""
+    """Make the client's engine raise this error at each event from now on."""
 
     def step(event: Any, now: int) -> Any:
         raise error
@@ -334,7 +335,7 @@ def test_a_bug_in_asyncio_is_raised(broker: str) -> None:
 @pytest.mark.parametrize("error", [LookupError, Outcome])
 def test_a_plan_that_raises_fails_only_itself(broker: str, error: type[BaseException]) -> None:
     def plan(cluster: Cluster) -> Any:
-        # After this request, the plan runs in the cluster's own thread.
+        # The rest of the plan, after the response to this request, runs in the cluster's own thread.
         yield from read_metadata(cluster.view, None, now)
         raise error("in the plan")
 
@@ -530,7 +531,7 @@ def test_an_interrupt_before_poll_returns_gives_the_records_back(
         apply = runtime.apply
 
         def interrupt(*events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
-            """Interrupt the poll after the engine has returned records, which happens in every poll."""
+            """Interrupt the poll just after the engine has returned records."""
             actions = apply(*events, last=last)
             if any(isinstance(action, ev.Deliver) for action in actions):
                 # The exception is raised directly, because Python swallows the KeyboardInterrupt of a signal
@@ -591,8 +592,8 @@ def test_polls_with_a_timeout_of_zero_let_the_loop_run(broker: str) -> None:
 def test_consecutive_polls_with_a_timeout_of_zero_yield_to_threads(
     broker: str, apart_s: float, gives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Consecutive polls with a timeout of 0 let other threads run: a loop without pauses never releases the
-    GIL for long enough.
+    """Consecutive polls with a timeout of 0 pause now and then to let other threads run. A loop without
+    pauses would not release the GIL for long enough.
 
     The test's clock advances only between the polls, because on a busy machine a poll may take longer than a
     pause.
@@ -633,7 +634,7 @@ def test_wakeup_from_another_thread_ends_a_poll(broker: str) -> None:
             consumer.wakeup()
             with pytest.raises(WokenUp, match="ended by wakeup"):
                 poll.result(60)
-        assert consumer.poll(0.1) == []  # The wakeup has ended one poll, and does not end a second one.
+        assert consumer.poll(0.1) == []  # The wakeup has ended the first poll, and does not end this one.
 
 
 def test_wakeup_from_a_signal_handler_ends_a_poll(broker: str) -> None:
@@ -651,8 +652,8 @@ def test_wakeup_from_a_signal_handler_ends_a_poll(broker: str) -> None:
 
 
 def test_wakeup_between_polls_loses_no_record_and_lets_close_commit(broker: str) -> None:
-    """As in Java, a wakeup is remembered until the next poll, and `close` commits what an earlier poll
-    returned.
+    """As in Java, a wakeup between two polls ends the next poll. `close` commits the records that an earlier
+    poll returned.
     """
     options: Any = {**GROUP, "group_id": "woken", "max_poll_records": 10}
     consumer = Consumer(broker, **options)
@@ -697,8 +698,8 @@ def test_wakeup_ends_every_kind_of_poll(broker: str, method: str) -> None:
 
 @pytest.mark.parametrize("timeout", [0.0, 0.5, 1.5])
 def test_close_keeps_its_timeout_with_a_silent_broker(timeout: float) -> None:
-    # One of three tries has to keep the limit: a slow machine may exceed it once, but a `close` that waits
-    # too long always does.
+    # One of three tries has to keep the time limit. On a slow machine a `close` may exceed it once, but a
+    # `close` that waits too long exceeds it at each try.
     assert any(_closing_behind_silence(timeout) < timeout * 1.1 + 2 for _ in range(3))
 
 

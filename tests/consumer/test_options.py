@@ -173,8 +173,8 @@ UNENCODABLE = [
     ],
 )
 def test_a_text_that_no_request_can_carry_is_rejected(make: Any, name: str, text: str, why: str) -> None:
-    """A text that no request can contain is rejected at creation. Otherwise the client would fail permanently
-    when it encodes its first request.
+    """A string that no request can contain is rejected when the client is created. Otherwise the client would
+    fail permanently when it encodes its first request.
     """
     with pytest.raises(ConfigError, match=f"{name}=.*{why}"):
         make({name: text})

@@ -3,8 +3,8 @@
     python_clients.py kafka-python|aiokafka BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON
 
 kproto/testing/driver.py describes the commands and the output. This program supports only the commands
-subscribe, commit and close. It ignores the metadata settings of the configuration: kafka-python's leader
-rebalances whenever metadata change while a group forms.
+subscribe, commit and close. It does not set the configured metadata age: kafka-python's leader would
+rebalance at each metadata change while a group forms.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from tests.consumer.stage import Consumer, World, tp
 KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [*(code for code in ErrorCode if code), 9999, -32768]
 TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unreachable"}
-# The most requests of one kind in ten seconds that a client may send if it backs off between its attempts at
+# The maximum number of requests of one kind in ten seconds, for a client that backs off between attempts at
 # two brokers.
 MOST = 60
 # The highest versions that a broker supports before KIP-890's second version of transactions.
@@ -85,7 +85,7 @@ def final(a: Consumer) -> bool:
 
 def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True) -> None:
     """Check that a consumer survives a minute of wrong responses and recovers. `told_of` says whether the
-    consumer can notice these responses, and so has to report them.
+    consumer can detect these responses. It then has to report them.
     """
     world.put()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)
@@ -119,7 +119,7 @@ def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True)
 
 
 class Refusing(Hostile):
-    """A world whose brokers do not append the batches that they reject."""
+    """A world whose brokers do not append a batch when their response contains an error."""
 
     def __init__(self, place: str, code: int, **options: Any) -> None:
         super().__init__(place, code, **options)

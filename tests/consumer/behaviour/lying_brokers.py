@@ -19,8 +19,9 @@ KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [code for code in ErrorCode if code]
 NUMBERS = (-1, 0, 1, 2, 99, 1_000_000, 2**31 - 1)
 
-# The one wrong response: its API, the number of responses to this API before it, and what is wrong: the seed
-# that draws a field and a value, or the path of a field and the change of its value.
+# The wrong response: its API, the number of earlier responses to this API, and the change. The change is
+# either a seed, which draws a field and a value, or the path of a field and the field's new value (or a
+# function of its old value).
 Lie = tuple[str, int, int | tuple[str, Any]]
 
 
@@ -31,8 +32,8 @@ class LyingWorld(World):
         super().__init__(*args, **options)
         self.api, self.right_before, self.change = lie
         self.victim = victim
-        self.is_lasting = False  # Whether all responses to this API after the first wrong one are wrong, too.
-        self.lie = ""  # The wrong field and its value, for the messages of assertions.
+        self.is_lasting = False  # Whether all later responses to this API are wrong, too.
+        self.lie = ""  # The wrong field and its value, for assertion messages. "" before the wrong response.
 
     def _reply(self, wire: Wire, body: bytes) -> None:
         key, version = self.pending_requests[wire.conn]
@@ -102,7 +103,7 @@ def _wrong(value: Any, name: str, random: Random) -> Any:
 
 
 def _fields(message: Message) -> Iterator[tuple[Message, str]]:
-    """Yield each field of a message and of its parts."""
+    """Yield each field of a message and of the structs in it, together with the struct that has the field."""
     for field in message.__fields__:
         value: Any = getattr(message, field.name)
         yield message, field.name
@@ -112,7 +113,7 @@ def _fields(message: Message) -> Iterator[tuple[Message, str]]:
 
 
 def _parts(message: Any, way: list[str]) -> Iterator[Any]:
-    """Yield the parts of a message at the end of a path of names."""
+    """Yield the structs of a message that the field names `way` lead to."""
     if not way:
         yield message
         return

@@ -175,7 +175,7 @@ def test_a_consumer_rejects_wrong_arguments(
             getattr(consumer, method)(*args, **kwargs)
         assert consumer.subscription() == set()
         assert consumer.assignment() == set()
-        consumer.subscribe(["t"])  # This call is allowed only if the rejected call has changed nothing.
+        consumer.subscribe(["t"])  # subscribe() succeeds only if the rejected call has changed nothing.
     finally:
         consumer.kill()
 
@@ -339,7 +339,7 @@ def test_no_odd_argument_raises_an_error_of_python(broker: str, kind: Any) -> No
             if name == "create_topics":
                 arguments["topics"] = {"t": 1}
             if wrong.name == "timeout" and (value is True or value in (math.inf, 2**70, 1.5)):
-                # A call with these values is not tried: it is allowed, and would block for a long time.
+                # Calls with these timeouts are left out: they are valid, and would block for a long time.
                 continue
             tried += 1
             with contextlib.suppress(KprotoError):

@@ -1,6 +1,6 @@
 """Clients that lose their authorization, or that receive an unreadable response.
 
-The error is raised and no record is lost. When the credentials are accepted again, the client continues.
+Each client raises the error and loses no record. It continues when the brokers accept its credentials again.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def test_a_failed_position_validation_is_repeated() -> None:
 
 @pytest.mark.parametrize("assignors", [["range"], ["cooperative-sticky"]])
 def test_a_topic_denied_once_stays_in_the_assignment(assignors: list[str]) -> None:
-    """A leader that may not describe a topic keeps it in the assignment, while a Java leader leaves it out of
-    one assignment and includes it in the next.
+    """The leader gets one authorization error for a topic, and keeps the topic in the assignment. A Java
+    leader would leave the topic out of one assignment and include it in the next.
     """
     world = World({"t": 2})
     options = {**GROUP, "partition_assignment_strategy": assignors}

@@ -1,4 +1,4 @@
-"""Brokers that swap their addresses, with the whole engine of a client in virtual time."""
+"""Brokers that swap their addresses: a whole client engine runs in virtual time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Operations during which the state changes: by a loss, a callback, another subscription, or a re-created
-topic.
+"""Operations during which the state changes: partitions are lost, a callback runs, the subscription changes,
+or a topic is re-created.
 
 The whole engine runs in virtual time, against the embedded broker.
 """
@@ -102,7 +102,8 @@ def test_a_commit_from_before_a_loss_is_not_sent_after_the_partition_is_assigned
     world.run(300)
     forget_member(world)
     assert world.run(until=lambda: a.owns() == set())
-    # Another member may have committed a higher offset before this member rejoined.
+    # The late commit must fail: another member may have committed a higher offset before this member
+    # rejoined.
     assert world.run(until=lambda: a.owns() == {T0})
     world.run(20_000)
     assert isinstance(a.done[late][1], CommitFailed)
@@ -344,7 +345,8 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
     world.run(1_000)
     world.delete_topic("t")
     world.create("t", 1)
-    # Broker 2 leads the new topic: the leader of the deleted topic no longer has the partition.
+    # Another broker than before leads the new topic, so the leader of the deleted topic no longer has the
+    # partition.
     world.elect("t", 0, 2)
     world.write("t", 0, *(f"new {i}" for i in range(5)))
     core = a.engine.core
@@ -360,8 +362,8 @@ def test_a_request_that_notices_a_re_created_topic_resets_its_position(asks: str
 
 
 def test_partitions_of_returns_the_current_partitions() -> None:
-    """`partitions_of` requests metadata each time, because no request refreshes the metadata of a topic that
-    is not read.
+    """`partitions_of` requests metadata at each call. If no client reads the topic, no other request would
+    refresh its metadata.
     """
     world = World({"t": 1})
     a = world.consumer()
@@ -433,8 +435,8 @@ def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_aga
 
 
 def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_start() -> None:
-    """A member has started at the committed end offset and has read nothing. When the topic is re-created, it
-    reads the new one from the start.
+    """A member starts at a committed offset, which is the end of the log, and reads no record. When the topic
+    is re-created, the member reads the new topic from the start.
     """
     world = world_with_records()
     options: dict[str, Any] = {**AUTO, "auto_offset_reset": "latest"}
@@ -456,8 +458,8 @@ def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
 def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode) -> None:
-    """The client knows a topic from the metadata of a single lookup. A commit to this topic is retried: the
-    topic does not count as re-created.
+    """A commit to a topic that the client knows only from a single metadata lookup is retried. The error does
+    not mean that the topic was re-created.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)
@@ -473,8 +475,9 @@ def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode
 
 
 def test_a_commit_of_a_topic_that_was_read_earlier_refers_to_the_topic_that_exists_now() -> None:
-    """A commit of a topic that is no longer read goes to the topic that exists now. Regression: its metadata
-    was no longer refreshed, and the client requested the id of the deleted topic until the timeout.
+    """A commit for a topic that is no longer read goes to the topic that has this name now. Regression: the
+    topic's metadata was no longer refreshed, and the client sent the id of the deleted topic until the
+    timeout.
     """
     world = World({"t": 1, "u": 1})
     a = world.consumer(**GROUP)

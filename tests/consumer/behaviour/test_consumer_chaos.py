@@ -85,7 +85,7 @@ class Schedule:
         world = self.world
         self.join()
         for _ in range(self.random.randrange(5, 40)):
-            # Raised for a call that is not allowed: all brokers are down, or the member was closed.
+            # The drawn call may be invalid and raise: all brokers are down, or the member is closed.
             with contextlib.suppress(IllegalState):
                 self.random_event()
             world.run(self.random.choice([1, 10, 100, 1000]))

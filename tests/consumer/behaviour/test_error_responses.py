@@ -235,7 +235,9 @@ def asks_for(request: FetchRequest, partition: int) -> bool:
 
 
 def records_from_the_start(request: Any, records: list[bytes]) -> FetchResponse:
-    """Return a response with these records of partition 0, 1, ... if the request fetches from their start."""
+    """Return a Fetch response. Element i of `records` is returned for partition i if the request fetches the
+    partition from offset 0.
+    """
     offsets = {partition.partition: partition.fetch_offset for partition in request.topics[0].partitions}
     entries = [
         PartitionData(
@@ -252,7 +254,7 @@ def test_a_partition_without_a_complete_batch_does_not_affect_others_of_the_resp
     world = World({"t": 2})
 
     def cut(client: Client, request: Any, version: int) -> Any:
-        """Answer fetches with an incomplete batch of one partition and a thousand records of the other."""
+        """Answer fetches with an incomplete batch in partition 0 and a thousand records in partition 1."""
         if not isinstance(request, FetchRequest) or not request.topics:
             return None
         return records_from_the_start(request, [many[:-1], many])
@@ -267,8 +269,8 @@ def test_a_partition_without_a_complete_batch_does_not_affect_others_of_the_resp
 
 
 def test_a_record_at_the_largest_offset_stops_only_its_own_partition() -> None:
-    """The offset after the record, 2^63, can be neither fetched nor committed: it does not fit into the
-    requests.
+    """A record at the largest offset stops only its own partition. The offset after the record, 2^63, does
+    not fit into requests, so it can be neither fetched nor committed.
     """
     world = World({"t": 2})
     last = (2**63 - 1).to_bytes(8, "big") + encode_batch([Record(0, 0, None, b"x")])[8:]

@@ -1,4 +1,4 @@
-"""An error that is raised repeatedly has no traceback of the previous times.
+"""When the same error is raised again, its traceback has no frames from before.
 
 Each `raise` adds the current frames, which hold their variables, to an exception's traceback. If tracebacks
 were not reset, an application that logs each error of `poll` would log longer and longer tracebacks.

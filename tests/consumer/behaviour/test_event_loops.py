@@ -258,8 +258,8 @@ def test_a_delivery_of_another_loop_raises_and_is_called_back_at_the_end_of_its_
 
 
 def test_a_cancelled_send_has_sent_nothing(broker: str) -> None:
-    """A `send` that is cancelled while it lets other tasks run has sent nothing. In a loop of sends, some of
-    them let other tasks run.
+    """A `send` that is cancelled before it returns has sent nothing. Only some `send` calls of a loop can be
+    cancelled: those that let other tasks run.
     """
 
     async def story() -> None:
@@ -267,7 +267,7 @@ def test_a_cancelled_send_has_sent_nothing(broker: str) -> None:
             broker, batch_size=100, linger_ms=60_000, delivery_timeout_ms=120_000
         ) as producer:
             await producer.send("t", bytes(100))
-            # The flush sends the record at once, which would otherwise wait for linger_ms, a minute.
+            # Without this flush the record would wait for linger_ms, which is a minute.
             await producer.flush()
             deliveries: list[Delivery] = []
 

@@ -1,5 +1,5 @@
-"""Consume, transform and produce through random schedules of faults in virtual time: each input record comes
-out once, in order.
+"""Workers that consume, transform and produce, in random schedules of faults and in virtual time: each input
+record comes out once, in order.
 
 Each worker has a consumer in the group and a transactional producer, and commits the offsets of its input
 together with its output (KIP-447). Workers are killed, or pause until the group has removed them and then try
@@ -107,8 +107,8 @@ class Worker:
         try:
             for row in self.rows:
                 delivery = self.writer.send("out", row.value, partition=row.partition)
-                # No delivery, because metadata is missing or the buffer is full: the transaction is aborted
-                # and started again.
+                # `send` returns no delivery if metadata is missing or the buffer is full. The worker then
+                # aborts and repeats the transaction.
                 if delivery is None:
                     self.call("abort")
                     return
@@ -116,7 +116,7 @@ class Worker:
             member_id, generation = self.reader.engine.group_status.assigned_member_and_generation
             self.machine.send_offsets(GroupMetadata("g", generation, member_id, None), offsets)
         except KprotoError:
-            return  # The transaction has failed, and the next `act` aborts it.
+            return  # The transaction has failed. The next call of `act` aborts it.
         self.written = True
         self.writer.flush()
         if self.random.random() < self.chaos.slow:
@@ -256,8 +256,8 @@ def test_every_input_record_comes_out_once_and_in_order() -> None:
 
 
 def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> None:
-    """A mutant: the new owner of a partition does not wait until an open transaction of the previous owner
-    ends, and starts below the offset that it then commits.
+    """A mutant: the new owner of a partition does not wait for the end of the previous owner's transaction.
+    It starts below the offset that this transaction then commits.
     """
     patch.setattr(
         offset_lookup,

@@ -112,7 +112,9 @@ def test_failed_list_offsets_are_retried_in_one_request(code: ErrorCode) -> None
 
 
 def commit_with_epochs(world: World, partitions: list[TopicPartition]) -> None:
-    """Commit offsets together with leader epochs, so that a consumer has to validate its positions."""
+    """Commit offsets together with leader epochs. A consumer that starts at such an offset has to validate
+    its position.
+    """
     before = world.consumer(group_id="g")
     before.assign(dict.fromkeys(partitions, 0))
     before.do(ev.Commit("c", dict.fromkeys(partitions, (0, 0, "")), 5000))

@@ -24,8 +24,8 @@ from consumer.blocking.runtime import _Claim
 from kproto.broker.server import running
 
 ENGINE = str(Path(consumer.engine.__file__).parent)
-# The functions in which no signal handler can run: Python checks for signals at calls, and these functions
-# call nothing after the actions of the step are collected.
+# In these functions no signal handler can run. Python checks for signals at calls, and the functions call
+# nothing after they have collected the actions of an event.
 WHOLE = ("take_actions", "step")
 P0 = TopicPartition("t", 0)
 ALL = list(range(12))

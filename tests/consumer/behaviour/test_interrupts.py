@@ -49,7 +49,7 @@ class Application:
         return self.call(name, *args) if self.interrupted != before else result
 
     def read_all(self, how: str) -> None:
-        """Check that all records are read within seconds, because no fault delays them."""
+        """Read all records. No fault delays them, so ten seconds of virtual time must be enough."""
         end = self.consumer._runtime.virtual_thread.world.now + 10_000
         while sum(map(len, self.read.values())) < 2 * SOME:
             assert self.consumer._runtime.virtual_thread.world.now < end, "it stands still"

@@ -286,8 +286,8 @@ def test_a_fenced_member_raises_once_and_rejoins() -> None:
 
 
 def test_a_member_fenced_between_polls_raises_before_it_rejoins() -> None:
-    """A fenced member raises the error before it rejoins. An application that stops because of the error then
-    does not fence the other process.
+    """A member that is fenced between two polls raises the error before it rejoins. If the application stops
+    because of the error, the member does not fence the other process.
     """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
@@ -535,8 +535,8 @@ def test_topics_and_a_pattern_exclude_each_other(options: dict[str, Any], may_ch
 
 @pytest.mark.parametrize("options", [JAVA, KPROTO])
 def test_a_member_with_a_manual_assignment_before_joins_the_group(options: dict[str, Any]) -> None:
-    """A member that unsubscribes from a manual assignment and then joins sends the reason of a leave in its
-    first JoinGroup. In Java every `unsubscribe` leaves the group.
+    """After `unsubscribe` from a manual assignment, the first JoinGroup states the reason of a leave. In Java
+    every `unsubscribe` leaves the group, whether or not the consumer had joined it.
     """
     world = World({"t": 1})
     member = world.consumer(**options)

@@ -1,5 +1,5 @@
-"""Malformed responses to a consumer: parts that were not requested are ignored, retries back off, and
-failures are reported.
+"""Malformed responses to a consumer: it ignores topics and partitions that it did not request, backs off
+before it retries, and reports failures.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ READS = malformations(
     "OffsetCommit", "OffsetFetch", "ListOffsets", "OffsetForLeaderEpoch", "Fetch",
 )  # fmt: skip
 
-# Changes that leave the response valid. A response without an entry is valid here, and a group may have
-# another leader, for which Java's members also wait.
+# Changes after which the response is still valid. A Fetch response may contain no partition. A JoinGroup
+# response may name another leader; Java's members would also wait for this leader's assignment.
 PLAUSIBLE = [
     ("Fetch", at, how) for at in ("responses", "responses.partitions") for how in ("empty", "left out")
 ]

@@ -1,7 +1,8 @@
 """Malformed responses to a producer and a `Cluster`: the reported results are true, and the clients recover.
 
-For a minute, responses lack a part, repeat a part, name another topic or partition, cannot be decoded, or
-reject the login. Each wait ends, no broker is flooded with requests, and both clients work again afterwards.
+For a minute the brokers' responses are malformed: an entry is missing or repeated, belongs to another topic
+or partition, or cannot be decoded, or the login is rejected. Each wait ends, no broker is flooded with
+requests, and both clients work again afterwards.
 """
 
 from __future__ import annotations

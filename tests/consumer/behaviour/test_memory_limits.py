@@ -45,8 +45,8 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 
 
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
-    """Return the number of fetched bytes that poll has not returned. `paused` selects the paused partitions
-    or the others. By default all are counted.
+    """Return the number of fetched bytes that poll has not returned: of paused partitions, of partitions that
+    are not paused, or by default of all.
     """
     states = a.engine.core.partitions.states.values()
     return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)

@@ -1,6 +1,7 @@
-"""Consumers of brokers that lack the versions with topic ids, or those with special timestamps.
+"""Consumers whose brokers are too old for topic ids, or for special timestamps such as the maximum timestamp.
 
-`highest` imitates such a broker. tests/conformance/test_old_kafkas.py asks the releases themselves.
+The option `highest` limits the embedded broker to the versions of an old broker.
+tests/conformance/test_old_kafkas.py runs real old releases.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ SLOW = {"metadata_max_age_ms": 300_000}
 
 
 def member_of(world: World, **options: Any) -> Consumer:
-    """Add a member that has read ten records of `t`. It does not notice changes by itself: its metadata is
-    old, and `t` is paused.
+    """Add a member that has read ten records of `t`. Without a further request it does not notice that `t` is
+    re-created: its metadata stay valid for five minutes, and `t` is paused.
     """
     world.write("t", 0, *map(str, range(10)))
     a = world.consumer(**{**GROUP, **SLOW, **options})
@@ -139,8 +140,8 @@ def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since:
 
 
 def test_messages_without_timestamps_have_no_offset_at_a_time() -> None:
-    """Messages in the format before 0.10 have no timestamps, so their partition has no offset at a time. The
-    other partitions have theirs, as in Java's OffsetFetcherUtils.
+    """Messages in the format before 0.10 have no timestamps, so a lookup of an offset by time returns none
+    for their partition. It still returns the offsets of other partitions, as in Java's OffsetFetcherUtils.
     """
     world = World({"t": 1, "u": 1}, brokers=2)
     world.elect("t", 0, 1)

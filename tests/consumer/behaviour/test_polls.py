@@ -1,4 +1,6 @@
-"""The engine's event `Poll`: its effect is that of PollBegan, Take and PollEnded together, or none."""
+"""The engine's event `Poll` has either the same effect as the events PollBegan, Take and PollEnded together,
+or no effect.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,8 @@ def test_poll_returns_all_buffered_records() -> None:
 def callback_is_due(world: World, a: Consumer) -> None:
     b = world.consumer(**GROUP)
     b.subscribe("t")
-    a.in_callback = ("", ())  # The simulated application leaves the callback pending.
+    # The application seems to be inside a callback, so the engine keeps the next callback pending.
+    a.in_callback = ("", ())
     assert world.run(5000, until=lambda: not a.engine.group_status.callbacks.is_empty)
 
 

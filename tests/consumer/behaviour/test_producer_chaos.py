@@ -36,8 +36,8 @@ pytestmark = pytest.mark.thorough
 
 SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
 ERROR_CODES = [3, 5, 6, 7, 13, 19, 20, 56, 87, 59, 45]
-NOT_STORED = (45, 59, 87)  # Error codes that a broker returns only for batches that it did not store.
-MAYBE_STORED = (7, 20)  # Error codes that a broker may return for batches that it stored.
+NOT_STORED = (45, 59, 87)  # Error codes that mean that the broker has not stored the batch.
+MAYBE_STORED = (7, 20)  # Error codes that a broker may also return for a batch that it has stored.
 MAX_MESSAGE_BYTES = 400  # The max.message.bytes of one topic. Larger batches have to be split.
 
 
@@ -225,8 +225,8 @@ def no_memory_is_leaked(chaos: Chaos) -> None:
 
 def after_recovery_every_record_is_delivered(chaos: Chaos) -> None:
     if chaos.timeout < 900:
-        # Not checked with this short timeout: the first send on a connection that the broker has dropped
-        # without notice costs one request timeout, and so the whole delivery timeout.
+        # Not checked with a delivery timeout this short. If the broker has dropped a connection without
+        # notice, the first send on it costs one request timeout, which takes the whole delivery timeout.
         return
     assert [afterward.delivery.exception() for afterward in chaos.afterwards] == [None] * sum(
         chaos.partitions.values()
@@ -258,7 +258,7 @@ def test_the_claims_hold_in_every_schedule() -> None:
         ends = [request.delivery.exception() is None for request in chaos.sent]
         delivered, failed = delivered + sum(ends), failed + len(ends) - sum(ends)
     assert SCHEDULES == 1 or delivered > 5 * SCHEDULES
-    assert SCHEDULES < 60 or failed > 0  # Without any failure, the schedules would have had no faults.
+    assert SCHEDULES < 60 or failed > 0  # If no delivery failed, the schedules contained no effective fault.
 
 
 # ---- mutants

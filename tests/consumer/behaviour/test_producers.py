@@ -374,7 +374,8 @@ def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_usable(broker: str) -> No
             raise KeyboardInterrupt
 
     with Producer(broker, batch_size=200) as producer:
-        # `moment` numbers the points of a `send` at which it is interrupted. This `send` begins a batch.
+        # `moment` is the number of the point at which `send` is interrupted. The interrupted `send` begins a
+        # new batch.
         for moment in range(1, 100):
             producer.send("t", bytes(150)).result(5)
             remaining = moment
@@ -387,7 +388,7 @@ def test_ctrl_c_anywhere_in_a_send_leaves_the_producer_usable(broker: str) -> No
         producer.flush(5)
 
 
-# Most records have only a value. For all others the producer keeps the key, partition or timestamp.
+# Most records have only a value. The others also have a key, a partition or a timestamp.
 KINDS: list[dict[str, Any]] = [{}] * 9 + [{"partition": 0}, {"key": b"k"}, {"timestamp": 7}]
 
 
@@ -471,7 +472,7 @@ def test_a_signal_handler_that_interrupts_a_send_may_not_block(broker: str) -> N
             with profiling(handler):
                 producer.send("t", b"2")
             assert not errors or "a signal handler interrupted" in str(errors[0])
-            # result() may return, because the first delivery has already ended.
+            # Only result() may return without an error, because its delivery has already ended.
             assert errors or wait == first.result
         assert producer.send("t", b"3").result(5).offset is not None
 
@@ -519,7 +520,8 @@ def test_a_second_close_waits_for_callbacks_unless_it_runs_in_one(broker: str) -
         while not producer._records.closed:
             time.sleep(0.001)
         producer.close(20)
-        time.sleep(0.1)  # Leaves the second `close` time to run.
+        # If the second `close` does not wait for this callback, it returns during this pause.
+        time.sleep(0.1)
         on_delivered.append(True)
 
     producer.send("t", b"x").add_done_callback(callback)
@@ -647,8 +649,8 @@ def clock_ahead(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProdu
 def test_a_response_received_before_a_freeze_is_handled_before_the_deadline(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A response that arrives while the process is stopped is handled before the expired deadline. The stop
-    begins after a poll of the sockets.
+    """A response that arrives while the process is stopped counts, even if the delivery timeout has expired
+    when the process continues. The stop begins after a poll of the sockets.
     """
     with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
         producer.send("t", b"0", partition=0).result(5)

@@ -88,7 +88,9 @@ def fields_of(item: Any) -> Iterator[tuple[int, int, Any, Any, Any]]:
 
 
 async def run_steps(consumer: Any, wait: Any, plan: dict[str, Any]) -> None:
-    """Run the steps with a consumer. `wait` awaits the results of an asyncio consumer's methods."""
+    """Run the steps of a plan with a consumer. `wait` returns a result of a blocking consumer, and awaits one
+    of an asyncio consumer.
+    """
     places = [TopicPartition(plan["topic"], index) for index in range(PARTITIONS)]
     consumer.assign(dict.fromkeys(places, 0))
     held = HeldRecords(plan["topic"])

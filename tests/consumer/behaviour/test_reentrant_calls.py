@@ -20,7 +20,8 @@ from kproto.errors import IllegalState, KprotoError, WokenUp
 
 P0 = TopicPartition("t", 0)
 SENT = 20
-# Methods that are not tried here: those for deliveries, and those with tests in other files.
+# Methods that this test leaves out: those that wait for a delivery, and those that tests in other files
+# cover.
 INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
 PRODUCING: dict[str, tuple[Any, ...]] = {
     "send": ("t", b"again"),

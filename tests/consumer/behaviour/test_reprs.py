@@ -1,4 +1,4 @@
-"""The texts of clients and of the objects that they return, as `print` and debuggers show them."""
+"""The repr of clients and of the objects that they return, as `print` and debuggers show it."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def test_a_joining_member_needs_only_the_round_trips_of_its_requests() -> None:
     second = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
     second.subscribe("t")
     # The round trips: connect, ApiVersions, Metadata with FindCoordinator; connect, ApiVersions, JoinGroup
-    # twice, SyncGroup; OffsetFetch; Fetch. Half a round trip passes before the previous commit is
-    # acknowledged.
+    # twice, SyncGroup; OffsetFetch; Fetch. The broker acknowledges the previous commit half a round trip
+    # after the start.
     assert rounds_to_all_records(world, second) <= 10
 
 

@@ -520,8 +520,8 @@ def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
 
 
 def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
-    """Each report is delivered once, although the consumer's thread and the application's thread both publish
-    reports. In this test they always do so at the same time.
+    """Each report is delivered once, although both the consumer's thread and the application's thread publish
+    reports. The test makes them publish at the same time.
     """
     failed: list[BaseException] = []
 
@@ -550,8 +550,8 @@ def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
 
 
 def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
-    """`position` returns a committed offset before any record is read. The log ends there, so no record can
-    end the wait.
+    """`position` returns a committed offset without waiting for a record. The offset is the end of the log,
+    so no record arrives during the call.
     """
     fill(broker, 5)
     with Cluster(broker) as cluster:
@@ -562,8 +562,8 @@ def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
 
 
 def test_a_corrected_clock_is_read_again(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the system clock is corrected, the ages of records and the timestamps of reports follow it.
-    by_duration starts at the records that are young enough by the corrected clock.
+    """After the system clock is corrected, by_duration and the timestamps of reports use the corrected clock.
+    by_duration then starts at the records that are recent enough by this clock.
     """
     hour_ms, original = 3_600_000, time.time_ns
     # The clock is an hour fast until the test corrects it.

@@ -12,7 +12,7 @@ from tests.consumer.engine.network.login_stage import LoginStage
 
 
 def stage_without_login_response() -> LoginStage:
-    """Return a stage whose broker does not answer SaslAuthenticate."""
+    """Return a client and a broker that does not answer SaslAuthenticate."""
     stage = LoginStage(sasl_mechanism="PLAIN")
     stage.answers_no = ("SaslAuthenticate",)
     return stage

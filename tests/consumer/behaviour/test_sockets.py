@@ -463,7 +463,9 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: 
 
 
 def byte_by_byte_proxy(bootstrap: str) -> Script:
-    """Return a function that serves a connection as a proxy of a broker, and forwards single bytes."""
+    """Return a function that serves a connection as a proxy of a broker. It forwards each byte in a separate
+    call of send.
+    """
     host, _, port = bootstrap.rpartition(":")
 
     def script(client: socket.socket) -> None:
@@ -519,7 +521,8 @@ def test_writes_to_a_closed_peer_report_a_broken_connection_once() -> None:
             sockets.perform(Write(1, b"x"))
             events += sockets.wait(0)
         sockets.close()
-    # Opened is ignored: the reset may arrive before the client has noticed that the connection is open.
+    # The event Opened may be missing: the reset may arrive before the client has noticed that the connection
+    # is open.
     assert [type(event) for event in events if not isinstance(event, Opened)] == [Broken]
 
 
@@ -544,7 +547,7 @@ def test_write_at_once_leaves_what_the_socket_does_not_accept() -> None:
         assert not sockets.write_at_once(actions)  # The connection is not open yet.
         while not sockets.wait(0.1):
             pass
-        # Not written at once: connection 2 is unknown, and Shut is not a write.
+        # `write_at_once` rejects both actions: connection 2 is unknown, and Shut does not write.
         for action in (Write(2, b"abc"), Shut(1)):
             assert not sockets.write_at_once(deque([action]))
         assert sockets.write_at_once(actions)
@@ -556,7 +559,7 @@ def test_write_at_once_leaves_what_the_socket_does_not_accept() -> None:
         assert 0 < len(unwritten.data) < len(data) - 1
         sockets.perform(unwritten)
         last = Write(1, data[-1:])
-        assert not sockets.write_at_once(deque([last]))  # The action must not overtake the pending write.
+        assert not sockets.write_at_once(deque([last]))  # This write must not overtake the pending one.
         sockets.perform(last)
         release.set()
         deadline = time.monotonic() + 20
@@ -630,7 +633,9 @@ def test_a_stalled_large_response_does_not_delay_other_connections() -> None:
 
 
 def test_a_large_response_in_pieces_of_any_size_is_read() -> None:
-    """The reader is woken only for at least MIN_WAKEUP_BYTES, as long as much of the response is missing."""
+    """While most of a response is missing, the reader is woken only when MIN_WAKEUP_BYTES can be read. A
+    response is complete even if it arrives in pieces of other sizes.
+    """
     body = os.urandom(VERY_LONG + (3 << 20))
     sizes = itertools.cycle([1, 300_000, 7, MIN_WAKEUP_BYTES, MIN_WAKEUP_BYTES - 1, 100])
 

@@ -1,4 +1,4 @@
-"""Start offsets of re-created topics, with brokers whose metadata is stale."""
+"""Start offsets of re-created topics if brokers return stale metadata."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_a_crash_ends_a_commit(broker: Coordinator, make: Callable[..., Any]) ->
     broker.let_go(EndTxnRequest)
     thread.join(20)
     assert results == [None] or "failed" in str(results[0])  # The response may arrive before the crash.
-    # Wait for the crash, because a `begin` before it might need no broker.
+    # Wait for the crash: a `begin` before the crash might succeed, because it may need no request.
     until(lambda: bool(engine.records.closed))
     with pytest.raises(IllegalState, match="failed"):
         producer.begin()

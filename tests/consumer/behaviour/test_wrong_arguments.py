@@ -189,7 +189,7 @@ def failing_iterator() -> Iterator[Any]:
     raise LookupError("the application's own")
 
 
-# Functions that create the values: an iterator among them can be used once, so each call gets a new one.
+# Functions that create the values, because each call needs its own value: an iterator can be used only once.
 WRONG_INSIDE: list[Callable[[], Any]] = [
     lambda: [Hostile()],
     lambda: (Hostile(), 0),
@@ -249,7 +249,7 @@ def test_a_wrong_value_inside_of_a_collection_is_rejected(
         error = attempt(kind, broker, act, check_usable)
         assert isinstance(error, ConfigError), (value, error)
     if wrong == "plan":
-        return  # Any generator is a valid plan, so it raises no ConfigError.
+        return  # The generator below would be a valid plan, so it raises no ConfigError.
     error = attempt(
         kind,
         broker,

@@ -1,8 +1,8 @@
 """Offsets in a transaction contain the member id and generation of the reader, so the group rejects the
 offsets of removed members.
 
-Brokers accept offsets without a member id, because producers before KIP-447 send them. So a member that has
-lost its partitions must not send offsets without its member id.
+Brokers also accept offsets without a member id, because producers before KIP-447 send none. They cannot
+reject such offsets of a removed member, so the client must always send the member id.
 """
 
 from __future__ import annotations

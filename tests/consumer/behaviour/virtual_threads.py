@@ -125,7 +125,7 @@ class UncontendedSocketOwner(SocketOwner):
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """A block without tracing, because its code is not part of the application."""
+    """Disable tracing in the block: Ctrl-C is not raised in code that simulates the client's thread."""
     tracer = sys.gettrace()
     sys.settrace(None)
     try:
@@ -135,8 +135,8 @@ def untraced() -> Iterator[None]:
 
 
 class VirtualBlockingRuntime(BlockingRuntime):
-    """Waits in virtual time: the code of the consumer's thread runs while the application waits. With TLS the
-    application polls itself.
+    """Waits in virtual time. While the application waits, the code of the consumer's thread runs. With TLS
+    the application itself polls the sockets.
     """
 
     virtual_thread: VirtualThread
@@ -182,8 +182,8 @@ class CtrlC:
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "call" and frame.f_back in self._last:
-            # A call of a Python function is not counted at its end, because the function itself counts at its
-            # beginning.
+            # The end of a call of a Python function is not counted, because the function's beginning was
+            # counted.
             self._last[frame.f_back] = 0
         if not frame.f_code.co_filename.startswith(self.within):
             return None

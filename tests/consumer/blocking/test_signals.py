@@ -1,4 +1,4 @@
-"""Signal handlers are delayed while the engine changes, and restored afterwards."""
+"""Signal handlers are delayed while the engine changes its state, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def handlers() -> Iterator[dict[int, Any]]:
 
 
 def held(*steps: int | str | Exception) -> None:
-    """Run the steps while signals are delayed. A step raises a signal, records a word, or raises an error."""
+    """Run the steps while signals are delayed. A number is a signal to raise, a string is appended to
+    RECORDED, and an exception is raised.
+    """
     with Held():
         for step in steps:
             if isinstance(step, int):

@@ -104,7 +104,8 @@ def test_a_recalled_own_thread_is_next(long_grace_period: None) -> None:
     owner.recall()
     own.check_waits()
     owner.give_back()
-    # Refused, because the client's thread owns the sockets or is about to get them.
+    # The application's thread cannot borrow the sockets, because the client's thread owns them or is about to
+    # get them.
     assert not owner.borrow()
     own.check_gets_sockets()
 
@@ -126,7 +127,8 @@ def test_a_recall_withdraws_a_request_and_none_is_accepted_until_the_own_thread_
     owner.acquire()
     assert not owner.borrow()
     owner.recall()
-    assert not owner.requested  # The request is withdrawn: the client's thread continues to read.
+    # `recall` withdraws the application's request for the sockets, so the client's thread continues to read.
+    assert not owner.requested
     assert not owner.borrow()
     owner.hand_over()
     owner.recall()
@@ -226,7 +228,7 @@ def test_ctrl_c_ends_a_waiting_poll_and_the_next_poll_reads_on(kafka: SecuredKaf
                 started_at = time.monotonic()
                 with pytest.raises(KeyboardInterrupt):
                     reader.poll(TIMEOUT_S)
-                # So early that Ctrl-C, and not a response of the broker, has ended the poll.
+                # The poll has ended long before its timeout, so Ctrl-C has ended it.
                 assert time.monotonic() - started_at < 10
             with Producer(kafka.bootstrap, **security_options(kafka)) as producer:
                 producer.send("quiet", b"after").result(TIMEOUT_S)

@@ -436,8 +436,8 @@ def test_latest_skips_no_record_of_a_new_partition(wait: int) -> None:
 
 @pytest.mark.rule("M203", "M209")
 def test_a_crash_before_the_first_commit_of_a_new_partition_loses_nothing() -> None:
-    """No record is skipped if the consumer is killed after reading and before its first interval commit, and
-    more records are written before it restarts (M203 c).
+    """The consumer reads records and is killed before its first interval commit. More records are written
+    before it restarts. No record is skipped (M203 c).
     """
     world = World({"t": 1})
     options = {**GROUP, "auto_offset_reset": "latest", "auto_commit_interval_ms": 10**6}
@@ -552,8 +552,8 @@ def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
 
 
 def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
-    """A commit to a partition without an offset sets its start, as in Java's consumer, which fetches the
-    committed offsets again with each poll.
+    """A commit for a partition without a committed offset sets the offset at which the consumer starts.
+    Java's consumer behaves alike: it fetches the committed offsets again with each poll.
     """
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 10))
@@ -594,8 +594,9 @@ def test_a_re_created_topic_is_read_from_its_start() -> None:
 def test_partitions_that_an_expired_static_member_was_revoking_get_an_owner_soon(
     policy: str, read: bool
 ) -> None:
-    """Partitions that an expired static member was revoking soon get an owner. The plan gave them to others,
-    but the broker takes the member back without a rebalance.
+    """A static member expires while it revokes partitions, and rejoins. The broker accepts the member without
+    a rebalance, although the group's plan assigns the revoked partitions to others. With kproto's policy
+    these partitions soon get an owner.
     """
     world = World({"t": 4})
     options = {**GROUP, "max_poll_interval_ms": 5000, "session_timeout_ms": 60_000, "policy": policy}
@@ -647,7 +648,7 @@ def test_a_seek_in_the_assigned_callback_applies_before_the_first_record() -> No
 
 
 def test_a_seek_in_a_lost_partition_does_not_affect_the_next_assignment() -> None:
-    """A seek in a lost partition does not affect the next assignment. The application may make it, because
+    """A seek in a lost partition does not affect the next assignment. The application can still seek, because
     only the next poll reports the loss.
     """
     world = World({"t": 1})
@@ -768,7 +769,8 @@ def test_a_high_watermark_that_the_leader_no_longer_has_delays_no_other_partitio
     a.assign({tp("t", 0): 0, tp("t", 1): 0})
     assert world.run(until=lambda: len(a.records) == 20)
     state = a.engine.partitions[tp("t", 0)]
-    state.high_watermark = state.last_stable_offset = 100  # As if an earlier leader had reported this value.
+    # Simulates an earlier leader that reported a larger value.
+    state.high_watermark = state.last_stable_offset = 100
     state.mark_dirty()
     world.run(700_000)
     a.do(ev.Seek(tp("t", 1), 0))
@@ -1144,8 +1146,9 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
-    """Regression (chaos seed 198): the coordinator let the leader keep its plan, and the leader mistook new
-    metadata for the metadata of that plan.
+    """A static leader that returns assigns partitions that were added in the meantime. Regression (chaos seed
+    198): the coordinator kept the plan of the leader, and the leader took newer metadata for the metadata of
+    this plan.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}
@@ -1161,8 +1164,9 @@ def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assigno
 
 
 def test_a_member_that_unsubscribes_before_the_coordinator_is_found_can_subscribe_again() -> None:
-    """Regression (chaos seed 37): a response that was not needed at its arrival was dropped, and the request
-    was never repeated.
+    """A member that unsubscribes before the coordinator is found can subscribe again. Regression (chaos seed
+    37): the client dropped the coordinator's response, which it did not need at that moment, and never sent
+    the request again.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)

@@ -214,7 +214,7 @@ def test_an_unknown_assigned_partition_is_reported_at_once_and_again_later() -> 
 
 def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoins() -> None:
     """A member that is assigned a topic to which it is not subscribed reports this and rejoins. The test uses
-    Java's policy, which does not compare the assignment with the leader's plan first.
+    Java's policy: kproto's policy would first compare the assignment with the leader's plan.
     """
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "x")
@@ -240,7 +240,9 @@ def test_an_assignment_of_an_unsubscribed_topic_is_reported_and_the_member_rejoi
 
 
 class ChangingAssignments(World):
-    """Simulates a group that assigns t-0 and t-1 in turn, while `lies` is a number."""
+    """A group whose SyncGroup responses assign t-0 and t-1 in turn. `lies` counts these responses; None stops
+    them.
+    """
 
     lies: int | None = 0
 
@@ -256,8 +258,8 @@ class ChangingAssignments(World):
 
 
 def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -> None:
-    """An assignment that changes with each generation is reported, and joins back off. A cooperative member
-    revokes what it is not assigned again and rejoins, which would never end.
+    """An assignment that changes with each generation is reported, and the member backs off before each join.
+    Otherwise a cooperative member would revoke the removed partition and rejoin without end.
     """
     world = ChangingAssignments({"t": 2})
     world.write("t", 0, "x")
@@ -279,7 +281,9 @@ def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -
 
 
 def test_alternating_reasons_are_reported_once_each() -> None:
-    """A new reason is reported with the reasons of all addresses. Reported reasons are not repeated."""
+    """A report of a new reason contains the reasons of all addresses. Reasons that were reported before cause
+    no further report.
+    """
     world = World({"t": 1}, brokers=3)
     a = world.consumer(**GROUP)
     a.subscribe("t")

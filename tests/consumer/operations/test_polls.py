@@ -97,8 +97,9 @@ asyncio.run(main())
 def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
     broker: str, program: str
 ) -> None:
-    """After a stop longer than the session, the iteration returns no buffered record. Only the record that it
-    was returning at the stop may belong to another member by then.
+    """After a stop that is longer than the session timeout, the iteration returns no buffered record. The
+    only record that another member may read as well is the one that the iteration was returning when the
+    process stopped.
     """
     command = [sys.executable, "-c", program, broker]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
@@ -123,8 +124,9 @@ def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
 def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first record after a pause longer than the session was not buffered before it. Only the iteration
-    checks the clock, because the client's thread sleeps until the next heartbeat.
+    """After a pause that is longer than the session timeout, the first record is not one that was buffered
+    before. Only the iteration itself checks the clock, because the client's thread sleeps until the next
+    heartbeat.
     """
     calls: list[str] = []
     slept = 0
@@ -200,7 +202,7 @@ def test_a_commit_in_an_iteration_covers_the_returned_records_and_keeps_the_buff
             assert committed is not None
             assert committed.offset == consumer.position(place) == offset + 1
             assert consumer.lag(place) == 200 - offset - 1
-        # The epoch has not changed: with a new one, all records would be fetched again.
+        # The epoch is the same as before. After a new epoch, all records would be fetched again.
         assert consumer._operations.engine.partitions[place].epoch == epoch
 
 

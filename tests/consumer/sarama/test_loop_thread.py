@@ -81,8 +81,8 @@ def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
 
 
 def test_a_call_while_the_loop_ends_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call raises while the loop ends. A loop that has stopped but is not closed yet accepts coroutines,
-    and never runs them.
+    """A call raises while the loop ends. asyncio would accept its coroutine after the loop has stopped and
+    before it is closed, but would never run it.
     """
     loop_thread: LoopThread[None] = LoopThread("ending", lambda: None)
     loop: Any = loop_thread._loop
@@ -140,5 +140,6 @@ def test_two_threads_may_close_it_at_once(loop_thread: LoopThread[None]) -> None
     assert began.wait(10)
     loop_thread.close(asyncio.sleep(0))
     assert first.wait() == []
-    loop_thread._stop()  # A second call of close may get here when the first one is complete.
+    # A second call of `close` may call `_stop` after the first call of `close` has ended.
+    loop_thread._stop()
     assert loop_thread.ended

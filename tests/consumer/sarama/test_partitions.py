@@ -67,8 +67,8 @@ def test_reading_starts_at_oldest_newest_or_an_offset(server: Server) -> None:
 def test_partitions_may_be_consumed_one_after_the_other(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the first partition is closed the client has no assignment, which must not be reported as an
-    error of the second partition.
+    """Two partitions can be consumed one after the other. When the first one is closed, the client has no
+    assignment for a moment. This must not be reported as an error of the second partition.
     """
     fill(server, 3)
     with PartitionConsumers(server.bootstrap, **FAST) as consumers:

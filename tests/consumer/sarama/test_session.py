@@ -453,8 +453,8 @@ def test_a_session_ends_completely_however_often_consume_is_cancelled(server: Se
 
 
 def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: Server) -> None:
-    """Partitions that are assigned between two sessions get one handler each. The consumer knows the
-    assignment before its callback runs, and the next `consume` may begin in between.
+    """Partitions that are assigned between two sessions get one handler each. The next `consume` may begin
+    after the consumer has learned of the assignment and before the assignment's callback has run.
     """
     handler, second = AsyncRecordingHandler(), RecordingHandler()
 
@@ -465,7 +465,8 @@ def test_partitions_assigned_between_two_sessions_have_one_handler_each(server: 
             task = asyncio.ensure_future(group.consume("t", handler))
             while len(handler.claims) < 4:
                 await asyncio.sleep(0.02)
-            server.slow(0.4)  # The poll in which the claims end returns before all members have joined.
+            # With this delay, the poll that ends the claims returns before all members have joined.
+            server.slow(0.4)
             with ConsumeLoop(server, second, partition_assignment_strategy="range"):
                 await task
                 while len(group.consumer.assignment()) != 2:
@@ -536,7 +537,7 @@ def test_a_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     stopped.check()
 
 
-@pytest.mark.thorough  # Thorough, because the test waits for the session timeout, like the previous one.
+@pytest.mark.thorough  # A thorough test like the previous one, because it waits for the session timeout.
 def test_an_asyncio_claim_returns_nothing_buffered_after_a_stop_longer_than_the_session(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,8 +191,8 @@ def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None
 
 
 def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -> None:
-    """A claim's high water mark is never below its initial offset. Regression: it was 0 before the first
-    fetch, so that an application computed a negative lag.
+    """A claim's high water mark is never below its initial offset. Regression: the mark was 0 before the
+    first fetch, so that applications computed a negative lag.
     """
     fill(server, 10)
     lags: list[int] = []
@@ -445,8 +445,8 @@ def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
 
 
 def test_a_coroutine_handler_is_rejected_by_the_threaded_group(server: Server) -> None:
-    """The threaded group rejects a handler whose methods are coroutines: threads would never await them, and
-    each session would end immediately.
+    """ConsumerGroup rejects a handler whose methods are coroutines. Its threads would never await the
+    coroutines, and each session would end immediately.
     """
     with (
         ConsumerGroup(server.bootstrap, group_id="g") as group,

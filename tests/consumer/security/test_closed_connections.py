@@ -1,4 +1,6 @@
-"""Listeners that close the connection: each client fails as `docs/how-to/secured.md` says."""
+"""Listeners that close the connection without an error: each client fails with the message that
+`docs/how-to/secured.md` lists.
+"""
 
 from __future__ import annotations
 

@@ -37,8 +37,10 @@ def test_a_line_is_read_as_java_reads_it(options: str, expected: dict[str, str] 
         MODULE,
         f"{MODULE} required",
         f"{MODULE} needed;",
-        f"{MODULE} required username=1secret;",  # Java reads the beginning of a number.
-        f"{MODULE} required username=secret/secret;",  # Java reads the start of a comment.
+        # Java's parser reads the value 1secret as the beginning of a number.
+        f"{MODULE} required username=1secret;",
+        # Java's parser reads the slash as the start of a comment.
+        f"{MODULE} required username=secret/secret;",
         f"{MODULE} required username=secret!;",
         f"{MODULE} required username;",
         f'{MODULE} required username="secret',

@@ -39,8 +39,8 @@ def repeat(ask: Callable[[], object]) -> None:
 def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
     kafka: SecuredKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A rejected renewal loses no acknowledged record, and fails all other records. A Fetch and a Produce are
-    always in flight.
+    """When a session cannot be renewed, no acknowledged record is lost, and all other records fail. A Fetch
+    and a Produce are in flight at any time.
     """
     how: Any = kafka.options("alice", "secret")
     sent: list[Delivery] = []
@@ -112,7 +112,8 @@ def test_short_lived_tokens_are_renewed_without_an_error(
         tokens: list[str] = []
 
         def token() -> str:
-            # Tokens are renewed after 85 to 95 % of their lifetime. A busy machine needs the remaining time.
+            # Each token is valid for 3 s, and renewed after 85 to 95 % of this time. A busy machine needs the
+            # rest.
             tokens.append(kafka.token("alice", 3.0))
             return tokens[-1]
 

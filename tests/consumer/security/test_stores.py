@@ -1,4 +1,6 @@
-"""Certificates and keys from files and texts: which formats are read, and which option an error names."""
+"""Certificates and keys in files and in option values: which formats are read, and which option an error
+names.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ FORMS: dict[str, Callable[[str], str | bytes]] = {
 
 
 def write_files(folder: Path, **texts: str | bytes) -> dict[str, str]:
-    """Return options whose texts are written to files, except for passwords."""
+    """Write each text to a file, except the password. Return options with the paths, and with the password
+    itself.
+    """
     options = {"security_protocol": "SSL"}
     for name, text in texts.items():
         options[name] = str(text)

@@ -39,7 +39,7 @@ class Filled:
             self.cluster.produce(TopicPartition(name, partition), encode_batch(records))
 
     def delete_before(self, partition: TopicPartition, offset: int) -> None:
-        """Delete the first records of a log, as retention does."""
+        """Delete the records of a partition before `offset`, as retention does."""
         entry = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
         topics = [DeleteRecordsTopic(name=partition.topic, partitions=[entry])]
         node = ("leader", partition.topic, partition.partition)

@@ -27,8 +27,8 @@ class Run:
         self.at: Offset = self.reader.initialOffset() if start is None else start
 
     def poll(self, limit: ReadLimit | None = None, *, later: float = 2.0) -> Offset | None:
-        """Advance the clock far enough to detect new topics, and request the next end. Return None if it has
-        not changed.
+        """Advance the clock by `later`, by default far enough to detect new topics. Return the end of the
+        next batch, or None if it has not changed.
         """
         self.now += later
         end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())

@@ -88,8 +88,8 @@ def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
 
 
 def test_a_new_query_differs_from_one_without_partitions() -> None:
-    """The offsets of a new query differ from those of a query without partitions, for which Spark's own
-    source writes ``{}``.
+    """`Offsets` distinguishes a new query from one that has begun without any partition. For the latter
+    Spark's own source writes ``{}``.
     """
     assert Offsets.from_json(Offsets().to_json()) == Offsets()
     assert Offsets().new
@@ -454,8 +454,8 @@ def test_an_end_after_the_logs_end_is_a_loss() -> None:
 
 
 def test_an_edge_that_moved_during_the_lookup_is_no_loss() -> None:
-    """A start or end that was looked up and has moved since is no data loss. Only records at an explicit
-    offset must exist.
+    """If a start or end was looked up and the log's edge has moved since, no data was lost. Only records at
+    an explicit offset must exist.
     """
     assert batch_ranges({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
     assert batch_ranges({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])

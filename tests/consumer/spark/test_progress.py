@@ -47,7 +47,9 @@ def test_the_metrics_equal_those_of_sparks_own_source() -> None:
 
 
 def test_a_progress_parsed_from_json_gives_the_same_lag() -> None:
-    """A progress of Spark Connect has no total number of rows, and offsets that are objects and not text."""
+    """The progress of a query in Spark Connect has no total number of rows, and its offsets are objects
+    instead of strings.
+    """
     read: dict[str, Any] = json.loads(json.dumps(TWO))
     del read["numInputRows"]
     for name in ("startOffset", "endOffset", "latestOffset"):

@@ -374,7 +374,7 @@ def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -
         before = calls()
         for _ in range(5):
             filled.cluster.fetch(at)
-        # One Call more, because the arguments of the last call may still be referenced.
+        # One `Call` may remain, because the arguments of the last call may still be referenced.
         assert calls() <= before + 1
     finally:
         gc.enable()
@@ -388,7 +388,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make this process look like a Spark worker that has read nothing yet."""
     monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
     monkeypatch.setattr(partition_reader, "_frozen", set[int]())
-    gc.unfreeze()  # tests/conftest.py has frozen what was imported.
+    gc.unfreeze()  # tests/conftest.py has called gc.freeze() after the imports.
     yield
     gc.unfreeze()
     gc.freeze()

@@ -46,8 +46,8 @@ def test_a_workers_python_without_kproto_causes_a_warning(
 
 @pytest.mark.parametrize("refusal", ["DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
 def test_registering_the_source_again_is_not_an_error(refusal: str) -> None:
-    """Registering the source again is not an error for the user. Spark 4.0 finds it through `pyspark_kproto`,
-    and raises an error at a second registration.
+    """The user may register the source although Spark already knows it. Spark 4.0 finds the source through
+    `pyspark_kproto`, and raises an error at the second registration.
     """
 
     def refuse(source: object) -> None:
@@ -92,7 +92,7 @@ def test_a_worker_whose_connection_closed_ends_silently(
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        # The path of a socket is limited to 107 characters.
+        # This folder's path is short: the path of a socket is limited to 107 characters.
         "PYTHON_WORKER_FACTORY_SOCK_DIR": tempfile.gettempdir(),
     }
     run = [sys.executable, "-m", daemon, "pyspark_work"]

@@ -1,4 +1,4 @@
-"""The action for which a batch was planned, according to the properties of Spark's tasks."""
+"""Whether a batch's plan belongs to the action that runs it, according to the properties of Spark's tasks."""
 
 from __future__ import annotations
 

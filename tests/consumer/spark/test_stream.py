@@ -402,8 +402,8 @@ def test_ranges_are_split_as_the_options_say(filled: Filled) -> None:
 
 
 def test_records_and_partitions_added_before_a_call_are_included(filled: Filled) -> None:
-    """A call includes all records and partitions that were added before it, as ``processAllAvailable()``
-    requires.
+    """The latest offset includes all records and partitions that were added before the call, as
+    ``processAllAvailable()`` requires.
     """
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest")

@@ -74,7 +74,7 @@ def play(plan: Plan[Any], *responses: Message | Exception) -> tuple[Any, list[st
     """Run a plan, and return its result and its log. The log lists the requests that it sent and the reasons
     for its pauses.
 
-    The result is "resting" if the plan pauses when no response remains.
+    The result is "resting" if the plan pauses after it has used all prepared responses.
     """
     log: list[str] = []
     remaining = list(responses)

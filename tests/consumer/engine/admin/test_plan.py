@@ -226,8 +226,8 @@ def test_a_cached_authorization_error_is_checked_again() -> None:
     ],
 )
 def test_a_delete_response_without_the_topic_is_retried(answer: DeleteTopicsResponse, code: int) -> None:
-    """A response without the topic is retried. UNKNOWN_TOPIC_OR_PARTITION then counts as success, because the
-    first request may have deleted the topic.
+    """A DeleteTopics request whose response lacks the topic is sent again. UNKNOWN_TOPIC_OR_PARTITION then
+    counts as success, because the first request may have deleted the topic.
     """
     plan = topic_plans.delete_topics(known(), ["t"], clock, timeout_ms=1000)
     assert play(plan, answer, delete_response(code)) == (
@@ -317,8 +317,8 @@ def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
 
 
 def test_the_leader_is_looked_up_each_time() -> None:
-    """The leader is looked up for each request. Brokers do not announce elections, and the response's error
-    goes to the caller, so the plan would not notice a new leader.
+    """The plan looks up the leader before each request. Otherwise it would not notice a new leader: brokers
+    do not announce elections, and the error in a response goes to the caller.
     """
     view = known()
     partition = MetadataResponsePartition(

@@ -203,8 +203,8 @@ def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
 
 
 def test_a_batch_out_of_order_before_the_position_is_raised_at_once() -> None:
-    """A batch out of order before the position raises an error at once. If it were skipped, the fetch would
-    return no record, and would be repeated without end.
+    """A batch before the position that is out of order raises an error at once. If it were skipped, the fetch
+    would return no record, and the client would repeat it without end.
     """
     with pytest.raises(RecordError, match="begins with 2 follows offset 4"):
         chunk(span(0, 5) + span(2, 30), 10)
@@ -222,8 +222,8 @@ def test_old_messages_out_of_order_are_raised() -> None:
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("count", [10, 1500])
 def test_records_after_the_last_offset_of_their_batch_are_not_returned(count: int, columns: bool) -> None:
-    """Records after the last offset of their batch are not returned. The next fetch starts at this offset +
-    1, and would return them again.
+    """Records whose offset is above their batch's last offset are not returned. The next fetch starts after
+    the batch's last offset, and would return them again.
     """
     if columns:
         pytest.importorskip("pyarrow")
@@ -445,7 +445,7 @@ def test_fetches_too_large_to_decode_at_once_are_decoded_batch_by_batch(
     assert pieces > 20
 
 
-# ---- the place of a malformed batch
+# ---- the reported position of a malformed batch
 
 
 def test_an_error_names_the_partition_and_the_offsets_of_the_batch() -> None:

@@ -1,8 +1,8 @@
 """Reading from followers (KIP-392): when the client reads from the leader's preferred replica, and when it
 returns to the leader.
 
-The engine runs in virtual time against the embedded broker. Each broker can serve fetches of the other's
-partitions.
+The engine runs in virtual time against the embedded broker. Each of two brokers can serve fetches for
+partitions that the other one leads.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def test_a_consumer_with_a_rack_reads_from_the_follower() -> None:
 
 @pytest.mark.parametrize("fault", ["refuse", "stall", "drop"])
 def test_an_unreachable_follower_does_not_stop_reading(fault: str) -> None:
-    """An unreachable follower does not stop reading. A firewall separates it from the client, and the leader,
-    which does not notice this, keeps directing the client to it.
+    """An unreachable follower does not stop reading. A firewall separates only the client from the follower.
+    The leader does not notice this and keeps directing the client to the follower.
     """
     near = FollowerWorld()
     near.world.fault(fault, None, FOLLOWER)
@@ -151,9 +151,7 @@ def test_the_leader_serves_a_client_whose_preferred_replica_is_unknown() -> None
 
 @pytest.mark.rule("M179")
 def test_the_leader_is_asked_again_after_metadata_max_age_ms() -> None:
-    """The client returns to the leader after metadata.max.age.ms, even without new records. A follower that
-    has fallen behind would otherwise delay reading for twice as long.
-    """
+    """The client returns to the leader after metadata.max.age.ms, even if no record arrives."""
     near = FollowerWorld()
     a = near.start_reader(metadata_max_age_ms=20_000)
     assert near.world.run(until=lambda: len(a.records) == 10)

@@ -56,8 +56,9 @@ def test_an_older_epoch_is_accepted_without_a_leader_after_enough_responses() ->
 
 
 def test_an_older_epoch_is_accepted_if_the_leader_is_no_longer_a_broker() -> None:
-    """Metadata with an older leader epoch is accepted if the known leader is no longer a broker: the cluster
-    was restored with other broker ids, or one response named a leader that does not exist.
+    """Metadata with an older leader epoch is accepted if the known leader is not among the brokers. The
+    cluster may have been restored with other broker ids, or an earlier response may have named a leader that
+    does not exist.
     """
     known = view(
         metadata_response(leader=9, epoch=5),

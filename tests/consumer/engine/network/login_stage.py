@@ -44,8 +44,8 @@ SERVERS: dict[str, Callable[[], Any]] = {
 
 
 class LoginStage:
-    """A network client and a broker with the user alice. With `raw` the broker is older than
-    SaslAuthenticate.
+    """A network client and a broker with the user alice. With `raw` the broker is so old that it does not
+    support SaslAuthenticate.
     """
 
     def __init__(self, *, raw: bool = False, session_ms: int = 0, sasl: bool = True, **options: Any) -> None:
@@ -62,7 +62,8 @@ class LoginStage:
         self.server: Any = None
         self.bare = False
         self.silent = False
-        # Whether the broker rejects a renewal as KafkaChannel rejects one that follows within a second.
+        # Whether the broker rejects renewals, as Kafka's KafkaChannel does for one within a second of the
+        # last login.
         self.too_soon = False
         self.versions_without_sasl = 0  # The number of ApiVersions responses that do not list SaslHandshake.
         self.answers_no: tuple[str, ...] = ()

@@ -294,7 +294,9 @@ def test_a_call_waits_if_there_is_no_other_address() -> None:
 
 
 def test_a_lookup_whose_connection_breaks_is_sent_to_another_address() -> None:
-    """A lookup may be repeated, because it changes nothing even if the broker has received it."""
+    """A lookup whose connection breaks is sent to another address. The broker may already have processed it,
+    but a lookup changes nothing.
+    """
     stage = Stage(("a", 1), ("b", 2))
     call = question(stage)
     stage.connect(stage.opened[0].key)

@@ -39,8 +39,8 @@ def test_the_timeout_of_a_slow_broker_doubles() -> None:
 
 
 def test_a_fast_response_does_not_reset_the_timeout_of_another_api() -> None:
-    """A fast response resets the timeout of its own API only: ListOffsets for a tiered topic takes seconds,
-    while fetches are fast.
+    """A fast response resets the timeout of its own API only. Fetches may be fast while ListOffsets for a
+    tiered topic takes seconds.
     """
     stage = Stage().knows(BrokerAddress(1, "a", 1))
     stage.ask(node=1, lane=GROUP)
@@ -82,8 +82,8 @@ def test_a_pending_produce_request_triggers_liveness_checks() -> None:
 
 
 def test_requests_to_a_broker_removed_from_the_metadata_fail() -> None:
-    """Requests to a broker fail when it is no longer in the metadata, even if its address is a bootstrap
-    address, to which other calls may still be sent.
+    """Requests to a broker fail when the metadata no longer contain the broker. This holds even if its
+    address is a bootstrap address, which the client may still use for other requests.
     """
     stage = Stage(("a", 1)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
     stage.network.metadata_changed(0)
@@ -258,9 +258,9 @@ def test_a_coordinator_that_cannot_write_commits_is_looked_up_again() -> None:
 def test_a_group_resumes_at_once_when_its_coordinator_returns_after_the_session_timeout(
     strategy: str,
 ) -> None:
-    """Members whose sessions have expired by their own clocks rejoin with their old ids. The restarted
-    coordinator still knows these ids, and restarts the sessions. New members would all wait until the old
-    sessions expire.
+    """Members whose sessions have expired by their own clocks rejoin with their old member ids. The restarted
+    coordinator still knows these ids and restarts the sessions. If the members joined as new ones, they would
+    have to wait until the old sessions expire.
     """
     world = World({"t": 4}, brokers=1)
     options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": strategy}

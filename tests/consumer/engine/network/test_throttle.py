@@ -198,8 +198,8 @@ def test_throttling_is_reported_again_after_a_minute_without_it() -> None:
 
 
 class ReportsByIntervalOnly(ThrottleReports):
-    """A mutant: whether to report is decided by the interval since the last report only, and not by the
-    duration of the throttling.
+    """A mutant: only the interval since the last report decides whether to report. The duration of the
+    throttling has no influence.
     """
 
     def _outlasts(self, now: int) -> bool:

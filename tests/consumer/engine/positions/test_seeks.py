@@ -89,8 +89,8 @@ def test_a_seek_of_a_partition_assigned_to_another_member_is_reported() -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
-    """A seek in a partition of another member has no effect once that member has committed. The other member
-    reads to the end and is killed; its committed offset applies.
+    """A seek in a partition of another member has no effect after that member has committed. Here the other
+    member reads to the end, commits and is killed. The new owner starts at the committed offset.
     """
     world = filled_world()
     a = owner(world, partition_assignment_strategy=strategy)
@@ -135,8 +135,8 @@ def test_a_seek_expires_after_the_second_generation() -> None:
 
 @pytest.mark.parametrize(("place", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
 def test_a_seek_to_a_place_that_the_log_lacks_does_not_block(place: str, start: int) -> None:
-    """A seek to an offset that the log lacks does not block, and starts at 0: an empty log has no record with
-    the maximum timestamp, and nothing is tiered.
+    """A seek to an offset that does not exist does not block and starts at 0. In the empty log there is no
+    record with the maximum timestamp, and no tiered record.
     """
     world = World({"t": 1})
     a = world.consumer()

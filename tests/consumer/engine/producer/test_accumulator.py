@@ -45,7 +45,7 @@ def put(records: RecordAccumulator, row: Row) -> ProducerBatch:
 
 
 def holds_rows(batch: ProducerBatch, rows: list[Row]) -> bool:
-    """Return whether the batch equals one that is encoded from these rows."""
+    """Return whether the batch has the bytes of one that is encoded from these rows."""
     batch.encode("none", None)
     timestamps, keys, values, headers = map(list, zip(*rows, strict=True))
     return (list(batch.timestamps), batch.data) == (
@@ -63,8 +63,8 @@ def test_a_batch_holds_its_records_however_they_were_kept(rows: list[Row]) -> No
 
 @pytest.mark.parametrize("last", [(), (("h", b"x"),)])
 def test_values_with_few_timestamps_are_kept_without_rows(last: Any) -> None:
-    """Values with few timestamps are kept without rows. If the last record has a header, the batch stores its
-    records as rows from then on.
+    """Records with only a value and few different timestamps are stored as a list of values. If the last
+    record has a header, the batch stores all its records as rows from then on.
     """
     records = accumulator()
     rows: list[Row] = [(MOMENTS[0], None, b"%d" % number, ()) for number in range(1000)]
@@ -84,7 +84,7 @@ def test_many_different_timestamps_are_kept_with_the_records() -> None:
 
 
 class SendingFinalizer:
-    """An object that calls send when it is garbage-collected. This may happen at any allocation."""
+    """Calls `send` in its finalizer, which the garbage collector may run at any allocation."""
 
     def __init__(self, send: Any) -> None:
         self.me, self.send = self, send
@@ -133,7 +133,9 @@ def test_finalizers_may_send_during_a_send(seed: int) -> None:
 
 
 class InterruptedTimestamps(list[tuple[int, int]]):
-    """A list of timestamp runs. Just before a run is appended, it sends further records."""
+    """A list of runs of equal timestamps. Just before the first run is appended, `send` is called to add more
+    records.
+    """
 
     def __init__(self, before: list[tuple[int, int]], send: Any) -> None:
         super().__init__(before)

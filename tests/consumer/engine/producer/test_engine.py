@@ -444,7 +444,7 @@ def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
 
 def test_a_batch_that_expires_before_the_connection_opens_is_left_out_of_the_request() -> None:
     """A batch that expires before the connection opens is left out of the request, together with its
-    partition: Kafka does not respond to a partition without records.
+    partition entry: Kafka does not respond to a request with a partition without records.
     """
     world = World({"t": 2}, brokers=2)
     a = world.producer(
@@ -535,8 +535,8 @@ def test_a_huge_partition_index_allocates_no_memory() -> None:
 
 
 def test_metadata_of_a_missing_partition_is_requested_with_backoff() -> None:
-    """While records wait for a leader of a partition that does not exist, metadata is requested with a
-    backoff. The topic was re-created with fewer partitions.
+    """The topic was re-created with fewer partitions. While a record waits for the leader of a missing
+    partition, the producer requests metadata with a backoff.
     """
     world = World({"t": 2})
     a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=20_000)
@@ -664,8 +664,8 @@ def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_se
 
 @pytest.mark.parametrize("later", [60_000, 63_000, 66_000, 69_000])
 def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
-    """An error of a deleted topic does not fail a `send` after its re-creation. This `send` does not wait for
-    the backoff, and refreshes the metadata.
+    """After a deleted topic is re-created, the earlier error of the topic does not fail a `send`. The `send`
+    also refreshes the metadata without waiting for the backoff.
     """
     world = World({"t": 1})
     producer = world.producer()
@@ -685,7 +685,9 @@ def test_an_earlier_topic_error_does_not_fail_a_later_send(later: int) -> None:
 
 
 def send_after_a_crash(expected: int) -> tuple[World, Client, list[Any]]:
-    """Send three batches, of which the broker answers those before `expected` with an out of order error."""
+    """Send three batches after a first one. The broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to each batch
+    whose sequence number is below `expected`.
+    """
     world = World({"t": 1})
     producer = world.producer(linger_ms=0)
     first = producer.deliver("t", "0", partition=0)

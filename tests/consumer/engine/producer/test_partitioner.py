@@ -77,13 +77,13 @@ def test_large_batches_do_not_keep_records_without_a_key_on_one_partition() -> N
     partitions = partitions_of(records, 4000, 93)
     runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
     assert min(Counter(partitions).values()) > 500
-    assert 120 < min(runs[:-1]) < 140  # Each record is counted with 124 bytes.
+    assert 120 < min(runs[:-1]) < 140  # A record counts as 124 bytes, so a run of 16 KiB has 132 records.
     assert len(records.open) == 4  # Each partition has one batch that is not full yet.
 
 
 def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
-    """The more batches of a partition wait, the less often it is drawn (KIP-794). With n the most batches of
-    any partition, that partition has a share of 1, and an idle one a share of n + 1.
+    """The more batches of a partition wait, the less often it is drawn (KIP-794). If n is the largest number
+    of waiting batches, a partition with n batches is drawn once for every n + 1 times that an idle one is.
     """
     records = new_accumulator()
     records.route("t", 3, [0, 1, 2])
@@ -116,8 +116,8 @@ def test_a_partition_without_a_leader_gets_no_record_without_a_key() -> None:
 
 
 def test_metadata_requested_earlier_does_not_prove_that_a_partition_is_missing() -> None:
-    """Metadata requested before the partition was missed does not prove that it is missing: the topic may
-    have grown. Only the next response is used.
+    """A partition counts as missing only after the second metadata response that lacks it. The first one may
+    have been requested before the topic grew.
     """
     records = new_accumulator()
     for _ in range(2):

@@ -20,7 +20,7 @@ from tests.consumer.engine.producer.stage import numbers, values_of
 from tests.consumer.stage import Producer, World
 
 PARTITIONS = 6
-TIMES = 4  # The rounds of sends. Connections are opened only in the first one.
+TIMES = 4  # The number of rounds of sends. The producer opens connections only in the first round.
 
 
 def batches_of(world: World) -> list[tuple[int, int, str]]:
@@ -113,8 +113,8 @@ def test_one_connection_suffices_again_after_all_responses() -> None:
 
 
 def test_with_acks_0_there_is_one_connection() -> None:
-    """With acks=0 there is one connection. Without responses the client does not know when a batch is no
-    longer in flight on it, so it cannot change to another connection without overtaking.
+    """With acks=0 there is one connection. The broker sends no responses, so the client does not know when a
+    batch is no longer in flight. A batch on a second connection could overtake it.
     """
     world = World({"t": PARTITIONS}, latency=(1, 9))
     producer = warmed_up_producer(world, acks=0, max_in_flight_requests_per_connection=1)

@@ -152,8 +152,8 @@ def test_sends_outside_of_a_transaction_raise() -> None:
 
 @pytest.mark.parametrize("code", [-1, 55])
 def test_a_rejected_partition_fails_the_transaction_but_not_the_producer(code: int) -> None:
-    """A rejected partition fails the transaction and not the producer. OPERATION_NOT_ATTEMPTED (55) counts as
-    a rejection even if the response names no other partition, as in Java.
+    """A rejected partition fails the transaction and not the producer. As in Java, OPERATION_NOT_ATTEMPTED
+    (55) also counts as a rejection, even if no other partition of the response has an error.
     """
     play = TransactionWorld()
     play.refusals[AddPartitionsToTxnRequest] = [code]

@@ -88,8 +88,9 @@ def test_spark_finds_the_source_on_the_path() -> None:
 def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
     """The stream reader of an older Spark raises the error in its first call.
 
-    Spark 4.0 and 4.1 would replace an error that is raised before this call by an error of their own. In
-    these versions, a new query requests the latest offset first, and a resumed query the initial offset.
+    Spark 4.0 and 4.1 replace an error that is raised before the reader's first call by their own error. In
+    these versions, the first call of a new query is `latestOffset`, and that of a resumed query
+    `initialOffset`.
     """
     program = (
         "import sys\n"
@@ -110,8 +111,8 @@ def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None
     ("version", "package"), [("4.0.5", "streaming"), ("4.1.4", "streaming.checkpointing")]
 )
 def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str, package: str) -> None:
-    """The checkpoint class has the package of the Spark version: with the package of Spark 4.1, each stream
-    in Spark 4.0 would end with a ClassNotFoundException.
+    """The package of the checkpoint class depends on the Spark version. With the package of Spark 4.1, each
+    stream in Spark 4.0 would end with a ClassNotFoundException.
     """
     from consumer.spark.session import settings_of
 

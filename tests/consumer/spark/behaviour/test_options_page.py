@@ -10,12 +10,12 @@ from kproto.errors import ConfigError
 from tests.consumer.spark.stage import OptionRow, option_rows
 
 VERDICTS = {"same", "better", "no effect", "ours", "refused"}
-# The options without which an option is rejected.
+# Option -> the other options that it requires.
 NEEDED = {"schema.registry.basic.auth.user.info": {"schema.registry.url": "http://localhost:8081"}}
 
 
 def error_of(row: OptionRow) -> str:
-    """Parse an option with the page's example, and return the error, or an empty text."""
+    """Parse an option with the page's example. Return the error message, or "" if the example is valid."""
     required = {"kafka.bootstrap.servers": "localhost:9092", **NEEDED.get(row.option, {})}
     try:
         parse({**required, row.option: row.example})

@@ -77,8 +77,8 @@ def test_a_log_that_changes_during_the_lookup_is_no_data_loss(
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_an_offset_inside_its_log_survives_a_wrong_out_of_range_error(fail: str) -> None:
-    """A new leader may return OFFSET_OUT_OF_RANGE for an offset inside its log. The remaining records of the
-    slice must not be skipped.
+    """A new leader may wrongly return OFFSET_OUT_OF_RANGE for an offset inside its log. The read must not
+    skip the remaining records of its range.
     """
     with running(topics={}) as server:
         filled = Filled(server.bootstrap)

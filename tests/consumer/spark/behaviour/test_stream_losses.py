@@ -36,7 +36,7 @@ def re_create_topic(filled: Filled, *counts: int) -> None:
 def run_after_deletion(filled: Filled) -> Run:
     """Return a query of the topics t and u with failOnDataLoss=false. It has read one batch.
 
-    After this batch, t was deleted, and a record was written to u.
+    After the query's first batch, t was deleted, and a record was written to u.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
@@ -130,10 +130,11 @@ def test_a_deleted_topic_is_data_loss(filled: Filled) -> None:
 def test_a_topic_that_became_unauthorized_does_not_count_as_deleted(
     filled: Filled, fail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic that the query may no longer describe does not count as deleted. It must not be read from its
-    start again later.
+    """A topic that the query is no longer authorized to describe does not count as deleted. Otherwise the
+    query would read the topic from its start when the authorization returns.
 
-    In a response with all topics, brokers omit those that the client may not describe.
+    A Metadata response for all topics does not show the difference: brokers omit topics that the client may
+    not describe.
     """
     filled.topic("t", 5)
     filled.topic("u", 1)
