@@ -3,7 +3,8 @@
     from kproto import Consumer, Producer, running
 
     Consumer, AsyncConsumer    read partitions, as a member of a group or by assignment
-    ConsumerGroup              a member with a handler for each partition, as in sarama; AsyncConsumerGroup
+    ConsumerGroup, AsyncConsumerGroup
+                               a member that calls a handler for each of its partitions, as in sarama
     Producer, AsyncProducer    write records
     Cluster, AsyncCluster      create topics, look up offsets, manage groups, send any request
     TopicPartition             the name of a topic and the number of a partition
@@ -18,7 +19,7 @@ The modules below are imported separately:
     kproto.messages.headers    header and body; kproto.wire.frame adds the size prefix
     kproto.wire                the declaration of messages; `kproto.wire.flat_tuples` decodes to plain tuples
     kproto.records             record batches as rows; `kproto.records.columns`: as Arrow columns
-    kproto.group               both halves of the group protocol, as state machines without I/O
+    kproto.group               the group coordinator and the group member, as state machines without I/O
     kproto.models              members of other clients (sarama, librdkafka, ...), without I/O
     kproto.broker.server       an embedded broker for any client
     kproto.testing.strategies  Hypothesis strategies for all messages and batches
@@ -26,8 +27,8 @@ The modules below are imported separately:
     kproto.errors              all exceptions
     consumer                   the clients, and `consumer.spark`
 
-Importing this package imports none of these modules. The first use of a public name imports the module that
-defines it.
+Importing kproto imports none of the modules above. The first use of a public name imports the module that
+defines the name.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _client() -> ModuleType:
         if not is_ours(getattr(known, "__file__", None)):
             place = getattr(known, "__file__", None) or known
             raise ImportError(
-                f"{place} was imported under the name 'consumer', which is that of kproto's client: rename it"
+                f"{place} was imported under the name 'consumer' and hides kproto's package: rename it"
             )
         return known
     spec = find_spec("consumer")

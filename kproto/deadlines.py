@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-# The heap's obsolete entries (of moved and dropped deadlines) are removed when they are more than half of it,
-# but only if there are more of them than this number.
+# The heap may always keep this many obsolete entries (those of moved and dropped deadlines). If it has more,
+# they are removed when they are more than half of the heap.
 _SLACK: Final = 64
 
 

@@ -43,7 +43,7 @@ class ErrorCode(IntEnum):
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
-    ILLEGAL_GENERATION = 22  # The request has another generation than the group.
+    ILLEGAL_GENERATION = 22  # The request's generation is not the group's current one.
     # The member has no assignor in common with the group, or has another protocol type.
     INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
@@ -94,7 +94,7 @@ class ErrorCode(IntEnum):
     GROUP_ID_NOT_FOUND = 69
     # The broker does not know the fetch session: send a full fetch (KIP-227).
     FETCH_SESSION_ID_NOT_FOUND = 70
-    # The request has another epoch than the fetch session: send a full fetch (KIP-227).
+    # The request's epoch is not the fetch session's next one: send a full fetch (KIP-227).
     INVALID_FETCH_SESSION_EPOCH = 71
     LISTENER_NOT_FOUND = 72
     TOPIC_DELETION_DISABLED = 73
@@ -127,7 +127,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100  # The broker does not host the topic id (KIP-516).
     DUPLICATE_BROKER_REGISTRATION = 101
     BROKER_ID_NOT_REGISTERED = 102
-    INCONSISTENT_TOPIC_ID = 103  # The request has another topic id than the log (KIP-516).
+    INCONSISTENT_TOPIC_ID = 103  # The request's topic id is not that of the log (KIP-516).
     INCONSISTENT_CLUSTER_ID = 104
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106

@@ -39,12 +39,12 @@ from .printable import escape_unprintable
 
 if TYPE_CHECKING:
     from .error_codes import ErrorCode as ErrorCode
-else:  # Without this condition a type checker would accept any attribute.
+else:  # Hidden from type checkers, which would otherwise accept any attribute of this module.
     # The import is lazy, because `error_codes` may import `errors`.
     __getattr__ = lazy_attributes(__name__, {"ErrorCode": "kproto.error_codes"})
 
 
-_MAX_SHOWN = 200  # The most characters of a rejected value or a long word that an error shows.
+_MAX_SHOWN = 200  # The maximum length of a value or word in an error message.
 
 
 def brief(value: object) -> str:
@@ -70,8 +70,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
-# Matches long quotations and words. The minimum length lets a text that `brief` has shortened pass, even with
-# a name in front of it.
+# Matches long quotations and long words. A value that `brief` has shortened does not match, even with a name
+# in front, because the minimum length is higher.
 _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
 
 
@@ -85,7 +85,7 @@ class KprotoError(Exception):
         return escape_unprintable(self.text())
 
     def text(self) -> str:
-        """Return the message as it is."""
+        """Return the message with its unprintable characters, which `str` escapes."""
         return super().__str__()
 
 

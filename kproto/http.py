@@ -62,9 +62,9 @@ class Response:
         try:
             parsed: object = json.loads(self.body)
         except (ValueError, RecursionError):
-            raise ValueError("the answer is not JSON") from None
+            raise ValueError("the response is not JSON") from None
         if not isinstance(parsed, dict):
-            raise ValueError("the answer is not a JSON object")
+            raise ValueError("the response is not a JSON object")
         return cast("dict[str, Any]", parsed)
 
 
@@ -119,7 +119,7 @@ def request(
         except ValueError:
             next_url = ""
         if _origin(next_url)[0] not in _PORTS:
-            raise HttpFailed(shown(url), "it redirects to an address that is not http or https")
+            raise HttpFailed(shown(url), "the response redirects to an address that is not http or https")
         if _origin(next_url) != _origin(url):
             headers = {name: text for name, text in headers.items() if name.lower() != "authorization"}
         url = next_url

@@ -15,8 +15,8 @@ _WHOLE: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _WORD: Final = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEX: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
-# The most characters of a number. Longer numbers fit into no type, and Python rejects numbers with very many
-# digits.
+# The maximum length of a number in characters. Longer numbers fit into no type, and Python rejects numbers
+# with very many digits.
 _LONGEST: Final = 400
 
 

@@ -51,7 +51,10 @@ def lazy_attributes(
 
 
 def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleType]:
-    """Return a `__getattr__` for `package` that imports one of its modules, named by its path's last part."""
+    """Return a `__getattr__` for `package` that imports one of the modules with these paths.
+
+    The attribute for a module is the last part of its path.
+    """
     modules = {path.rpartition(".")[2]: f".{path}" for path in paths}
 
     def load_module(name: str) -> ModuleType:
@@ -69,7 +72,7 @@ def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> Attrib
     """Return the error for a name that `package` does not have.
 
     For the name of another client's class, the message says what kproto's class is called. `from ... import`
-    would replace the message of an AttributeError, so there the error is an ImportError.
+    would replace the message of an AttributeError, so for such an import the error is an ImportError.
     """
     ours = OTHER_CLASSES.get(name)
     if ours not in sources:

@@ -80,7 +80,9 @@ class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
         self.kinds: Final = tuple(rows)
         for kind, row in rows.items():
             if len(row) != len(self.states):
-                raise ValueError(f"{kind}: {len(row)} cells for {len(self.states)} states")
+                raise ValueError(
+                    f"{kind}: {len(row)} cells for {len(self.states)} states, but a row has one for each"
+                )
             for state, cell in zip(self.states, row, strict=True):
                 unreachable = {*cell.to} - {after for _, after in paths(state, cell, edges)}
                 if unreachable:
@@ -126,7 +128,7 @@ def ensure_state(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) 
 
 
 def label(state: Enum) -> str:
-    """Return the state's value if that is a text, otherwise its name."""
+    """Return the state's value if the value is a string, otherwise the state's name."""
     return state.value if isinstance(state.value, str) else state.name
 
 
@@ -219,7 +221,7 @@ class RequestReceived(msgspec.Struct, Generic[RequestT_co], frozen=True):
     client_id: str = ""
     # The client's host as DescribeGroups shows it (R5); Kafka writes "/127.0.0.1".
     client_host: str = ""
-    # A text that is unique to this event, such as a UUID. New member ids contain it.
+    # A string that is unique to this event, such as a UUID. New member ids contain it.
     random_id: str = ""
 
 

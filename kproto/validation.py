@@ -8,7 +8,7 @@ the testing kit. It takes a `Rule` for each argument to check before the functio
     @checked(topic=TEXT, partition=WHOLE_NUMBER)
     def elect_leader(self, topic: str, partition: int) -> None: ...
 
-The decorated functions themselves check the arguments that have no rule.
+Arguments that have no rule are checked in the body of the decorated function.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, cast
 
 from .errors import ConfigError
 
-# Hide the checks in pytest's tracebacks, so that these end at the call in the test.
+# Hide the checks in pytest's tracebacks, so that the tracebacks end at the call in the test.
 __tracebackhide__ = True
 
-# The most bytes of a text. Kafka writes the length of a text as an int16.
+# The maximum size of a string in bytes. Kafka writes the length of a string as an int16.
 MAX_TEXT_BYTES: Final = 2**15 - 1
 
 
@@ -31,13 +31,14 @@ MAX_TEXT_BYTES: Final = 2**15 - 1
 
 
 class UnencodableText(ConfigError):
-    """A text that no request can carry."""
+    """The error of a string that cannot be sent in a request."""
 
 
 def encodable_text(name: str, text: str) -> str:
-    """Return `text` as a plain str, even if it is an enum. Raises UnencodableText if it cannot be sent.
+    """Return `text` as a plain str, even if it is an enum. Raises UnencodableText if a request cannot contain
+    it.
 
-    A text that cannot be encoded would make the whole request unreadable.
+    A string that cannot be encoded would make the whole request unreadable.
     """
     text = str.__str__(text)
     if len(text) <= MAX_TEXT_BYTES and text.isascii():
@@ -52,7 +53,7 @@ def encodable_text(name: str, text: str) -> str:
 
 
 def any_text(name: str, value: object) -> str:
-    """Check a text, which may be empty."""
+    """Check a string, which may be empty."""
     if not isinstance(value, str):
         raise ConfigError(name, value, "a text")
     return encodable_text(name, value)
@@ -158,7 +159,7 @@ def _argument_checker(
     return check
 
 
-# ---- the parts of rules
+# ---- checks, of which the rules below are made
 
 
 def is_text(value: Any) -> bool:
@@ -178,7 +179,7 @@ def has_attributes(*names: str) -> Callable[[Any], bool]:
 
 
 def names_to(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a check for a mapping of texts to values that pass `is_right`."""
+    """Return a check for a mapping of strings to values that pass `is_right`."""
 
     def check(value: Any) -> bool:
         return isinstance(value, Mapping) and all(

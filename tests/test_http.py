@@ -187,7 +187,7 @@ def test_an_error_shows_neither_user_nor_password_nor_query() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b"[" * 100_000, b'"x"', b"\xff"])
 def test_a_body_that_is_not_a_json_object_is_an_error_without_its_bytes(body: bytes) -> None:
-    with pytest.raises(ValueError, match="the answer is not"):
+    with pytest.raises(ValueError, match="the response is not"):
         Response("http://x", 200, "OK", body).json_object()
 
 

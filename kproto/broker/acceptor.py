@@ -19,11 +19,12 @@ from typing import Final
 
 from ..printable import Log
 
-# The listen backlog of a socket. A client whose connection does not fit into it retries after a second. This
-# backlog is larger than Kafka's default of socket.listen.backlog.size (50), because Kafka accepts connections
-# in a separate thread, and this broker between its other tasks.
+# The listen backlog of a socket. If the backlog is full, a client retries after a second. This backlog is
+# larger than Kafka's default of socket.listen.backlog.size (50), because this broker accepts connections in
+# its event loop, whereas Kafka has a separate thread for them.
 BACKLOG: Final = 1024
-# The bytes that a stream buffers before it pauses the connection, half as many as its `StreamReader` holds.
+# The `limit` of a StreamReader in bytes. A reader that holds more than twice as many bytes pauses its
+# connection.
 STREAM_LIMIT: Final = 1 << 20
 # The interval in seconds between attempts while no connection can be accepted.
 RETRY_S: Final = 1.0
@@ -48,7 +49,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 def stream_protocols(
     on_connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> Callable[[], asyncio.StreamReaderProtocol]:
-    """Return a factory of protocols that call `on_connected` as `asyncio.start_server` does."""
+    """Return a factory of protocols that call `on_connected` with the streams of each connection."""
 
     def make() -> asyncio.StreamReaderProtocol:
         loop = asyncio.get_running_loop()
@@ -117,7 +118,7 @@ class Acceptor:
         try:
             await asyncio.sleep(
                 0
-                # In this pause, `_accept` receives a connection that the event loop had accepted before
+                # During this sleep, `_accept` receives a connection that the event loop accepted before
                 # `remove_reader`.
             )
         finally:

@@ -42,8 +42,8 @@ class SendFrame(NamedTuple):
 
 
 class Disconnect(NamedTuple):
-    """Close the connection; `reason` is for the log. The shell need not report the end of the connection with
-    `ClientDisconnected`.
+    """Close the connection; `reason` is for the log. The caller of `step` need not report the end of the
+    connection with `ClientDisconnected`.
     """
 
     conn: int
@@ -123,7 +123,8 @@ class Broker:
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
         # Connections whose response has been sent, so that their next request may be served.
         self.ready_connections: Final[deque[Connection]] = deque()
-        # Connections whose request is served in pieces, in the order of their next pieces.
+        # Connections whose large request is divided into pieces, in the order in which their next pieces are
+        # served.
         self.large_requests: Final[deque[Connection]] = deque()
         # API key -> the error with which its next requests fail, and the number of these requests.
         self.injected_errors: Final[dict[int, tuple[ErrorCode, int]]] = {}
@@ -144,7 +145,7 @@ class Broker:
     def backlog(self, conn: int) -> int:
         """Return the total size in bytes of the queued requests of a connection.
 
-        The shell stops reading from a connection whose queued requests exceed a limit.
+        The socket layer (`shell`) stops reading from a connection whose queued requests exceed a limit.
         """
         connection = self.connections.get(conn)
         return connection.queued_bytes if connection else 0
@@ -183,8 +184,8 @@ class Broker:
         try:
             frame = encode_response(response, call.version, header.correlation_id)
         except EncodeError:
-            # A response that is too long to encode is replaced by an error response. Even that one may be too
-            # long, if its message or a member id contains a long name.
+            # A response that is too long to encode is replaced by an error response. The error response may
+            # be too long, too, if its message or a member id contains a long name.
             if call.injected_error is not None:
                 raise
             connection.oversized_call = replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -201,7 +202,7 @@ class Broker:
         self.actions.append(SendFrame(conn, frame))
 
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
-        """Return the call with `amend` added, which changes the response before earlier amendments.
+        """Return the call with `amend` added, which changes the response before earlier amendments do.
 
         The returned call becomes the current call of its connection.
         """

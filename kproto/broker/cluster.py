@@ -85,7 +85,8 @@ class BrokerCluster:
         self.brokers: Final[dict[int, ClusterBroker]] = {}
         # Group id -> the time (ms) until which its new coordinator loads it.
         self.loading: Final[dict[str, int]] = {}
-        # The time of day minus the `now` of the broker's steps, in ms. The shell updates this difference.
+        # The difference in ms between the time of day and the argument `now` of `machine.step`. The shell
+        # (`broker.shell`) updates it.
         self.wall_clock_offset = 0
         self.unsent = 0
         """The bytes of responses that no socket has accepted yet."""
@@ -123,7 +124,10 @@ class BrokerCluster:
         return leader if leader in self.nodes else NO_LEADER
 
     def assign_leaders(self, topic: Topic) -> None:
-        """Assign a live leader to each new partition of a topic whose default leader is down."""
+        """Assign a live leader to each partition of `topic` that has none.
+
+        A partition has no leader if its default leader is down and no other leader was assigned.
+        """
         for index, partition in enumerate(topic.partitions):
             if self.leader(partition, index) == NO_LEADER and partition not in self.leaders:
                 live = [node for node in partition.replicas or self.nodes if node in self.nodes]
@@ -132,7 +136,7 @@ class BrokerCluster:
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
         """Return the nodes with a replica of a partition, the preferred leader first.
 
-        If the current leader is none of the partition's replicas, it replaces the first of them.
+        If the current leader is not one of the partition's replicas, the leader replaces the first replica.
         """
         leader = self.leader(partition, index)
         if leader == NO_LEADER or leader in partition.replicas:

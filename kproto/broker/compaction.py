@@ -13,7 +13,8 @@ Rules, as in Kafka's Cleaner:
 * Records of aborted transactions are removed by the first compaction, and do not count as values of their
   keys.
 * The last batch of each producer is kept, without records if necessary, so that its sequence numbers
-  continue. The last of the compacted batches is also kept, so that consumers advance to its end.
+  continue. The last of the compacted batches is also kept, so that consumers advance to the end of the
+  compacted segments.
 * A batch that cannot be decoded is kept, and its keys are ignored. A batch that cannot be encoded again is
   kept unchanged.
 """

@@ -1,6 +1,6 @@
-"""Types of config values (Kafka's ConfigDef): which texts are valid, and how values are shown.
+"""Types of config values (Kafka's ConfigDef): which strings are valid, and how values are shown.
 
-Values are read as Kafka reads them. Blanks around a value are ignored. A number must fit its type. Words are
+Values are parsed as in Kafka. White space around a value is ignored. A number must fit its type. Strings are
 case sensitive, except for true and false.
 """
 
@@ -30,7 +30,7 @@ class ConfigType(IntEnum):
 
 
 class ValueType(Protocol):
-    """The type of a config's value. The methods expect a `text` without surrounding blanks."""
+    """The type of a config's value. The methods expect a `text` without white space around it."""
 
     @property
     def config_type(self) -> ConfigType:
@@ -41,7 +41,7 @@ class ValueType(Protocol):
         """Return the allowed values (such as "at least 1") if `text` is invalid, or None."""
 
     def value(self, text: str) -> bool | int | float | str:
-        """Return the value that a valid `text` stands for."""
+        """Return the value that `text` represents. `text` must be valid."""
         ...
 
     def shown(self, text: str) -> str:
@@ -51,7 +51,7 @@ class ValueType(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """The type of the values true and false. A message in `refused` is the reason why true is rejected."""
+    """The type of the values true and false. If `refused` is set, true is rejected with this message."""
 
     refused: str | None = None
     config_type: ConfigType = ConfigType.BOOLEAN
@@ -78,7 +78,7 @@ class Integer:
     bits: int = 64
     minimum: int | None = None
     maximum: int | None = None
-    # Excluded values within the bounds, and the text that describes the allowed values.
+    # Excluded values within the bounds, and a description of the allowed values for errors.
     excluded: tuple[int, ...] = ()
     allowed: str = ""
 
@@ -132,7 +132,9 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The type of texts that `check` accepts. `check` returns None, or the allowed values."""
+    """The type of strings for which `check` returns None. For other strings, `check` returns the allowed
+    values.
+    """
 
     check: Callable[[str], str | None] = lambda _: None
     config_type: ConfigType = ConfigType.STRING
@@ -192,11 +194,11 @@ class ThrottledReplicas:
         return None if valid else "* or PARTITION:BROKER, with commas in between"
 
     def value(self, text: str) -> str:
-        """Return the list without blanks around its items."""
+        """Return the list without white space around its items."""
         return ",".join(_COMMA.split(text))
 
     def shown(self, text: str) -> str:
-        """Return the list without blanks around its items."""
+        """Return the list without white space around its items."""
         return self.value(text)
 
 

@@ -33,7 +33,7 @@ class DynamicConfig:
         self._values: dict[str, Mapping[str, str]] = {}
 
     def values(self, name: str) -> dict[str, str]:
-        """Return the dynamic configs of a broker id or of `ALL`, as the texts that were set."""
+        """Return the dynamic configs of a broker id or of `ALL`, as the strings that were set."""
         return dict(self._values.get(name, {}))
 
     def set(self, name: str, values: Mapping[str, str]) -> None:
@@ -51,7 +51,7 @@ def check_dynamic(values: Mapping[str, str]) -> str | None:
     """Return why these values cannot be set without a restart, or None if they can."""
     static = sorted(values.keys() - {*DYNAMIC})
     if static:
-        # Kafka's message begins with the same words, as far as the names of the configs.
+        # This is Kafka's message up to the names of the configs.
         return (
             f"Cannot update these configs dynamically: {', '.join(static)}; "
             f"this broker can update: {', '.join(DYNAMIC)}"

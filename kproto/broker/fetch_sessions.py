@@ -10,8 +10,9 @@ Rules, as in Kafka's FetchSession and FetchManager:
 * A session refers to topics by name (up to v12) or by id (from v13 on). A request that switches between names
   and ids is an error. The name of a topic id is looked up only once, so that a deleted topic is reported as
   missing under its old name.
-* If all slots are in use, a new session evicts one that was not used for `IDLE_MS`. If every session was used
-  more recently, the response carries session id 0, and the client continues without a session.
+* If all `max.incremental.fetch.session.cache.slots` are in use, a new session evicts one that was not used
+  for `IDLE_MS`. If every session was used more recently, the response carries session id 0, and the client
+  continues without a session.
 * A partition whose records are returned moves to the end of the session's order, so that no partition
   starves.
 
@@ -104,7 +105,7 @@ class FetchSession:
 
     def set_idle(self, key: Key, partition: Partition) -> None:
         """Set a partition idle: fetches skip it until it changes."""
-        if self.is_closed:  # Nothing would ever remove a closed session from `idle_partitions`.
+        if self.is_closed:  # A closed session would stay in `idle_partitions` for ever.
             return
         self.partitions[key].idle = partition
         self.idle_partitions.setdefault(partition, {})[self] = key
@@ -169,8 +170,9 @@ class FetchContext:
         return session.partitions if session else self.requested
 
     def on_read_to_end(self, key: Key, partition: Partition, data: PartitionData) -> None:
-        """Set a partition that was read to its end idle, if the client knows its high watermark and log start
-        offset.
+        """Set a partition idle after it was read to its end.
+
+        The partition stays active if its high watermark or log start offset in `data` is new to the client.
         """
         session = self.incremental_session
         if session and session.partitions[key].is_unchanged(data):
@@ -191,8 +193,8 @@ class FetchContext:
             if not is_changed and self.incremental:
                 continue
             changed[key] = data
-            # -1 after an error makes `is_unchanged` false until a response has the partition without an
-            # error.
+            # The high watermark -1 makes `is_unchanged` false until a response contains the partition without
+            # an error.
             cached.high_watermark = data.high_watermark if data.error_code == 0 else -1
             cached.log_start_offset = data.log_start_offset
             if data.records:

@@ -1,11 +1,13 @@
 """Requests with many elements, which are divided and served piece by piece.
 
-The cost of a request follows the number of its elements, not its size: a megabyte can name a million groups.
-So a step of the machine serves at most `PIECE` elements of a request, and other clients are served between
-the pieces. Kafka has several threads, so a large request occupies only one of them.
+The cost of a request depends on the number of its elements rather than its size: a request of one megabyte
+can name a million groups. So a step of the machine serves at most `PIECE` elements of a request, and other
+clients are served between the pieces. Kafka has several threads, so a large request occupies only one of
+them.
 
-* A piece is a request of its own, and the responses of all pieces are joined to one response. Pieces are
-  divided, and responses joined, as bytes: memory stays of the order of the request and its response.
+* A piece is a request of its own, and the responses of all pieces are joined to one response. Requests are
+  divided, and responses joined, as bytes, so that memory use stays proportional to the sizes of the request
+  and its response.
 * Only requests whose elements are independent of each other are divided: `Api.divided` names the array of the
   response. Any other request is served whole, and may have at most `MAX_ELEMENTS` elements.
 * An element with more than `MAX_OF_ONE` elements of its own, such as a topic with many partitions, is also
@@ -29,12 +31,12 @@ from .call import replace_fields
 CORRELATION_ID_SIZE: Final = 4
 # A frame of at most this size in bytes is never divided: its elements take less than 50 ms.
 SMALL_FRAME: Final = 16 << 10
-# The most elements of a piece. The slowest APIs take 13 µs for each element.
+# The maximum number of elements in a piece. The slowest APIs take 13 µs for each element.
 PIECE: Final = 1000
-# The most elements of its own, such as a topic's partitions, that an element may have without being divided.
+# The maximum number of nested elements (such as a topic's partitions) in an element that is not divided.
 MAX_OF_ONE: Final = 5000
-# The most elements of a request that cannot be divided. The APIs of such requests take up to 6 µs for each
-# element.
+# The maximum number of elements in a request that cannot be divided. The APIs of such requests take up to 6
+# µs for each element.
 MAX_ELEMENTS: Final = 20_000
 
 

@@ -86,8 +86,8 @@ class Log:
         self._timestamps: list[int] = []
         # For each batch, the maximum timestamp up to and including it. The values never decrease.
         self._max_timestamps: list[int] = []
-        # The first batch with the maximum timestamp of the log, and that timestamp. This batch stays here
-        # even if it is before the log start offset, until its segment is deleted.
+        # The first batch with the maximum timestamp of the log, and that timestamp. This attribute keeps the
+        # batch even if it is before the log start offset, until the batch's segment is deleted.
         self._latest: tuple[bytes, int] | None = None
         # Leader epochs and their first offsets.
         self._epochs: list[tuple[int, int]] = [(0, 0)]

@@ -6,10 +6,10 @@ Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
   time `log.initial.task.delay.ms` after the first step of the broker. Topics with "compact" are checked every
   `log.cleaner.backoff.ms`.
 * Logs change only in steps of the broker. A check that becomes due between two steps therefore runs at the
-  start of the next step, as if the time were still that at which it was due.
+  start of the next step, but uses the time at which it became due.
 * The retention time of a topic without `retention.ms` is the broker's `log.retention.ms`, `.minutes` or
-  `.hours`. Without any of these it is unlimited, where Kafka's default is a week: tests and demos often write
-  records with old timestamps.
+  `.hours`. Without any of these it is unlimited, whereas Kafka's default is a week: tests and demos often
+  write records with old timestamps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LogManager:
     )
 
     def __init__(self, topics: Topics, dynamic: DynamicConfig, node: int) -> None:
-        """Create the manager of the logs of `topics`, which uses the settings of the broker `node`."""
+        """Create the manager of the logs of `topics`. The settings of the broker `node` apply."""
         self._topics, self._dynamic, self._node = topics, dynamic, node
         self._retention_interval = max(dynamic.start.log_retention_check_interval_ms, 1)
         self._next_retention_check: int | None = None

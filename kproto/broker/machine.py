@@ -13,7 +13,7 @@ Rules:
   the requests. The next request also waits for `ResponseSent`, so that a client that does not read its
   responses delays only its own requests.
 * A request with many elements is divided (`LargeRequest`). Its next piece is due immediately, and each `Tick`
-  serves one piece of one request. So the shell can serve other connections between the pieces.
+  serves one piece of one request. So other connections are served between the pieces.
 * A request is either answered, or its connection is closed with `Disconnect` and a reason. Other connections
   are not affected.
 * The group coordinator is a `kproto.group.protocol.GroupCoordinator`, and the transaction coordinator is that
@@ -374,7 +374,7 @@ def _on_throttle_clients(broker: Broker, event: ThrottleClients, now: int) -> No
 
 
 def _injected_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
-    """Return the error that the operator injects into a request; it is the same for all pieces."""
+    """Return the error that the operator injects into a request; the pieces of a large request share it."""
     large = connection.large_request
     if large is None:
         return _take_injected_error(broker, api_key)

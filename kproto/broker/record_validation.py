@@ -1,7 +1,8 @@
 """Checks of the records in a produced batch: offsets, keys and timestamps (Kafka's LogValidator).
 
 * Records are decoded only if they are compressed, if the topic is compacted, or if their timestamps must be
-  checked one by one: because of the maximum timestamp in the batch header, or of a limit that a user has set.
+  checked one by one: the maximum timestamp in the batch header is too late, or
+  `message.timestamp.before.max.ms` is set.
 * A compressed batch of a few kilobytes may have millions of records. So the records are decoded in parts, up
   to the first wrong offset, and an error names at most `MAX_RECORD_ERRORS` records. Unlike in Kafka, the
   number of compressed records is limited, and so is their size: 16 MiB, or 16 times the size of the batch if
@@ -24,15 +25,15 @@ from ..records.record_stream import record_lists
 from .settings import Settings
 from .topics import Topic
 
-# The most records of a compressed batch, unless the batch has at least seven bytes (the size of the smallest
-# record) for each of them. Decoding so many records takes 0.1 s. Kafka has no such limit. When a batch is
-# rejected because of it, producers split the batch.
+# The maximum number of records in a compressed batch, unless the batch has at least seven bytes (the size of
+# the smallest record) for each of them. Decoding so many records takes 0.1 s. Kafka has no such limit.
+# Producers split a batch that this broker rejects because of this limit.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
-# The most invalid records that the error of one batch names.
+# The maximum number of invalid records that the error of one batch names.
 MAX_RECORD_ERRORS: Final = 100
 
-# The value that stands for a missing timestamp. The limits do not apply to it.
+# The timestamp of a record without one. The limits of timestamps do not apply to such a record.
 _NO_TIMESTAMP: Final = -1
 
 # The number of records that are decoded together.

@@ -1,4 +1,4 @@
-"""The embedded broker on sockets: `Server` listens, and runs the machine in an event loop.
+"""The embedded broker on sockets: `Server` listens, and runs the state machine (`machine`) in an event loop.
 
     async with Server(topics={"flights": 3}) as server:       # in a running event loop
         ... server.bootstrap ...
@@ -98,10 +98,11 @@ class Server:
     """An embedded broker that listens on `host` and `port` (0: any free port).
 
     * `topics` maps names to partition counts.
-    * `settings` have Kafka's names, such as "group.initial.rebalance.delay.ms", and Kafka's defaults.
+    * `settings` maps Kafka's config names, such as "group.initial.rebalance.delay.ms", to values.
+      `kproto.broker.settings` lists the configs and their defaults.
     * `advertised_host` is the host in the broker's Metadata. The default is the listener's host, or the name
       of the machine if the listener uses all addresses of the machine ("0.0.0.0", or "::" with IPv6). The
-      setting "advertised.listeners" has other addresses for Metadata, such as "PLAINTEXT://kafka:9092".
+      config "advertised.listeners" sets other addresses for Metadata, such as "PLAINTEXT://kafka:9092".
     * `highest` imitates an older Kafka: with {"Fetch": 11} the broker serves Fetch up to version 11, and with
       {"OffsetDelete": -1} it does not have OffsetDelete.
     * `listen` replaces `host` and `port`: ["PLAINTEXT://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"].
@@ -427,7 +428,7 @@ class Server:
         own = self._listeners[0].protocol
         if "://" in place and listener.protocol != own:
             raise ConfigError(
-                "place", place, f"allowed: HOST:PORT, or {own}://HOST:PORT as the first listener"
+                "place", place, f"allowed: HOST:PORT, or {own}://HOST:PORT with the first listener's protocol"
             )
         address = listener.host, listener.port
         self._operate(lambda _: self._advertised.update({own: address}))
@@ -462,7 +463,9 @@ class Server:
         if self._loop is None:
             raise IllegalState("the broker has not been started yet; start it first")
         if self._loop.is_closed():
-            raise IllegalState("the broker's event loop has ended with its with block; start a new broker")
+            raise IllegalState(
+                "the broker's event loop was closed at the end of its `with` block; start a new broker"
+            )
         if self._is_in_loop():
             raise IllegalState("the caller runs in the broker's event loop; await stop() or start() instead")
         asyncio.run_coroutine_threadsafe(work(), self._loop).result(CALL_TIMEOUT)
@@ -557,7 +560,8 @@ def running(
             raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
-        # With a callback, the server is stopped even if KeyboardInterrupt arrives before it has started.
+        # The server is stopped by a callback, so that it is also stopped if KeyboardInterrupt arrives before
+        # it has started.
         started.add_done_callback(end)
         thread.join()
 

@@ -104,8 +104,8 @@ class Settings:
     log_retention_bytes: int = _setting(-1, Integer(64), dynamic=True, topic_config="retention.bytes")
     log_retention_check_interval_ms: int = _setting(300_000, Integer(32, 1))
     # The retention time: the first of these three configs that is set applies. If none is set, this broker
-    # keeps records for ever, where Kafka keeps them for a week: tests and demos often write records with old
-    # timestamps.
+    # keeps records for ever, whereas Kafka keeps them for a week: tests and demos often write records with
+    # old timestamps.
     log_retention_ms: int | None = _setting(
         None, Integer(64, excluded=(0,), allowed=_ZERO_RETENTION), dynamic=True, topic_config="retention.ms"
     )
@@ -203,7 +203,7 @@ class Settings:
         )
 
     def properties(self) -> dict[str, str]:
-        """Map Kafka's name of each setting that has a value to its text in DescribeConfigs."""
+        """Map Kafka's name of each config that has a value to the value's string in DescribeConfigs."""
         values = {
             kafka_name(row.name): _kafka_text(getattr(table, row.name))
             for table in (self, self.group, self.transactions)

@@ -1,4 +1,4 @@
-"""The shell of a running broker in its event loop: connections, actions, and one timer."""
+"""The I/O of a running broker: its connections, the actions of its state machine, and one timer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Clock:
     def now(self) -> int:
         """Return the time in ms, which never decreases.
 
-        The monotonic clock started at the time of day when this object was created.
+        The monotonic clock starts at the time of day at which this object was created.
         """
         return self._offset + time.monotonic_ns() // 1_000_000
 

@@ -209,8 +209,9 @@ class SocketConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
-        """Keep the connection until its received requests are served: a producer with acks=0 may already have
-        closed it.
+        """Keep the connection until its received requests are served.
+
+        A producer with acks=0 may close its side of the connection directly after a request.
         """
         self._is_half_closed = bool(self._bodies) and self.tls is None
         return self._is_half_closed

@@ -56,7 +56,7 @@ def write(option: str, path: Path, text: str) -> None:
 
 
 def parse_digits(text: str) -> int:
-    """Return the whole number in a text of at most 18 digits, or -1 for any other text."""
+    """Parse a whole number of at most 18 digits; return -1 for any other string."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
@@ -99,7 +99,7 @@ def positive_duration(text: str) -> int:
 
 
 def whole_number(text: str) -> int:
-    """Return the whole number in a text; it may be negative."""
+    """Parse a whole number, which may be negative."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
@@ -128,7 +128,7 @@ def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
 
 
 def api(text: str) -> str:
-    """Return the name of the API whose key, name or message name is given; upper and lower case are equal."""
+    """Return the name of the API with this key, name or message name. Upper and lower case are equivalent."""
     from ..messages.index import API_NAMES, no_message
 
     wanted = text.lower().removesuffix("response").removesuffix("request")

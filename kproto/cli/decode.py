@@ -281,7 +281,7 @@ def _bytes(text: str, form: str | None) -> ParsedText:
         if sys.stdin.isatty():
             print("paste the bytes as text, then press Ctrl-D on a new line", file=sys.stderr)
         return _content("stdin", sys.stdin.buffer.read(), form)
-    # os.path.exists returns False for a text that cannot be a file name, where Path.exists may raise an
+    # For a string that cannot be a file name, os.path.exists returns False, but Path.exists may raise an
     # OSError.
     if os.path.exists(text):
         try:

@@ -1,4 +1,4 @@
-"""`kproto scenario`: list, run and draw the documentation's stories, with any parameters."""
+"""`kproto scenario`: list, run and draw the documentation's scenarios (stories), with any parameters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OPTIONS: dict[str, str] = {
     "static": "--static",
     "seed": "--seed",
 }
-# Names that run a set of stories -> the parameters that the set accepts.
+# Name of a set of stories that run together -> the parameters that the set accepts.
 _MATRICES = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),

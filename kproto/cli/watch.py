@@ -145,7 +145,7 @@ def _watch(options: argparse.Namespace) -> int:
             )
             try:
                 await stack.enter_async_context(proxy)
-            # ConnectionFailed is about the cluster. It is also an OSError, but the next clause is about
+            # ConnectionFailed is an OSError, too, but the clause below reports every OSError as a failure of
             # --listen.
             except ConnectionFailed:
                 raise
@@ -214,7 +214,7 @@ def capture_file(path: Path) -> Generator[Frames]:
 def interrupted_by_signals() -> Generator[None]:
     """Handle SIGTERM like Ctrl-C, and handle SIGINT even if the process was started with SIGINT ignored.
 
-    Shells start background jobs in this way.
+    Shells start background jobs with SIGINT ignored.
     """
     import signal
     import threading
@@ -341,8 +341,8 @@ class ExchangePrinter:
 
         if self.began is None:
             self.began = exchange.asked_at
-            # All diagrams and tables of the page count their times from this one, even if the filters exclude
-            # this exchange.
+            # The times in all diagrams and tables of the page begin at this exchange, even if the filters
+            # exclude the exchange.
             self.builder = DiagramBuilder(self._names.of, began=self.began)
         self.history.add(exchange)
         self.transactions.add(exchange)
@@ -359,7 +359,7 @@ class ExchangePrinter:
             self._print_generation(group, generation, self.began)
 
     def _print_generation(self, group: str, event: GroupEvent, began: int) -> None:
-        """Print the cause of a generation, unless a filter excludes the members' JoinGroup requests."""
+        """Print a group's new generation with its cause, unless a filter excludes JoinGroup requests."""
         from ..inspect.exchange_lines import generation_json, generation_line
         from ..messages.json_form import one_line
 

@@ -153,7 +153,7 @@ def _check_reading(outcome: DemoResult, reports: GroupReports, ends: Mapping[Top
 
 
 def _check_owners(outcome: DemoResult, events: Sequence[GroupEvent]) -> None:
-    """Check that no partition had two owners at the same time; the page shows the same sentence."""
+    """Check that no partition had two owners at the same time."""
     overlaps = overlapping_ownerships(ownerships(events))
     outcome.check(not overlaps, ownership_verdict(events), str(overlaps))
 

@@ -41,6 +41,6 @@ def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> b
 def has_unknown(*enum_values: int) -> bool:
     """Return whether one of the enum values is UNKNOWN (0).
 
-    Other unassigned numbers do not count: Kafka can parse them.
+    Unassigned numbers do not count, because Kafka parses requests that contain them.
     """
     return _UNKNOWN in enum_values

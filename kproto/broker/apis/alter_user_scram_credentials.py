@@ -71,7 +71,7 @@ def _faults(broker: Broker, request: AlterUserScramCredentialsRequest) -> dict[s
         checked.add(change.name)
     for upsertion in request.upsertions:
         if upsertion.name not in faults and not upsertion.salted_password:
-            # Java's SecretKeySpec rejects an empty key.
+            # Kafka passes the salted password to Java's SecretKeySpec, which rejects an empty key.
             faults[upsertion.name] = ErrorCode.UNKNOWN_SERVER_ERROR, "Empty key"
     return faults
 

@@ -24,10 +24,10 @@ class Api:
     If `min_version` or `max_version` is set, it is advertised instead of the lowest or highest version that
     the request message declares.
 
-    `divided` is set if the elements of the request's array are independent of each other. A large request is
-    then served in pieces (`LargeRequest`), whose responses are joined in the response's array of this name.
-    Several names are given if the array's name depends on the version. With `unique`, the response has a
-    single entry for an element that the request names twice.
+    `divided` is the name of the response's array. It is set if the elements of the request are independent of
+    each other. A large request is then served in pieces (`LargeRequest`), and the arrays of their responses
+    are joined. Several names are given if the array's name depends on the version. With `unique`, the
+    response has a single entry for an element that the request names twice.
     """
 
     request: type[Message]

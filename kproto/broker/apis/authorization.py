@@ -91,7 +91,10 @@ class Access:
         return None if known is None else known.name
 
     def split_topics(self, operation: int, topics: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Split the topics of a request into permitted and denied topics; unknown ids are permitted."""
+        """Split the topics of a request into permitted and denied topics.
+
+        A topic with an unknown id is permitted: the handler returns the error for it.
+        """
         permitted: list[Any] = []
         denied: list[Any] = []
         for topic in topics:
@@ -100,9 +103,10 @@ class Access:
         return permitted, denied
 
     def narrow(self, amend: Callable[[Any], object], **fields: Any) -> Call:
-        """Return the call with the request fields in `fields` replaced, and with `amend` for its response.
+        """Return the call with the request fields in `fields` replaced, and its response changed by `amend`.
 
-        When the handler has returned the response, `amend` is called with it, and changes it in place.
+        When the handler has returned the response, `amend` is called with the response, and changes it in
+        place.
         """
 
         def amend_response(response: Message) -> Message:

@@ -33,8 +33,8 @@ def alter_resources(
 ) -> list[Outcome]:
     """Apply the changes of each resource; with `validate_only`, only check them.
 
-    Returns one outcome per resource. As in Kafka's controller, one unknown operation fails all resources of
-    the request, except those that the broker's own checks have rejected before.
+    Returns one outcome per resource. As in Kafka, the broker's own checks first reject single resources. If
+    any remaining resource has an unknown operation, the controller rejects all remaining resources.
     """
     faults = _faults_before_controller(resources)
     checked = [resource for resource in resources if _key(resource) not in faults]

@@ -42,8 +42,9 @@ Fault = tuple[ErrorCode, str]
 def handle_create_topics(broker: Broker, call: Call) -> Result:
     """Create topics; with `validate_only`, only check them.
 
-    A topic is rejected if its metric name collides with that of an existing topic, as those of `a.b` and
-    `a_b` do. Topics of the same request are not compared with each other: both are created.
+    A topic is rejected if Kafka's metrics would show its name like the name of an existing topic. For
+    example, `a.b` and `a_b` collide, because metrics replace dots by underscores. Topics of the same request
+    are not compared with each other: both are created.
     """
     request = call.request
     assert isinstance(request, CreateTopicsRequest)
@@ -86,7 +87,8 @@ def _too_large(
     partitions = sum(max(_partition_count(broker, topic), 0) for topic in counted)
     if partitions > MAX_PARTITIONS_PER_REQUEST:
         return error, "Excessively large number of partitions per request."
-    # Kafka's controller writes one record for the topic, one for each config, and one for each partition.
+    # The number of records that Kafka's controller writes: one for each topic, each config and each
+    # partition.
     records = sum(
         1 + len({config.name for config in topic.configs}) + _partition_count(broker, topic)
         for topic in valid

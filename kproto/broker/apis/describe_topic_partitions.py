@@ -151,7 +151,8 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)
         return response
-    # A cursor at a denied topic is removed: the handler would reject it, and `names` already begins there.
+    # A cursor at a denied topic is removed, because the handler would reject it. No topic is repeated,
+    # because `permitted` contains no topic before the cursor.
     cursor = request.cursor if request.cursor is not None and request.cursor.topic_name in permitted else None
     return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted], cursor=cursor)
 

@@ -29,7 +29,8 @@ def handle_describe_transactions(broker: Broker, call: Call) -> Result:
     """Pass the request to the transaction coordinator.
 
     Transactional ids that another node coordinates are answered with NOT_COORDINATOR. An id that the request
-    names twice is described twice, unless its description is large.
+    names twice is described twice. If the repeated descriptions are larger than `MAX_REPEATED`, each id is
+    described once.
     """
     request = call.request
     assert isinstance(request, DescribeTransactionsRequest)

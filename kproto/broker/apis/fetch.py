@@ -11,12 +11,12 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
   those of the request and the partition, `fetch.max.bytes`, and `MOST_UNSENT` for all unsent responses.
 * A throttled client (see `Server.throttle`) receives no records, and no fetch session if it requests one.
 
-The sizes of the batches decide when a parked fetch is complete. Records are copied only into a response that
-is sent. So each Produce makes the broker look at the parked fetches of its partition, but copies no records
-for fetches that stay parked.
+The sizes of the batches decide when a delayed fetch is complete, and records are copied only into a response
+that is sent. So each Produce checks the delayed fetches of its partition, but copies no records for fetches
+that stay in the purgatory.
 
-The permission for a partition is checked when the partition is read, because a fetch session also remembers
-partitions that the client may not read.
+The permission for a partition is checked when the partition is read, and not when the request arrives: a
+fetch session may contain further partitions, which the client may not read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
 LEADER_SINCE: Final = 16
 # The limit of all unsent responses in bytes: 256 MiB. Above the limit, a fetch returns only one batch.
-# Responses of this broker occupy memory until they are sent, where Kafka sends records from its files.
+# Responses of this broker occupy memory until they are sent, whereas Kafka sends records from its files.
 MOST_UNSENT: Final = 1 << 28
 
 

@@ -46,8 +46,8 @@ def handle_find_coordinator(broker: Broker, call: Call) -> Result:
     if node is None:
         return _refuse_single(ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     host, port = node.address(call.listener)
-    # In a successful response, Kafka sets the error message to "NONE" up to v3, and to an empty text from v4
-    # on.
+    # In a successful response, Kafka sets the error message to "NONE" up to v3, and to an empty string from
+    # v4 on.
     return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=host, port=port)
 
 

@@ -70,7 +70,7 @@ def send_to_coordinator(broker: Broker, call: Call) -> Result:
         request=call.request,
         version=call.version,
         client_id=call.envelope.header.client_id or "",
-        # The slash is Java's: it prints an InetAddress without a host name as `/127.0.0.1`.
+        # Java formats an InetAddress without a host name as `/127.0.0.1`.
         client_host=f"/{call.host}",
         random_id=str(call.random_id),
     )

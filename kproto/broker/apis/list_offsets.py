@@ -51,8 +51,8 @@ _SINCE: Final = {
 # all versions, and treats any other negative number as a time before 1970. The server's option `highest`
 # imitates such a broker. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
 _CHECKED_SINCE: Final = 9
-# The first version with leader epochs (KIP-320). Responses of earlier versions do not have the field, which
-# must not be set for them.
+# The first version with leader epochs (KIP-320). Responses of earlier versions do not have the field
+# leader_epoch, so it must not be set in them.
 _LEADER_EPOCH_SINCE: Final = 4
 
 

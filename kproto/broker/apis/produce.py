@@ -8,8 +8,8 @@ Rules, as in Kafka's ReplicaManager.appendRecords and LogValidator:
   larger than `max.message.bytes`.
 * A batch of a transaction needs a transactional id, and its partition must be in the transaction. Up to v11,
   the client adds the partition to the transaction before it produces. From v12 on, the Produce request adds
-  the partition (KIP-890). Errors of the transaction coordinator that the version of the request does not know
-  are replaced by errors that it knows.
+  the partition (KIP-890). Clients do not know errors that are newer than the version of their request: such
+  errors of the transaction coordinator are replaced by older ones.
 * The bytes that the CRC covers are stored as they are. Records are decoded only to check them
   (`record_validation`).
 """
@@ -138,7 +138,7 @@ def _close_without_acks(error: ErrorCode) -> CloseWithoutResponse:
 
 
 def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
-    """Return the topics with one batch per partition: the last one that the request has for it."""
+    """Return the topics with one batch per partition: the partition's last batch in the request."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     unique: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}

@@ -1,4 +1,4 @@
-"""The repetition of results for names that a request contains several times, as Kafka repeats them."""
+"""Repeats the results of names that a request contains several times, as Kafka does."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# The limit of all repeated results in bytes. A request of 400 bytes can name 200 times a group whose
-# description has megabytes.
+# The limit of all repeated results in bytes. A request of 400 bytes can name the same group 200 times, and
+# the description of a group may have megabytes.
 MAX_REPEATED: Final = 1 << 20
 
 
 def repeat_as_named(answers: Mapping[str, T], names: Sequence[str], size: Callable[[T], int]) -> list[T]:
-    """Return the result for each of the names, in their order; each result once if repetitions are large.
+    """Return the result of each name in `names`, in the order of `names` and with repetitions.
 
-    `answers` maps a name to its result, and `size` returns the approximate size of a result in bytes.
+    If the repetitions have more than `MAX_REPEATED` bytes, each result is returned once. `answers` maps a
+    name to its result, and `size` returns the approximate size of a result in bytes.
     """
     repetitions = {name: count - 1 for name, count in Counter(names).items() if count > 1 and name in answers}
     if sum(count * size(answers[name]) for name, count in repetitions.items()) > MAX_REPEATED:

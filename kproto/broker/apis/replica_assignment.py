@@ -7,8 +7,8 @@ from typing import Final
 
 from ..broker import Broker
 
-# The most partitions that a request may create, and the most records that the controller may write for a
-# request (Kafka's MAX_PARTITIONS_PER_BATCH).
+# The maximum number of partitions that a request may create, and of records that the controller may write for
+# a request (Kafka's MAX_PARTITIONS_PER_BATCH).
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 

@@ -54,7 +54,7 @@ class Listener:
 
 
 def allowed_addresses(error: OSError) -> str:
-    """Return the advice for an OSError of a socket that could not listen: which addresses are allowed."""
+    """Return the allowed addresses, to be shown after a socket could not listen because of `error`."""
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
     # The error numbers of getaddrinfo are negative and not errno values.

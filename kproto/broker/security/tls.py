@@ -20,7 +20,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-# The most plaintext bytes that one read returns: 256 KiB, which is 16 of the largest TLS records.
+# The maximum size of the plaintext that one read returns: 256 KiB, which is 16 of the largest TLS records.
 _READ_SIZE: Final = 1 << 18
 # The fatal alert "unexpected message". As Java does, the broker sends it to a client that does not use TLS.
 # OpenSSL itself sends no alert to such a client.

@@ -234,7 +234,7 @@ def test_invalid_addresses_and_delays_are_refused() -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         with pytest.raises(ConfigError, match="a port from 1 to 65535"):
             server.advertise("127.0.0.1:0")
-        with pytest.raises(ConfigError, match="PLAINTEXT://HOST:PORT as the first listener"):
+        with pytest.raises(ConfigError, match="PLAINTEXT://HOST:PORT with the first listener"):
             server.advertise("SSL://127.0.0.1:9")
         with pytest.raises(ConfigError, match="at least 0"):
             server.slow(math.nan)
@@ -245,7 +245,7 @@ def test_invalid_addresses_and_delays_are_refused() -> None:
         server.down()
         with pytest.raises(IllegalState, match="not running"):
             server.fail("Produce", "UNKNOWN_SERVER_ERROR")
-    with pytest.raises(IllegalState, match="has ended"):
+    with pytest.raises(IllegalState, match="was closed at the end"):
         server.up()
 
 

@@ -80,7 +80,7 @@ def test_a_redirect_does_not_receive_the_client_secret(status: int) -> None:
     [
         (401, SECRET, "responds with HTTP 401: are client id, secret and scope right"),
         (500, SECRET, "responds with HTTP 500"),
-        (200, SECRET, "responds without an access_token: the answer is not JSON"),
+        (200, SECRET, "responds without an access_token: the response is not JSON"),
         (200, f'["{SECRET}"]', "responds without an access_token"),
         (200, f'{{"error": "{SECRET}"}}', "responds without an access_token"),
     ],
