@@ -1,8 +1,8 @@
 """Models of other Kafka clients: state machines without I/O that join, fetch and commit as these clients do.
 
-Each model follows one release of its original, function by function, and cites the original's files. A model
-loses and repeats records wherever the original does. To read records in production, use the package
-`consumer`.
+Each model follows one release of the client that it models, function by function, and cites that client's
+source files. A model loses and repeats records wherever the client does. To read records in production, use
+the package `consumer`.
 
     world.join("c", kproto.models.sarama, topics=["flights"], group_id="readers")
 
@@ -28,6 +28,6 @@ if TYPE_CHECKING:
     from .java import java_2_6 as java_2_6
 
 
-# Hidden from type checkers: with `__getattr__` in sight they would accept every attribute.
+# Hidden from type checkers, which accept every attribute of a module that has `__getattr__`.
 if not TYPE_CHECKING:
     __getattr__ = lazy_modules(__name__, ["contract", *MODELS.values()])

@@ -92,7 +92,7 @@ class ClusterMetadata:
     controller: int = -1
 
     def update(self, response: MetadataResponse, *, whole: bool = False) -> None:
-        """Apply a Metadata response to the topics in it. With `whole`, forget all other topics."""
+        """Apply a Metadata response. If `whole`, remove the topics that the response does not contain."""
         if response.brokers:
             self.brokers = {
                 partition.node_id: (partition.host, partition.port) for partition in response.brokers
@@ -156,7 +156,9 @@ class ClusterMetadata:
         }
 
     def matching_topics(self, pattern: str, *, full: bool) -> frozenset[str]:
-        """Return the topics whose name, or without `full` (librdkafka) a part of it, matches `pattern`."""
+        """Return the topics whose name matches `pattern`: the whole name, or if not `full` (librdkafka) any
+        part.
+        """
         regex = compiled(pattern)
         test = regex.fullmatch if full else regex.search
         return frozenset(topic for topic in self.topics if test(topic) and not topic.startswith("__"))
@@ -224,7 +226,7 @@ def offset_commit_request(
     instance: str | None,
     offsets: Mapping[TopicPartition, OffsetToCommit],
 ) -> OffsetCommitRequest:
-    """Build an OffsetCommit request with topics in the order of their first partition in `offsets`."""
+    """Build an OffsetCommit request for `offsets`. Topics and partitions keep the order of `offsets`."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), (offset, epoch, metadata) in offsets.items():
         topics.setdefault(topic, []).append(
@@ -297,7 +299,7 @@ def parse_offset_fetch(response: OffsetFetchResponse) -> tuple[int, dict[TopicPa
 
 # -- positions --------------------------------------------------------------------------------------------
 
-# Timestamps of ListOffsets that request the end and the start of a log.
+# Timestamps in a ListOffsets request that stand for the end (-1) and the start (-2) of the log.
 LATEST, EARLIEST = -1, -2
 
 
@@ -339,7 +341,7 @@ def parse_list_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, Li
 def offset_for_leader_epoch_request(
     epochs: Mapping[TopicPartition, tuple[int, int]],
 ) -> OffsetForLeaderEpochRequest:
-    """Build OffsetForLeaderEpoch from partition -> (epoch of the position, current leader epoch)."""
+    """Build an OffsetForLeaderEpoch request from partition -> (position's epoch, current leader epoch)."""
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for (topic, index), (epoch, current) in epochs.items():
         topics.setdefault(topic, []).append(

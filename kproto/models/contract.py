@@ -13,10 +13,10 @@ with real sockets. The runner transports requests, responses and the application
 any particular client.
 
 * Times are milliseconds of a monotonic clock. `step` gets the time of each event as `now`.
-* The application is one loop. `PollCalled` opens a poll, and exactly one `FinishPoll` ends it: when there are
-  records, or after `timeout_ms`. Between `FinishPoll` and the next `PollCalled` the application processes
-  records. If an original performs some work only inside poll, so does its model. If an original pushes
-  records to handlers instead (sarama), the handlers accept records while a poll is open.
+* The application calls poll in a loop. `PollCalled` opens a poll, and exactly one `FinishPoll` ends it: when
+  there are records, or after `timeout_ms`. Between `FinishPoll` and the next `PollCalled` the application
+  processes records. Work that the original client does only inside poll is also done only then by its model.
+  Where the original passes records to handlers (sarama), the handlers accept records while a poll is open.
 * `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Until
   then the model continues as its original does, and the application may send `CommitCalled`.
 * A connection is an `Address`: host, port and lane. A lane is the name of one of several connections to the
@@ -83,7 +83,7 @@ class ModelConfig:
     # kafka-go: WatchPartitionChanges.
     watch: bool = True
     fetch_wait_ms: int = 100
-    # Source of the original's random choices. Each call returns a number from 0 to below 1.
+    # A function for the random choices of the original client. It returns a number r with 0 <= r < 1.
     random: Callable[[], float] = lambda: 0.5
     # Options of a single model under the original's names ("Offsets.Retry.Max", "queued.min.messages").
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -131,7 +131,7 @@ def make_config(options: Mapping[str, Any]) -> ModelConfig:
         raise ConfigError(name, value, f"models have no such option; {hint}")
     for name in ("client_id", "group_id"):
         if not isinstance(options.get(name), str):
-            raise ConfigError(name, options.get(name), "a string; models require it")
+            raise ConfigError(name, options.get(name), "a string, which every model requires")
     return ModelConfig(**options)
 
 
@@ -158,7 +158,8 @@ class UnsubscribeCalled(msgspec.Struct, frozen=True):
 class AssignCalled(msgspec.Struct, frozen=True):
     """Assign partitions by hand, with the offsets to start at.
 
-    A partition with None starts at its committed offset, or without one as the reset policy says.
+    A partition whose offset is None starts at its committed offset. Without a committed offset, the reset
+    policy applies.
     """
 
     partitions: Mapping[TopicPartition, int | None]
@@ -185,14 +186,15 @@ class PollCalled(msgspec.Struct, frozen=True):
     timeout_ms: int = 50
     limit: int = 500
     # Whether this is Java's old poll(long), which waits for metadata and positions even beyond its timeout.
-    # If the timeout has passed when they are known, it starts again, and the next response ends the poll.
+    # If metadata and positions arrive after the timeout, the poll continues for the same time once more, and
+    # the next response ends it.
     patient: bool = False
 
 
 class CallbackReturned(msgspec.Struct, frozen=True):
-    """The event that the callback of the last `RunCallback` with `wait` has returned."""
+    """The callback that the last `RunCallback` with `wait` requested has returned."""
 
-    # The exception that the callback raised, as name and text. Only the Java models read it.
+    # (name, text) of the exception that the callback raised. Only the Java models read it.
     error: tuple[str, str] | None = None
 
 
@@ -223,8 +225,8 @@ class RebalanceCalled(msgspec.Struct, frozen=True):
 class CloseCalled(msgspec.Struct, frozen=True):
     """Close the consumer.
 
-    With `stay` the consumer does not leave the group, if the original has such an option. The model answers
-    with `FinishClose`.
+    With `stay` the consumer remains a member of the group, if the original client has such an option. The
+    model answers with `FinishClose`.
     """
 
     stay: bool = False
@@ -264,7 +266,7 @@ class RequestFailed(msgspec.Struct, frozen=True):
 
 
 class ConnectionLost(msgspec.Struct, frozen=True):
-    """A connection broke. Its requests in flight have been reported by `RequestFailed` before.
+    """A connection broke. A `RequestFailed` for each of its requests in flight precedes this event.
 
     Only models with `HEARS_DISCONNECTS = True` get this event: their originals detect a lost connection
     without sending a request.
@@ -274,7 +276,7 @@ class ConnectionLost(msgspec.Struct, frozen=True):
 
 
 class DeadlineReached(msgspec.Struct, frozen=True):
-    """The time that `next_deadline` returned has come. An early event has no effect."""
+    """The time that `next_deadline` returned has come. An event before that time has no effect."""
 
 
 ModelEvent = (
@@ -333,10 +335,10 @@ class FinishPoll(msgspec.Struct, frozen=True):
 
 
 class RunCallback(msgspec.Struct, frozen=True):
-    """Call the application: "assigned", "revoked" or "lost".
+    """Call the application's callback for partitions that are "assigned", "revoked" or "lost".
 
-    The cooperative sarama model also calls "setup" and "cleanup". With `wait` the model waits for
-    `CallbackReturned` wherever its original waits for the callback.
+    sarama's model also calls "setup" and "cleanup" for cooperative strategies. With `wait` the model waits
+    for `CallbackReturned` wherever its original waits for the callback.
     """
 
     kind: str

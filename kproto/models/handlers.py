@@ -6,7 +6,7 @@ A model derives one class from `EventHandlers`, with a method for each event tha
     class JavaHandlers(EventHandlers[State]):
         def on_poll(self, state: State, event: PollCalled, now: int, out: Actions) -> None: ...
 
-A call that the original does not offer keeps the default handler, which reports an error to the application.
+For a call that the original client does not offer, the default handler reports an error to the application.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Actions = list[ModelAction]
 class EventHandlers(ABC, Generic[StateT]):
     """The event handlers of one model. Each handler appends its actions to `out`."""
 
-    # Name and text of the error for a call that the original does not have. {} is replaced by the call's
-    # name.
+    # (name, text) of the error for a call that the original client does not have. In the text, {} stands for
+    # the name of the call.
     UNSUPPORTED: ClassVar[tuple[str, str]]
 
     def dispatch(self, state: StateT, event: ModelEvent, now: int, out: Actions) -> None:
@@ -55,7 +55,7 @@ class EventHandlers(ABC, Generic[StateT]):
         HANDLERS[type(event)](self)(state, event, now, out)
 
     def report_unsupported(self, call: str, out: Actions) -> None:
-        """Report to the application that the original does not have this call."""
+        """Report to the application that the original client does not have `call`."""
         name, text = self.UNSUPPORTED
         out.append(Notify("error", name, text.format(call)))
 

@@ -6,7 +6,8 @@
   SaslAuthenticate has an error code.
 
 RFC 4616 defines the token of PLAIN. librdkafka uses the newest framing that the broker supports. sarama uses
-Net.SASL.Version, whatever the broker supports. Its default is 1 since sarama 1.41, and 0 before.
+the version in Net.SASL.Version, whatever the broker supports. This option is 1 by default since sarama 1.41,
+and was 0 before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def plain_token(user: str, password: str, identity: str = "") -> bytes:
     """
     for name, text in (("identity", identity), ("user", user), ("password", password)):
         if "\0" in text:
-            raise ConfigError(name, text, "a text without NUL characters")
+            raise ConfigError(name, text, "a string without NUL characters")
     return f"{identity}\0{user}\0{password}".encode()
 
 

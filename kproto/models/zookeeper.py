@@ -2,14 +2,14 @@
 
 A small model of kafka.consumer.ZookeeperConsumerConnector (0.8.2: ZKRebalancerListener.syncedRebalance,
 rebalance, reflectPartitionOwnershipDecision, releasePartitionOwnership) and kafka.utils.ZkUtils. It has a
-tree of nodes, watches, and one rule that every consumer follows. There is no coordinator, no generation and
+tree of nodes, watches, and the algorithm that every consumer runs. There is no coordinator, no generation and
 no request of Kafka's protocol, so this model does not follow `contract`.
 
-* A consumer is an ephemeral node under ids, and the owner of a partition an ephemeral node under owners. Both
-  disappear with the session.
+* Each consumer has an ephemeral node under the path ids. The owner of a partition has an ephemeral node under
+  the path owners. ZooKeeper deletes these nodes when the consumer's session ends.
 * Every consumer watches ids and topics. A change reaches each consumer after its own delay (`delay_ms`).
-* A notified consumer releases all partitions, and reads the consumers and the partitions. It takes the range
-  of partitions at its position among the sorted ids.
+* A notified consumer releases all partitions, and reads the consumers and the partitions. Its position among
+  the sorted consumer ids decides which range of partitions it takes.
 * If a partition still has an owner, the consumer releases all its partitions and retries after
   rebalance.backoff.ms, at most rebalance.max.retries times. Then it waits for the next change.
 * Consumers do not consult each other. Two consumers that read different trees decide differently. Only the
@@ -241,7 +241,7 @@ def _release(state: ZooKeeperState, consumer: ZooKeeperConsumer, out: list[ZooKe
 
 
 def _decide(state: ZooKeeperState, name: str) -> list[TopicPartition]:
-    """Return the partitions in this consumer's range, from the nodes that exist now."""
+    """Return the partitions in a consumer's range. The ids of all consumers are read from the tree."""
     prefix = f"{ids_path(state.group)}/"
     everybody = sorted(path.removeprefix(prefix) for path in state.nodes if path.startswith(prefix))
     place = everybody.index(name)

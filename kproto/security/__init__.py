@@ -1,4 +1,4 @@
-"""SASL mechanisms without I/O. Each has a client's half and a broker's half.
+"""SASL mechanisms without I/O. Each has a class for the client and a class for the broker.
 
     exchange = ScramClient("SCRAM-SHA-512", "alice", password, nonce)
     exchange.begin() -> bytes to send;  exchange.answer(challenge) -> bytes to send, or None at the end
@@ -11,6 +11,6 @@ Rules of this package:
 * The package reads no random source: nonces and salts are arguments.
 * Secrets are compared in constant time. No repr and no error contains a secret: errors name the violated
   rule, not the received value.
-* Malformed bytes of the peer lead to `SaslFailed` in a client's half and to `Rejected` in a broker's half,
-  and to no other error.
+* For malformed bytes from the peer a client class raises `SaslFailed`, and a broker class returns `Rejected`.
+  They raise no other error.
 """

@@ -1,4 +1,4 @@
-"""The interface of SASL mechanisms: the halves of client and broker, and the results of a step."""
+"""The interface of SASL mechanisms: the client side, the broker side, and what the broker side returns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ OTHER_AUTHZID: Final = (
 
 
 class SaslFailed(Exception):
-    """The client aborts the exchange. The message is for the client's user.
+    """The client aborts the authentication. The message explains the reason to the user of the client.
 
     kproto's clients convert it to an `AuthenticationFailed`.
     """
 
 
 class SaslClient(Protocol):
-    """The client's half of one exchange."""
+    """The client side of one authentication exchange."""
 
     mechanism: str
 
@@ -63,7 +63,7 @@ class Rejected:
 
 
 class SaslServer(Protocol):
-    """The broker's half of one exchange."""
+    """The broker side of one authentication exchange."""
 
     mechanism: str
 

@@ -22,7 +22,7 @@ def claimed_name(mechanism: str, first: bytes) -> str | None:
 
 
 def is_final_success(mechanism: str, answer: bytes) -> bool:
-    """Return whether this successful response of a broker is its last one in the exchange.
+    """Return whether a successful response of a broker ends the authentication.
 
     SCRAM's last response contains the broker's proof that it knows the user's credential. The last response
     of the other mechanisms is empty.

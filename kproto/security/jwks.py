@@ -3,17 +3,17 @@
     check = signed(jwks, now_ms, issuer="https://issuer.example", audience=["kafka"])
     OAuthBearerServer(check)
 
-Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, by jose4j):
+Rules, as in Kafka's OAuthBearerValidatorCallbackHandler (BrokerJwtValidator, which uses jose4j):
 
-* The key is the first one that matches: it must have the token's "kid" (if the token has one), the key type
-  of the algorithm, and a "use" for signatures (if it has one). The key's "alg" matters only if several keys
+* The key is the first one that matches: its "kid" is the token's (if the token has one), its type fits the
+  token's algorithm, and its "use" is "sig" or missing. The key's "alg" is compared only if several keys
   match. Unsigned tokens are rejected, whatever their header says.
-* "exp" and "iat" are required, "nbf" is optional. Clocks may differ by the skew. An "iat" in the future is
-  accepted.
+* "exp" and "iat" are required, "nbf" is optional. "exp" and "nbf" are checked with the allowed clock skew. An
+  "iat" in the future is accepted.
 * A token with "aud" is rejected if no audience is expected.
 * The principal is the value of one claim, without surrounding white space.
 
-PyJWT, of the extra `security`, verifies signatures.
+PyJWT verifies the signatures. It is installed with the extra `security`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ def _fitting(keys: Sequence[dict[str, Any]], algorithm: str, kid: object) -> dic
     if fit:
         return fit[0]
     known = ", ".join(f"{key.get('kid')} ({key.get('alg', key.get('kty'))})" for key in keys) or "none"
-    raise TokenRejected(f"no key fits the token's kid {kid!r} and {algorithm}; the issuer's keys are {known}")
+    raise TokenRejected(
+        f"no key matches the token's key id {kid!r} and {algorithm}; the issuer's keys are {known}"
+    )
 
 
 def _check_times(claims: Mapping[str, Any], now_s: int, skew_s: int) -> None:
@@ -152,7 +154,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**53:
-        raise TokenRejected(f'the token\'s "{name}" is not a time')
+        raise TokenRejected(f'the token\'s "{name}" is not a number of seconds since 1970')
     return int(value)
 
 
@@ -183,7 +185,9 @@ def _check_scopes(scope_claim: object, name: str) -> None:
     )
     plain = [scope.strip() for scope in scopes if isinstance(scope, str)]
     if len(plain) < len(scopes) or "" in plain or len(set(plain)) < len(plain):
-        raise TokenRejected(f'the token\'s "{name}" is not a list of different strings')
+        raise TokenRejected(
+            f'the token\'s "{name}" must be a string or a list of different strings, none of them empty'
+        )
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-r"""OAUTHBEARER (RFC 7628, KIP-255): authentication by a token of a third party.
+r"""OAUTHBEARER (RFC 7628, KIP-255): authentication with a token that a third party has issued.
 
 * A broker that rejects a token sends JSON in a challenge. The client responds to it with \\x01, after which
   the exchange ends with an error.
@@ -43,15 +43,15 @@ class Claims:
 
 
 class TokenRejected(Exception):
-    """The error of a token that a check does not accept. The message is sent to the client."""
+    """A `Check` raises this error for an unacceptable token. The message is for the broker's log."""
 
 
-# A function that checks a token. It returns its claims, or raises TokenRejected.
+# A function that returns the claims of a valid token, and raises TokenRejected for any other one.
 Check = Callable[[str], Claims]
 
 
 class OAuthBearerClient:
-    """The client's half of OAUTHBEARER."""
+    """The client side of OAUTHBEARER."""
 
     __slots__ = ("_first", "mechanism")
 
@@ -80,12 +80,12 @@ def wrong_extension(name: str, value: str) -> str | None:
 
 
 def is_token(text: str) -> bool:
-    """Return whether a text has the syntax of a bearer token."""
+    """Return whether a string has the syntax of a bearer token."""
     return _TOKEN.fullmatch(text) is not None
 
 
 class OAuthBearerServer:
-    """The broker's half of OAUTHBEARER."""
+    """The broker side of OAUTHBEARER."""
 
     __slots__ = ("_check", "_reason", "mechanism")
 
@@ -125,7 +125,7 @@ class OAuthBearerServer:
 
 
 def payload(token: str) -> dict[str, Any]:
-    """Return the claims of a JWT without verifying its signature. Raises TokenRejected for other texts."""
+    """Return the claims of a JWT without verifying its signature. Raises TokenRejected if malformed."""
     parts = token.split(".")
     try:
         if len(parts) != 3:
@@ -155,7 +155,7 @@ def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
 
 
 def claims_of(token_claims: Mapping[str, Any], now_ms: int, allowed_skew_ms: int = 0) -> Claims:
-    """Validate the claims "sub", "exp" and "nbf" or "iat"; return the principal and the expiry.
+    """Validate "sub", "exp", and "nbf" (without it "iat"). Return the principal and the expiration time.
 
     Raises TokenRejected if a claim is missing or a time is not valid.
     """
@@ -192,7 +192,7 @@ def _base64(value: object) -> str:
 
 
 def unbase64(text: str) -> bytes:
-    """Decode a part of a JWT. Raises ValueError; binascii.Error is one."""
+    """Decode a part of a JWT from base64url. Raises ValueError for malformed text."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 

@@ -13,7 +13,7 @@ _REJECTION: Final = "Authentication failed: Invalid username or password"
 
 
 class PlainClient:
-    """The client's half of PLAIN."""
+    """The client side of PLAIN."""
 
     __slots__ = ("_first", "mechanism")
 
@@ -31,7 +31,7 @@ class PlainClient:
 
 
 class PlainServer:
-    """The broker's half of PLAIN. `look_up` returns a user's password, or None if the user does not exist."""
+    """The broker side of PLAIN. `look_up` returns a user's password, or None if the user does not exist."""
 
     __slots__ = ("_look_up", "mechanism")
 
@@ -60,5 +60,5 @@ class PlainServer:
 
 
 def _digest(text: str) -> bytes:
-    """Hash a text, so that a comparison takes the same time for texts of any length."""
+    """Hash a string, so that a comparison takes the same time for strings of any length."""
     return hashlib.sha256(text.encode()).digest()

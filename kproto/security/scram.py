@@ -1,13 +1,13 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding as in Kafka.
 
-* The password is never sent: client and server both prove that they know it. A client fails if the server's
-  final signature is not valid, whatever the server sent before.
+* The password is never sent: client and server both prove that they know it. A client accepts the server only
+  if the signature in the server's last message is valid.
 * A client does at least 4096 iterations, as RFC 7677 requires, and at most `MOST_ITERATIONS`, so that a
   server cannot make it hash for minutes. Kafka allows at most 16384.
 * In names a comma is written as =2C and an equals sign as =3D. Kafka does not prepare names and passwords
   (SASLprep), so neither does this code: both hash the same bytes.
-* Proofs are compared in constant time. An unknown user and a wrong proof are rejected with the same message,
-  at the same step, after the same work.
+* Proofs are compared in constant time. An unknown user and a wrong proof cannot be told apart: both are
+  rejected in response to the client's last message, with the same text and after the same computation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIRST: Final = re.compile(
     re.DOTALL,
 )
 _FINAL: Final = re.compile(rf"(?:e=([^,]*)|v=({_BASE64}))(?:,.*)?", re.DOTALL)
-# Names are ASCII, as in Kafka's ScramMessages, although RFC 5802 allows more.
+# User names are ASCII, as in Kafka's ScramMessages, although RFC 5802 allows all of UTF-8.
 _SASLNAME: Final = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
 _EXTENSIONS: Final = r"(?:,[A-Za-z]+=[\x01-\x2B\x2D-\x7F]+)*"
 _CLIENT_FIRST: Final = re.compile(
@@ -63,7 +63,7 @@ class Credential:
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Compute the salted password by `iterations` hashes, which take most of the time of an exchange."""
+    """Return the salted password (PBKDF2). Its `iterations` take most of the time of an authentication."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
@@ -75,9 +75,10 @@ def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: 
 
 
 class ScramClient:
-    """The client's half of SCRAM. `nonce` is random, printable, has at least 128 bits and no comma.
+    """The client side of SCRAM. `nonce` is random and printable, with at least 128 bits and without commas.
 
-    `salt_password(salt, iterations)` replaces `salted`, for callers that cache its results.
+    `salt_password(salt, iterations)` is called instead of the function `salted`, so that a caller can cache
+    the salted password.
     """
 
     __slots__ = ("_bare", "_hash", "_nonce", "_salt", "_server_key", "_state", "_transcript", "mechanism")
@@ -138,7 +139,9 @@ class ScramClient:
             raise SaslFailed(f"the broker says {match[1]!r}")
         expected = _hmac(self._hash, self._server_key, self._transcript)
         if not hmac.compare_digest(expected, _unbase64(match[2]) or b""):
-            raise SaslFailed("the broker can't prove that it knows the password: is it the one you mean?")
+            raise SaslFailed(
+                "the broker can't prove that it knows the password: is this the broker that you expect?"
+            )
         self._state = self._after_end
         return None
 
@@ -147,7 +150,7 @@ class ScramClient:
 
 
 class ScramServer:
-    """The broker's half of SCRAM. `look_up` returns a user's credential, or None if the user does not exist.
+    """The broker side of SCRAM. `look_up` returns a user's credential, or None if the user does not exist.
 
     `nonce` is the broker's part of the nonce, which must have the same properties as the client's. `decoy`
     returns a credential for an unknown user, always the same for one name, so that responses do not reveal
@@ -249,7 +252,7 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 
 def _text(data: bytes) -> str:
-    """Decode UTF-8. The result of malformed bytes is "", which no message allows."""
+    """Decode UTF-8. Bytes that are not UTF-8 give "", which is not a valid message."""
     try:
         return data.decode()
     except UnicodeDecodeError:

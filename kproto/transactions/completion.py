@@ -153,7 +153,7 @@ def repeat_end(context: TransactionContext, txn: TransactionMetadata, call: EndT
 def repeat_end_before_completion(
     context: TransactionContext, txn: TransactionMetadata, call: EndTxnCall
 ) -> None:
-    """Answer CONCURRENT_TRANSACTIONS to a retry, and PRODUCER_FENCED to any other epoch.
+    """Answer CONCURRENT_TRANSACTIONS to a retry, and PRODUCER_FENCED to a request with any other epoch.
 
     While the markers are being written, the only valid request is a retry of the same EndTxn.
     """
@@ -173,7 +173,9 @@ def _owner_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
 
 
 def _decision_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
-    """Return NONE if the request repeats the decision to commit or abort, else INVALID_TXN_STATE."""
+    """Return INVALID_TXN_STATE if the request would commit an aborted transaction or abort a committed one,
+    else NONE.
+    """
     committed = txn.state in (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
     return ErrorCode.NONE if call.request.committed == committed else ErrorCode.INVALID_TXN_STATE
 

@@ -66,7 +66,7 @@ def missing_partitions(
 
 
 def owner_error(txn: TransactionMetadata, producer_id: int, epoch: int) -> ErrorCode:
-    """Return why a producer is not the current owner of the transactional id, or NONE (X1)."""
+    """Return NONE for the current owner of the transactional id, else the error for this producer (X1)."""
     if producer_id != txn.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return ErrorCode.NONE if epoch == txn.epoch else ErrorCode.PRODUCER_FENCED

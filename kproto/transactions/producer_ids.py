@@ -3,8 +3,8 @@
 * X1, X4: each producer that takes a transactional id receives the next epoch, so the former producer is
   fenced. The request need not contain a producer id or an epoch.
 * A request with a producer id and epoch lets the producer continue after an error (KIP-360). The producer
-  must be the current owner. If it did not receive its newest epoch, the response with this epoch is repeated.
-  Any other producer is fenced.
+  must be the current owner. If it sends its previous epoch, because it did not receive the response with the
+  newest one, that response is repeated. Any other producer is fenced.
 * When the epochs of a producer id are exhausted, the producer receives another producer id with epoch 0.
 * X3: a transactional id cannot be taken while its transaction is being completed. If it has an open
   transaction, this transaction is aborted. In both cases the producer must retry.
@@ -54,7 +54,9 @@ def read_identity(request: InitProducerIdRequest) -> ProducerIdentity | None:
 
 
 def create_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
-    """Create the transactional id with a new producer id and epoch 0, whatever the request has."""
+    """Create the transactional id with a new producer id and epoch 0. A producer id and epoch in the request
+    are ignored.
+    """
     txn.producer_id, txn.epoch = context.new_producer_id(), 0
     _take_id(context, txn, call)
 
@@ -72,8 +74,8 @@ def take_id(context: TransactionContext, txn: TransactionMetadata, call: InitPro
         if identity.epoch != txn.last_epoch:
             send_error(context, call, ErrorCode.PRODUCER_FENCED)
             return
-        # The request is the retry of one that succeeded. Kafka rejects such a retry if the epochs were
-        # exhausted.
+        # The request is the retry of one that succeeded. If that one exhausted the epochs, Kafka rejects the
+        # retry.
     else:
         txn.last_epoch = NO_EPOCH if identity is None else txn.epoch
         if txn.is_epoch_exhausted:
@@ -114,7 +116,7 @@ def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> boo
     """Return whether a producer may take the transactional id.
 
     A producer may take the transactional id if its request has no producer id, the current producer id, or
-    the previous producer id with its last epoch.
+    the previous producer id with the last epoch that a producer id has.
     """
     return (
         identity is None

@@ -1,6 +1,6 @@
-"""Error responses of the transaction coordinator, and the parts of responses about partitions.
+"""Error responses of the transaction coordinator, and the entries for partitions in its responses.
 
-* Clients that do not know PRODUCER_FENCED yet receive INVALID_PRODUCER_EPOCH (KIP-588).
+* Clients that do not know PRODUCER_FENCED receive INVALID_PRODUCER_EPOCH instead (KIP-588).
 * Up to v3 of AddPartitionsToTxn, a response has no error code for the whole request, so every partition has
   the error.
 """
@@ -77,7 +77,9 @@ def error_response(request: Message, code: ErrorCode, version: int) -> Message:
             ]
             return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
         case _:
-            raise TypeError(f"{type(request).__name__} has no response that only reports an error")
+            raise TypeError(
+                f"{type(request).__name__} is not a request that the transaction coordinator can reject"
+            )
 
 
 def with_one_code(

@@ -15,8 +15,8 @@ _MAX_INT32 = 2**31 - 1
 class TransactionSettings:
     """Settings of a transaction coordinator. `from_properties` reads them by Kafka's names."""
 
-    # The partition count of `__consumer_offsets`. These partitions take part in transactions, and their
-    # leaders coordinate the groups.
+    # The partition count of `__consumer_offsets`. A transaction that commits a group's offsets includes the
+    # partition that stores them.
     offsets_topic_num_partitions: int = 50
     # The partition count of `__transaction_state`, whose partition leaders coordinate the transactional ids.
     transaction_state_log_num_partitions: int = 50

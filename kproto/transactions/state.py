@@ -28,7 +28,7 @@ from .settings import TransactionSettings
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
-# The last epoch that a producer receives. One more epoch remains to fence the producer with the last epoch
+# The highest epoch that a producer receives. The next epoch, 32767, is only used to fence that producer
 # (Kafka's TransactionMetadata.isEpochExhausted).
 LAST_EPOCH: Final = 2**15 - 2
 
@@ -85,8 +85,8 @@ TransactionEvent: TypeAlias = "RequestReceived[Message] | MarkersWritten | Tick"
 class WriteMarkers(msgspec.Struct, frozen=True):
     """Write a commit or abort marker to each partition's log, then step with `MarkersWritten`.
 
-    If a partition belongs to `__consumer_offsets`, the marker ends the pending offset commits of its groups.
-    Partitions that have been deleted are skipped. `reason` is a phrase for logs.
+    In a partition of `__consumer_offsets`, the marker completes or drops the offset commits of the
+    transaction. Partitions that have been deleted are skipped. `reason` is a phrase for logs.
     """
 
     transactional_id: str
@@ -104,7 +104,7 @@ TransactionAction: TypeAlias = SendResponse | WriteMarkers
 
 
 class PartitionCounts(Protocol):
-    """The partition counts of the broker's topics; None for an unknown topic."""
+    """The broker's topics. `partitions` returns a topic's partition count, or None if it is unknown."""
 
     def partitions(self, name: str, /) -> int | None: ...
 
@@ -209,7 +209,7 @@ def _deadline(txn: TransactionMetadata, settings: TransactionSettings) -> int:
 def offsets_partition(group_id: str, settings: TransactionSettings) -> TransactionPartition:
     """Return the partition that stores a group's offsets (R169, GroupCoordinatorService.partitionFor).
 
-    A transaction that commits offsets of the group contains this partition.
+    A transaction that commits the group's offsets contains this partition of `__consumer_offsets`.
     """
     return OFFSETS_TOPIC, _java_hash(group_id) % settings.offsets_topic_num_partitions
 

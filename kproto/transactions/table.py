@@ -35,8 +35,8 @@ Rules:
 * Deadlines that are due at `now` fire before the event is applied.
 
 The machine follows TransactionCoordinator of Kafka 4.3, KIP-98, KIP-360 (a producer continues after an
-error), KIP-588 (PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890. Transactional ids are neither
-loaded nor written to a log: they are in memory only. Two-phase commit (KIP-939) is missing, because Kafka 4.3
+error), KIP-588 (PRODUCER_FENCED), KIP-664 (DescribeTransactions) and KIP-890. Transactional ids are kept in
+memory only, and are lost when the coordinator ends. Two-phase commit (KIP-939) is missing, because Kafka 4.3
 does not advertise it.
 """
 
@@ -127,8 +127,8 @@ def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int)
 def next_deadline(coordinator: TransactionCoordinator) -> int | None:
     """Return the time in ms by which `step` must receive the next `Tick`, or None.
 
-    The time may be earlier than the next deadline, but never later. After a Tick without an expired deadline,
-    call this function again.
+    The returned time may be earlier than the next deadline, but never later. After a Tick without an expired
+    deadline, call this function again.
     """
     return coordinator.deadlines.earliest()
 

@@ -41,7 +41,10 @@ def test_an_unknown_key_is_reported_with_the_known_keys() -> None:
     stranger = Issuer(algorithm="ES256")
     stranger.kid = "stranger"
     reason = refusal(stranger.token("eve"))
-    assert reason == "no key fits the token's kid 'stranger' and ES256; the issuer's keys are key-1 (ES256)"
+    assert (
+        reason
+        == "no key matches the token's key id 'stranger' and ES256; the issuer's keys are key-1 (ES256)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,8 +57,8 @@ def test_an_unknown_key_is_reported_with_the_known_keys() -> None:
         ({"aud": "x"}, {}, "not for any audience: this broker expects none"),
         ({"sub": None}, {}, 'the token has no "sub"'),
         ({}, {"subject_claim": "client"}, 'the token has no "client"'),
-        ({"exp": True}, {}, 'the token\'s "exp" is not a time'),
-        ({"exp": 1e300}, {}, 'the token\'s "exp" is not a time'),
+        ({"exp": True}, {}, 'the token\'s "exp" is not a number of seconds since 1970'),
+        ({"exp": 1e300}, {}, 'the token\'s "exp" is not a number of seconds since 1970'),
         ({"iat": None}, {}, 'the token has no "iat"'),
     ],
 )

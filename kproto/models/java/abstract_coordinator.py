@@ -41,7 +41,7 @@ from .state import (
 
 M = JavaMemberState
 JOIN_GRACE_MS = 5_000
-# An error code that stands for those that no handler expects. It becomes a KafkaException.
+# The code that replaces every error code that is not expected. It becomes a KafkaException.
 UNEXPECTED = -3
 EXPECTED = {
     E.COORDINATOR_LOAD_IN_PROGRESS,
@@ -76,7 +76,7 @@ def reset_state_and_rejoin(state: JavaState, reason: str, *, keep_id: bool = Fal
 
 
 def reset_after_error(state: JavaState, code: int, api: str) -> None:
-    """Reset the member after an error response; the next JoinGroup has the reason that Java gives."""
+    """Reset the member after an error. The next JoinGroup names the error as its reason (KIP-800)."""
     reset_state_and_rejoin(state, ENCOUNTERED.format(E(code).name, api), keep_id=code == E.ILLEGAL_GENERATION)
 
 
@@ -214,13 +214,13 @@ def unknown_assignor_error(state: JavaState) -> tuple[str, str]:
     return "IllegalStateException", f"Coordinator selected invalid assignment protocol: {name}"
 
 
-# -- the leader's plan, and SyncGroup
+# -- the leader's assignment, and SyncGroup
 
 
 def perform_assignment(state: JavaState, out: Out) -> None:
-    """Assign the partitions as the leader, and keep the metadata with which a later change is detected.
+    """Assign the partitions as the leader, and keep a snapshot of the metadata to detect later changes.
 
-    The function follows performAssignment of 2.6, which 4.3 calls onLeaderElected.
+    Java's method is onLeaderElected in 4.3, and performAssignment in 2.6.
     """
     state.awaiting_metadata = False
     if state.state is not M.COMPLETING_REBALANCE:

@@ -127,15 +127,15 @@ def continue_prepare_commit(state: JavaState, out: Out) -> bool:
 def is_lost(state: JavaState) -> bool:
     """Return whether the membership is lost (M76).
 
-    In Java 2.6 the membership is lost when both the generation and the member id are missing. In 4.3 one of
-    the two is enough.
+    In Java 2.6 the membership is lost if the generation and the member id are both missing, in 4.3 if either
+    of them is missing.
     """
     no_generation, no_id = state.generation.number == -1, not state.generation.member_id
     return (no_generation and no_id) if state.release.lost_needs_both else (no_generation or no_id)
 
 
 def _order_for_listener(state: JavaState, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Return `partitions` in the order in which the listener gets them."""
+    """Return `partitions` in the order in which Java passes them to the rebalance listener."""
     return tuple(sorted(partitions) if state.release.sorts_partitions else set_order(partitions))
 
 

@@ -1,7 +1,7 @@
 """The iteration order of Java's hash tables.
 
-Java 2.6 keeps and writes topics and partitions in the order of its hash tables. The order decides which
-partitions move, because the leader lets each member keep the first partitions that the member claims.
+Java 2.6 stores and encodes topics and partitions in the order of its hash tables. This order decides which
+partitions move: each member keeps the first of the partitions that it reports as owned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def hash_code(text: str) -> int:
 def hash_order(names: Iterable[str]) -> list[str]:
     """Return `names` in the iteration order of `new HashSet<>(names)`.
 
-    Java returns the names of one bucket in the order of their insertion. Here they are inserted in sorted
+    Within one bucket, Java iterates in the order of insertion. This function inserts the names in sorted
     order.
     """
     return _hash_table_order(sorted(set(names)), hash_code, _DEFAULT_CAPACITY)

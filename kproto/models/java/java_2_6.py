@@ -4,10 +4,10 @@ The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It diff
 
 * onJoinPrepare commits synchronously: poll is blocked until the response arrives, at most for the rebalance
   timeout.
-* A membership is lost only if the generation *and* the member id are missing. A reset during a join does not
-  run onJoinPrepare again. Cooperative members then keep their partitions and claim them under a new member
-  id. After SyncGroup they revoke the partitions that they were not assigned. onPartitionsLost is never
-  called.
+* A membership is lost only if the generation *and* the member id are missing. A member that is reset during a
+  join does not run onJoinPrepare again, so onPartitionsLost is not called. A cooperative member therefore
+  keeps its partitions, and reports them as owned under its new member id. After SyncGroup it revokes those
+  that it was not assigned.
 * ILLEGAL_GENERATION and the retry of a JoinGroup forget the member id.
 * JoinGroup and LeaveGroup have no reason, the subscription has no generation, and skipAssignment does not
   exist. Fetch sessions are not closed: they expire at the broker.

@@ -5,8 +5,8 @@ positions, return records. If there are records, the next fetches are sent befor
 not wait beyond its timeout, with these exceptions:
 
 * ensureCoordinatorReady waits for a coordinator inside poll, which returns no records during that time.
-* In 2.6, onJoinPrepare waits for its commit even beyond the timeout (S2-25). In 4.3, poll returns before the
-  commit is complete (M75).
+* In 2.6, onJoinPrepare waits for its commit even beyond the timeout. In 4.3, poll returns at its timeout,
+  before the commit is complete (M75).
 * A join may span several polls. Its JoinGroup is sent once (M21).
 """
 
@@ -76,7 +76,7 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
-    # The application's thread is inside another call, so this call comes from another thread.
+    # While the application's thread is inside a call, a further call can only come from another thread.
     if state.thread.state is not NOTHING:
         out.append(c.Notify("error", *CONCURRENT))
         return
@@ -150,11 +150,11 @@ def _is_waiting_for_coordinator(state: JavaState) -> bool:
 
 
 def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: bool) -> bool:
-    """Return whether the old poll(long) still waits for metadata or positions (S2-11).
+    """Return whether the old poll(long) still waits for metadata or positions.
 
     updateAssignmentMetadataIfNeeded ignores poll's timeout. If the timeout has expired when that method
-    returns, poll makes one more call of the network client, which may last as long as the timeout. The next
-    response ends that call.
+    returns, poll calls ConsumerNetworkClient.poll once more, with the whole timeout. The next response ends
+    that call.
     """
     if not ready or any(partition.state is FetchStates.INITIALIZING for partition in state.assigned.values()):
         state.poll_deadline = FOREVER
@@ -207,7 +207,7 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
 
 
 def _pattern_is_fresh(state: JavaState) -> bool:
-    """Return whether metadata is fresh enough to match the pattern before this join (M201)."""
+    """Return whether metadata is new enough for this join to match the pattern, if there is one (M201)."""
     if state.pattern is None or state.join_in_flight or state.join_result is not None:
         return True
     if state.pattern_refresh_since is None:
@@ -288,8 +288,8 @@ def _handle_join_failure(state: JavaState) -> bool:
 
 
 def on_callback_returned(state: JavaState, error: tuple[str, str] | None, out: Out) -> None:
-    """Continue the call that waited for the listener, which has returned or raised. Only then does the
-    assignment change (M79).
+    """Continue the call that waited for the rebalance listener, which has returned or raised. Partitions are
+    removed from the assignment only after the listener (M79).
     """
     thread = state.thread
     continuation, partitions = thread.continuation, thread.callback_partitions
@@ -326,8 +326,8 @@ def _finish_revocation(state: JavaState, partitions: tuple[TopicPartition, ...],
 def _finish_join_complete(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Finish onJoinComplete.
 
-    If the listener or the assignor raised an exception, the next poll completes the join again, and reports
-    no partition as added.
+    If the listener or the assignor raised an exception, poll throws it, and the next poll runs onJoinComplete
+    again. By then the assignment is in place, so the listener gets no new partitions.
     """
     if state.callback_exception is None:
         consumer_coordinator.finish_join_complete(state)

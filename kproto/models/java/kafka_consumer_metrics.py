@@ -4,8 +4,8 @@
 * time-between-poll is measured from the start of a poll to the start of the next one. The first poll counts
   as 0.
 * poll-idle-ratio is the share of time inside poll. Near 1 the application waits for records, near 0 the
-  records wait for the application. If the first poll takes no time, the ratio is 0/0, which is NaN. The
-  average is then NaN until this sample expires.
+  records wait for the application. If the first poll takes no time, its ratio is 0/0, which is NaN. The
+  average is then NaN until the sample with this ratio expires.
 """
 
 from __future__ import annotations

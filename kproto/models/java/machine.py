@@ -98,7 +98,7 @@ def _on_find_coordinator_response(state: JavaState, entry: InFlightRequest, resp
 
 
 def _on_leave_group_response(state: JavaState, entry: InFlightRequest, response: Any, out: Out) -> None:
-    """Do nothing: Java only logs this response."""
+    """Do nothing: Java only logs the response of LeaveGroup."""
 
 
 RESPONSES: Final[dict[str, Callable[[JavaState, InFlightRequest, Any, Out], None]]] = {

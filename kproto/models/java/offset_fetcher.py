@@ -55,8 +55,8 @@ def update_fetch_positions(state: JavaState, out: Out) -> None:
     updateFetchPositions.
     """
     if state.committed_refreshed:
-        # Java's call returns when the committed offsets have arrived. The next call validates the new
-        # positions.
+        # Java's updateFetchPositions returns as soon as the committed offsets have arrived. Only its next
+        # call validates the positions that were set from them.
         state.committed_refreshed = False
         _reset_offsets(state, out)
     _validate_offsets(state, out)

@@ -28,7 +28,7 @@ class Interceptor(Protocol):
 
 
 def _ignore_assignment(assigned: tuple[TopicPartition, ...], generation: int) -> None:
-    """Do nothing: the model itself keeps the last assignment."""
+    """Do nothing. This is the onAssignment of assignors that do not define one."""
 
 
 class CustomAssignor(Assignor, frozen=True):

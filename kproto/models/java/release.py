@@ -17,19 +17,19 @@ class JavaRelease:
     versions: Mapping[int, int]
     # Default of partition.assignment.strategy.
     assignors: tuple[str, ...]
-    # The version of the subscription. Java 2.6 writes version 1, which has no generation, and leaves out the
-    # user data of the cooperative assignor. Version 2 added the generation (KIP-792), version 3 the rack
-    # (KIP-881).
+    # The version of ConsumerProtocolSubscription. Version 1 has neither generation nor rack: version 2 added
+    # the generation (KIP-792), version 3 the rack (KIP-881). Java 2.6 writes version 1, without user data for
+    # the cooperative assignor.
     subscription_version: int
     # Whether onJoinPrepare commits synchronously, and so blocks poll (maybeAutoCommitOffsetsSync), as in 2.6.
     commits_synchronously: bool
     # Whether a membership is lost only if generation and member id are both missing, as in 2.6. In 4.3 it is
     # lost if one of them is missing (KAFKA-10122).
     lost_needs_both: bool
-    # Whether ILLEGAL_GENERATION and the retry of a JoinGroup reset also the member id, and not only the
-    # generation.
+    # Whether the member id is reset together with the generation, after ILLEGAL_GENERATION and when a
+    # JoinGroup is retried.
     forgets_member_id: bool
-    # Whether the retry of a JoinGroup waits for retry.backoff.ms. In 2.6 its timer is 0.
+    # Whether a failed JoinGroup is retried after retry.backoff.ms. Java 2.6 retries immediately.
     backs_off: bool
     # Whether JoinGroup and LeaveGroup carry a reason (KIP-800).
     reasons: bool
@@ -40,7 +40,8 @@ class JavaRelease:
     closes_sessions: bool
     # The assignors of this release that differ from `kproto.group.assignors`.
     assignors_2_6: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
-    # Whether assignments are kept and written in sorted order. Java 2.6 uses the order of its hash tables.
+    # Whether the consumer stores and encodes assignments in sorted order. Java 2.6 uses the order of its hash
+    # tables.
     sorts_partitions: bool
 
 
@@ -96,7 +97,8 @@ EXCEPTIONS: dict[int, str] = {
 
 
 CALLBACK = "User rebalance callback throws an error"
-# Names of subclasses of KafkaException. Poll throws these as they are, and wraps all other exceptions.
+# Names of subclasses of KafkaException. Poll throws these exceptions unchanged, and wraps all others in a
+# KafkaException.
 _KAFKA_EXCEPTIONS = {
     *EXCEPTIONS.values(),
     "KafkaException",

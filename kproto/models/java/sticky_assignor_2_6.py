@@ -1,12 +1,13 @@
-"""The sticky assignors of 2.6: members keep the first partitions that they claim.
+"""The sticky assignors of Java 2.6: a member keeps the first of the partitions that it owned.
 
 The module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2, for members with equal subscriptions.
 Groups with different subscriptions use the general algorithm of the current release.
 
-The current release sorts a member's claims before it assigns, and limits how many members keep one partition
-more than the others. Java 2.6 lets every member keep its claims, and takes partitions away if another member
-would have too few. The eager assignor accepts only the claims of the newest generation. Claims without a
-generation are accepted only if no claim has one.
+A member claims the partitions that it owned. Java 2.6 lets every member keep its claims up to the maximum, in
+the order in which it reports them. If a member is then below the minimum, partitions are taken from members
+with the maximum. The current release sorts the claims first, and limits the number of members with the
+maximum. The eager assignor accepts only the claims of the newest generation. Claims without a generation are
+accepted only if no claim has one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def assign(
 ) -> Plan:
     """Assign the partitions.
 
-    A partition that changes owners is withheld until it has been revoked.
+    A partition that changes its owner is assigned to no member until its old owner has revoked it.
     """
     if _subscriptions_differ(members):
         return cooperative_sticky.assign(partitions, members, racks)
@@ -46,7 +47,7 @@ def assign(
 def assign_eager(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
 ) -> Plan:
-    """Assign the partitions; each member's user data lists those that it owned."""
+    """Assign the partitions. Each member's user data lists the partitions that it owned."""
     if _subscriptions_differ(members):
         return sticky.assign(partitions, members, racks)
     owned: dict[str, Sequence[TopicPartition]] = {}
@@ -72,7 +73,7 @@ def _subscriptions_differ(members: Mapping[str, Subscription]) -> bool:
 def _constrained_assign(
     partitions: Mapping[str, int], claims: Mapping[str, Sequence[TopicPartition]]
 ) -> tuple[Plan, dict[TopicPartition, str]]:
-    """Return the assignment, and map each partition that another member claims to its new owner.
+    """Return the assignment, and a map from each partition that changes its owner to the new owner.
 
     The function visits the members in the order of Java's hash table.
     """
@@ -105,7 +106,7 @@ def _assign_unowned(
     least: int,
     released_partitions: set[TopicPartition],
 ) -> dict[TopicPartition, str]:
-    """Assign unclaimed partitions to members below the minimum in turn, then to other members."""
+    """Assign the free partitions to members below the minimum in turn, then to members with the minimum."""
     moving: dict[TopicPartition, str] = {}
 
     def give(member: str) -> None:
@@ -128,7 +129,7 @@ def _assign_unowned(
 def _take_from_full(
     plan: Plan, under: list[str], exact: deque[str], full: deque[str], least: int
 ) -> dict[TopicPartition, str]:
-    """Move the first partition of the members with the most to the members below the minimum."""
+    """Take the first partition from members with the maximum until no member is below the minimum."""
     moving: dict[TopicPartition, str] = {}
     for member in under:
         while len(plan[member]) < least:
@@ -140,7 +141,7 @@ def _take_from_full(
 
 
 def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
-    """Encode the last assignment in its order, which decides what the member keeps: the first partitions."""
+    """Encode the last assignment in its order: the leader lets the member keep the first partitions."""
     if previous is None:
         return None
     topics = [

@@ -12,25 +12,28 @@ kafka-go has three kinds of goroutines that communicate over channels:
 * `partition_reader` follows the type reader of reader.go: one goroutine and one connection per partition.
 * `machine` applies the events.
 
-The structure of goroutines causes the following behaviour:
+These goroutines lead to the following behaviour:
 
 * Every heartbeat error has the same effect: the member commits, and rejoins with the same member id.
 * No heartbeat is sent while a JoinGroup or SyncGroup is in flight, nor while a generation that has ended
-  waits for a Fetch in flight. If MaxWait exceeds the session timeout, two members expire each other
-  endlessly.
+  waits for a Fetch in flight. If MaxWait exceeds the session timeout, a rebalance can expire a member with a
+  Fetch in flight. This member then joins again, which starts the next rebalance: two members can expire each
+  other endlessly.
 * New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`), and only by the
   leader: the JoinGroup of a follower starts no rebalance.
 * Records that are queued when a generation ends are still delivered, and committed by the next generation.
-* The application gets every third consecutive error of the group, and only during a call.
+* Only the third of three consecutive errors of the group is returned to the application, and only if it is in
+  a call at that time.
 * A member that joins before the partitions of its topic are known has no partitions until the next rebalance.
 
 RunCallback("assigned") stands for the log line "subscribed to topics and partitions", and
-RunCallback("revoked") for "stopped commit for group". No goroutine waits for these callbacks.
+RunCallback("revoked") for "stopped commit for group". kafka-go does not wait for the return of these
+callbacks.
 
-The options of `ModelConfig` stand for those of kafka-go: `max_poll_ms` is RebalanceTimeout, `metadata_ms`
-PartitionWatchInterval, `reset` StartOffset. `auto_commit` means ReadMessage with CommitInterval
-`auto_commit_ms` (default one second), otherwise FetchMessage with CommitMessages. `extra` may have
-QueueCapacity (records), MaxBytes and JoinGroupBackoff (milliseconds).
+The options of `ModelConfig` stand for those of kafka-go: `max_poll_ms` is RebalanceTimeout, `metadata_ms` is
+PartitionWatchInterval, and `reset` is StartOffset. With `auto_commit` the application calls ReadMessage, and
+CommitInterval is `auto_commit_ms` (default one second). Without it, the application calls FetchMessage and
+CommitMessages. `extra` may have QueueCapacity (records), MaxBytes and JoinGroupBackoff (milliseconds).
 """
 
 from .machine import next_deadline, step

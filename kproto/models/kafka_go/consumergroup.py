@@ -102,7 +102,7 @@ def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str
 def _join_group(state: KafkaGoState, out: Out) -> None:
     """Send JoinGroup (makeJoinGroupRequest).
 
-    The subscription declares version 1, but has only the fields of version 0.
+    As in kafka-go, the subscription in the request declares version 1, but has only the fields of version 0.
     """
     assert state.coordinator is not None
     body = ConsumerProtocolSubscription(topics=list(state.topics)).encode(0)
@@ -156,7 +156,9 @@ def _decode_topics(metadata: bytes) -> tuple[str, ...]:
     view = memoryview(metadata)[2:]
     body, stop = decode_from(ConsumerProtocolSubscription, view, 0, 0)
     if stop != len(view):
-        raise DecodeError("groupMetadata", 0, "", stop + 2, f"{len(view) - stop} bytes behind its end")
+        raise DecodeError(
+            "groupMetadata", 0, "", stop + 2, f"{len(view) - stop} bytes follow the subscription"
+        )
     return tuple(body.topics)
 
 

@@ -82,7 +82,10 @@ def run_partition_watchers(state: KafkaGoState, generation: KafkaGoGeneration, n
 
 
 def on_response(generation: KafkaGoGeneration, request: Message, response: Message | None) -> bool:
-    """Pass a response (None for a failed request) to its goroutine; return whether the goroutine ends."""
+    """Pass a response (None for a failed request) to the goroutine that sent the request.
+
+    Returns whether this goroutine ends.
+    """
     if request is generation.heartbeat_in_flight:
         generation.heartbeat_in_flight = None
         return not (isinstance(response, HeartbeatResponse) and not response.error_code)
@@ -128,7 +131,7 @@ def read_partitions(state: KafkaGoState, topics: list[str], out: Out) -> Message
 
 
 def parse_partitions(response: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
-    """Return the first topic error, or 0, and map each topic to its partitions (Conn.ReadPartitions)."""
+    """Return the first topic's error code, or 0, and a map from topic to partitions (Conn.ReadPartitions)."""
     code = next((topic.error_code for topic in response.topics if topic.error_code), 0)
     partitions = {
         topic.name or "": [partition.partition_index for partition in topic.partitions]

@@ -1,6 +1,7 @@
 """The balancers of groupbalancer.go.
 
-Both balancers sort the members by id, and keep the partitions in the order of the Metadata response.
+The range and roundrobin balancers sort the members by id. Partitions are in the order of the Metadata
+response.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def assign(name: str, members: Mapping[str, Sequence[str]], partitions: Mapping[
 
 
 def _range(position: int, index: int, partitions: int, members: int) -> bool:
-    """Return whether the range balancer gives a member the partition (RangeGroupBalancer.AssignGroups).
+    """Return whether the member at `index` gets the partition at `position`
+    (RangeGroupBalancer.AssignGroups).
 
     In Java's range assignor the first members get the larger shares. In kafka-go the larger shares are spread
     over the members.

@@ -94,7 +94,7 @@ class KafkaGoHandlers(EventHandlers[KafkaGoState]):
 
     def on_request_failed(self, state: KafkaGoState, event: RequestFailed, now: int, out: Out) -> None:
         if event.late and _uses_coordinator_connection(state, event.request):
-            close_connection(out, state.coordinator)  # conn.go closes a connection whose deadline has passed.
+            close_connection(out, state.coordinator)  # conn.go closes the connection after a timeout.
         _complete_request(state, event.request, None, event.why, now, out)
 
 

@@ -1,12 +1,12 @@
 """The type reader of reader.go: one goroutine per partition, which finds the leader, seeks and fetches.
 
-* A reader starts with Dialer.DialLeader (Metadata on its own connection) and requests both ends of the log.
-  Seek requests both ends again, so each partition sends four ListOffsets.
+* A reader starts with Dialer.DialLeader (Metadata on its own connection), and requests both ends of the log.
+  Then it calls Seek, which requests both ends again. So each reader sends four ListOffsets.
 * One Fetch is in flight at a time. The next Fetch is sent when all records of the previous one are queued.
-* A cancelled reader that backs off, or waits for room in the queue, ends immediately. A reader with a request
-  in flight ends when the response arrives, so a rebalance waits for the fetches in flight. Go's select then
-  decides at random whether each record of that response is queued. After one refusal the remaining records
-  are dropped.
+* A cancelled reader that backs off, or waits because the record queue is full, ends immediately. A reader
+  with a request in flight ends when the response arrives, so a rebalance waits for the fetches in flight.
+  Go's select then decides at random whether each record of that response is queued. After the first record
+  that is not queued, the remaining records are dropped.
 * Unexpected error codes of a Fetch are returned to the application, and the Fetch is retried.
 """
 
@@ -226,7 +226,7 @@ def _on_list_offsets_response(
 def _handle_out_of_range(
     state: KafkaGoState, reader: PartitionReader, end_offset: int, now: int, out: Out
 ) -> None:
-    """Skip to the start of the log, or wait until the log grows beyond the offset.
+    """Move an offset below the log's start to the start, or wait until the log grows beyond the offset.
 
     Follows reader.run.
     """
@@ -263,7 +263,7 @@ def _send_fetch(state: KafkaGoState, reader: PartitionReader, now: int, out: Out
 def _on_fetch_response(
     state: KafkaGoState, reader: PartitionReader, response: FetchResponse, now: int, out: Out
 ) -> None:
-    # The request had one partition, so the response has one.
+    # A reader requests a single partition, so the response has at most one.
     data = next((partition for topic in response.responses for partition in topic.partitions), None)
     code = response.error_code or (data.error_code if data is not None else 0)
     if data is not None and not code:
@@ -296,7 +296,8 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
 def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
     """Queue records at random.
 
-    For each record, both cases of sendMessage's select are ready, and Go picks one at random.
+    After the reader was cancelled, sendMessage's select can both queue a record and return. Go picks one at
+    random.
     """
     while (
         reader.pending_records and len(state.message_queue) < state.capacity and state.config.random() < 0.5

@@ -1,7 +1,8 @@
 """The type Reader of reader.go: the record queue that the application reads, and the commit loop.
 
-* Two queues of QueueCapacity connect the goroutines with the application: records (Reader.msgs) and commits
-  (Reader.commits). A full record queue stops the fetches, and a full commit queue stops ReadMessage.
+* Two queues connect the goroutines with the application, each with QueueCapacity entries: records
+  (Reader.msgs) and commits (Reader.commits). A full record queue stops the fetches, and a full commit queue
+  stops ReadMessage.
 * A record is dropped only if its assignment version is older than the current one. The version changes when
   the *next* generation begins, so records are still delivered between two generations.
 * ReadMessage queues the commit of each record that it returns. Between generations no goroutine takes commits
@@ -126,7 +127,7 @@ def closed_commit(request: CommitRequest) -> FinishCommit:
 
 
 def commits_with_deadline(state: KafkaGoState) -> list[CommitRequest]:
-    """Return the calls of CommitMessages whose context has a deadline."""
+    """Return the open calls of CommitMessages whose context has a deadline."""
     loop = state.generation.commits.replying_to if state.generation is not None else []
     if not (state.blocked_commits or state.commits or loop):
         return []

@@ -55,7 +55,7 @@ class ConsumerGroupPhase(Enum):
 
 
 P = ConsumerGroupPhase
-# Transitions after an error. A member with an id leaves the group before it joins again.
+# Transitions after an error. A member that has a member id leaves the group before it joins again.
 _AFTER_ERROR = {
     P.FINDING_TO_LEAVE: "an error, and the member has an id",
     P.BACKING_OFF: "an error, and the member has no id",
@@ -268,7 +268,8 @@ class KafkaGoState:
     bootstrap: tuple[tuple[str, int], ...] = ()
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     topics: tuple[str, ...] = ()
-    tried_addresses: int = 0  # The number of bootstrap addresses that failed in this lookup.
+    # The number of bootstrap addresses that failed in the current coordinator lookup.
+    tried_addresses: int = 0
     connection_count: int = 0
     coordinator: Address | None = None
     open: Message | None = None  # The group loop's request in flight.
@@ -289,7 +290,7 @@ class KafkaGoState:
     commits: deque[CommitRequest] = field(default_factory=deque[CommitRequest])
     blocked_commits: deque[CommitRequest] = field(
         default_factory=deque[CommitRequest]
-    )  # The calls of CommitMessages that wait for room in the queue.
+    )  # The calls of CommitMessages that wait because `commits` is full.
     read_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     open_poll: tuple[int, int] | None = None  # Deadline and record limit of the open poll.
     paused: frozenset[TopicPartition] = frozenset()
@@ -374,7 +375,9 @@ def network_error(why: str) -> Error:
 
 
 def report_error(state: KafkaGoState, error: Error, out: Out) -> None:
-    """Log an error. The last of MaxAttempts consecutive errors ends the open poll (Reader.run)."""
+    """Log an error. After MaxAttempts consecutive errors the open poll, if any, raises the last one
+    (Reader.run).
+    """
     out.append(Notify("log", *error))
     state.errors += 1
     if state.errors == MAX_ATTEMPTS:

@@ -6,23 +6,25 @@ model sends the request versions of 1.9.2.
 
 The client has two threads with a queue between them. The library joins, fetches and commits on its own
 thread. The application takes entries from the queue only when it polls. The queue causes races: while a
-rebalance event waits in it, the application may call assign(). The assignment that later answers the event
-then replaces that of the application.
+rebalance event waits in it, the application may call assign(). When the event is answered later, the answer's
+assignment replaces the application's.
 
 * M101: The application, or else its binding, answers each rebalance event with a call of assign or unassign
-  (`cgrp_rebalance`). The binding's call replaces a manual assignment.
+  (`cgrp_rebalance`). The call of the binding replaces an assignment that the application has made with
+  assign().
 * M102: subscribe() during a rebalance is deferred. An eager member revokes and rejoins even if it subscribes
   to the same topics.
-* M93: Every member watches the partitions of its topics (`metadata`).
+* M93: Every member, not only the leader, rejoins when the partition count of a topic changes (`metadata`).
 * M111: The member measures its session timeout by its own clock. M112: max.poll.interval.ms is checked twice
   a second.
-* M126: Stored and committed offsets differ (`offset_store`).
+* M126: Offsets are first stored, and committed later (`offset_store`).
 * M146: Logical offsets (`constants`): STORED -1000, INVALID -1001, BEGINNING -2, END -1.
 * M165, M194: There are no fetch sessions. One Fetch is in flight per broker. Records that were fetched under
   an older version of a partition are dropped.
 
-A rejected seek or assign is reported as Notify("error", "_STATE"), "_UNKNOWN_PARTITION" or "_INVALID_ARG".
-The application reads its assignment with `assigned_offsets` and its positions with `position`.
+A rejected seek or assign is reported as `Notify("error", name)`, with the name "_STATE", "_UNKNOWN_PARTITION"
+or "_INVALID_ARG". The application reads its assignment with `assigned_offsets` and its positions with
+`position`.
 """
 
 from .machine import next_deadline, step

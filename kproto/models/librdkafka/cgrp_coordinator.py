@@ -2,9 +2,9 @@
 
 The module follows rd_kafka_cgrp_coord_query, _coord_update, _handle_FindCoordinator and _serve.
 
-Release 2.16 was observed to send Metadata and FindCoordinator together on the bootstrap connection. When the
-first connection to a broker with a known node id opens, both are sent again. FindCoordinator is sent once
-more while the connection to the coordinator is being opened.
+The requests are those that release 2.16 was observed to send. Metadata and FindCoordinator go to the
+bootstrap address. When the first connection to a broker with a known node id opens, both requests are sent
+again. FindCoordinator is sent a third time while the connection to the coordinator is being opened.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
     state.coordinator = None
     send_request(state, any_usable_broker(state), metadata_request(()), out, "brokers")
     if state.local_topics:  # Partitions were assigned before any broker was known.
-        # The metadata refresh for them is due one millisecond later, because this step's timers have already
-        # run.
+        # The metadata refresh for them is due in the next millisecond, because the timers of the current one
+        # have already run.
         state.metadata_at = state.now + 1
     coord_query(state, out)
 
 
 def on_find_coordinator_error(state: LibrdkafkaState, code: int, message: str | None, out: Out) -> None:
-    """Handle an error of FindCoordinator: a retriable error repeats the lookup, any other error is reported
-    once.
+    """Handle an error of FindCoordinator. The lookup is repeated. An error that is not retriable is reported,
+    but not twice in a row.
     """
     if code in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         state.coordinator = None

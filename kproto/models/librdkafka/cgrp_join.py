@@ -8,10 +8,11 @@
   loses its partitions. Permanent errors are reported, and the member rejoins nevertheless. FENCED_INSTANCE_ID
   is fatal for a static member.
 * SyncGroup errors: COORDINATOR_LOAD_IN_PROGRESS repeats the request. After any other error the member
-  rejoins. With UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION a cooperative member loses its partitions.
+  rejoins. After UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION a cooperative member also loses its partitions.
 * A response is dropped if the group has left the state in which it waits for this response.
-* Heartbeats are sent in STEADY and while the application is answering an event, whenever the main loop runs.
-  No heartbeat is sent while JoinGroup or SyncGroup is in flight.
+* Heartbeats are sent in STEADY, and while a rebalance event waits for its answer. The main loop sends one
+  when it runs after the heartbeat interval has passed. No heartbeat is sent while JoinGroup or SyncGroup is
+  in flight.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _send_join(state: LibrdkafkaState, out: Out) -> None:
 
 
 def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
-    """Encode the subscription; only for a cooperative assignor does it contain the owned partitions.
+    """Encode the subscription, which contains the owned partitions if the assignor is cooperative.
 
     Follows rkas_get_metadata_cb.
     """
@@ -109,7 +110,7 @@ def encode_subscription(state: LibrdkafkaState, assignor: Assignor) -> bytes:
 def on_join_group_response(
     state: LibrdkafkaState, entry: RequestBuf, response: JoinGroupResponse | None, out: Out
 ) -> None:
-    """Handle JoinGroup's response, or None if the connection was lost (rd_kafka_cgrp_handle_JoinGroup)."""
+    """Handle a JoinGroup response; None means a lost connection (rd_kafka_cgrp_handle_JoinGroup)."""
     state.join_or_sync_in_flight = None
     if state.terminating or state.state is not J.WAIT_JOIN:
         return

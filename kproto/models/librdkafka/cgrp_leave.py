@@ -23,7 +23,7 @@ def leave(state: LibrdkafkaState, out: Out) -> None:
 
 
 def leave_maybe(state: LibrdkafkaState, out: Out) -> None:
-    """Leave the group if that was the purpose of the unassign (rd_kafka_cgrp_leave_maybe)."""
+    """Leave the group if the partitions were unassigned in order to leave (rd_kafka_cgrp_leave_maybe)."""
     if not state.leave_on_unassign_done:
         return
     state.leave_on_unassign_done = False

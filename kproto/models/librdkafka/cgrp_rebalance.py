@@ -4,15 +4,17 @@ The module follows rdkafka_cgrp.c: rd_kafka_rebalance_op, rd_kafka_rebalance_op_
 rd_kafka_cgrp_revoke_all_rejoin, _assign, _unassign, _incremental_assign, _incremental_unassign and
 _assignment_done.
 
-* An assignment that the group makes has no direct effect: an event with it stays in the queue until the
-  application polls. The application, or else its binding, answers with an assign() of the partitions *without
-  offsets*. These partitions start at the committed offsets: STORED (-1000).
+* The assignment in a SyncGroup response has no direct effect: a rebalance event with this assignment stays in
+  the queue until the application polls. The application's rebalance callback, or without one the binding,
+  answers with an assign() of the partitions *without offsets*. These partitions start at the committed
+  offsets: STORED (-1000).
 * Any assign() while the group waits for an answer counts as that answer. At other times an assign() replaces
-  the assignment, until another assign() replaces that one.
+  the assignment, until the next assign().
 * While an event waits, all assigned partitions are paused.
 * An EAGER event is answered by assign or unassign, a COOPERATIVE event by incremental calls. A call that does
   not fit the protocol of the event fails with _STATE.
-* After a revoke the partitions are stopped and committed. Then the member rejoins, or leaves.
+* After a revoke the partitions are stopped and their stored offsets are committed. Then the member rejoins,
+  or leaves.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def handle_assign_op(
 
     Follows rd_kafka_cgrp_handle_assign_op.
 
-    `change` is "all", "add" or "remove". With "all", `partitions` None means unassign.
+    `change` is "all", "add" or "remove". If it is "all" and `partitions` is None, the call is an unassign.
     """
     error: tuple[str, str] | None
     if (state.fatal is not None and state.is_static) or state.terminating:
@@ -106,7 +108,8 @@ def handle_assign_op(
         error = assign(state, partitions, out)
     if error is None:
         assignment.serve(state, out)
-        # The flag is cleared after `serve`, because `serve` does not commit the offsets of a lost assignment.
+        # `assignment_lost` must be true during `serve`, which does not commit the offsets of a lost
+        # assignment.
         state.assignment_lost = False
     return error
 
@@ -235,7 +238,9 @@ def revoke_all_rejoin_maybe(state: LibrdkafkaState, lost: bool, out: Out) -> Non
 
 
 def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
-    """Revoke or lose the whole assignment, then rejoin (rd_kafka_cgrp_revoke_all_rejoin)."""
+    """Revoke the whole assignment, which counts as lost if `lost`, and rejoin
+    (rd_kafka_cgrp_revoke_all_rejoin).
+    """
     if not state.cooperative:
         if lost:
             state.assignment_lost = True
@@ -254,7 +259,7 @@ def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
 
 
 def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
-    """Join the group's rebalance. An eager member revokes its partitions before it joins.
+    """Join a rebalance that another member has started. An eager member first revokes its partitions.
 
     Follows rd_kafka_cgrp_group_is_rebalancing.
     """
@@ -265,7 +270,7 @@ def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
 
 
 def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
-    """Rejoin because subscribed topics changed; leaders and followers both do so.
+    """Rejoin because the subscribed topics or their partition counts changed, as a leader or a follower.
 
     The function follows the end of rd_kafka_cgrp_metadata_update_check.
     """

@@ -24,7 +24,7 @@ _REFRESH = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, TRANSPORT}
 def on_heartbeat_response(
     state: LibrdkafkaState, entry: RequestBuf, response: HeartbeatResponse | None, out: Out
 ) -> None:
-    """Handle a Heartbeat response, or None if the connection was lost (rd_kafka_cgrp_handle_Heartbeat)."""
+    """Handle a Heartbeat response; None means a lost connection (rd_kafka_cgrp_handle_Heartbeat)."""
     state.heartbeat_in_flight = False
     code = TRANSPORT if response is None else response.error_code
     if code == E.NONE:
@@ -61,7 +61,7 @@ def update_session_timeout(state: LibrdkafkaState) -> None:
 
 
 def check_session_timeout(state: LibrdkafkaState, out: Out) -> None:
-    """Lose the assignment if the session has expired (rd_kafka_cgrp_session_timeout_check)."""
+    """Revoke the assignment as lost if the session has expired (rd_kafka_cgrp_session_timeout_check)."""
     if state.state is J.STEADY and state.session_deadline is not None and state.now >= state.session_deadline:
         state.session_deadline, state.member_id = None, ""
         revoke_all_rejoin_maybe(state, True, out)

@@ -7,8 +7,7 @@ Follows rdkafka_conf.c.
 
 A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of
 features that the model lacks, such as security and logging, are checked and kept in `properties`. Unknown
-names are rejected. The table has only the properties of consumers; librdkafka has about 150 properties in
-all.
+names are rejected. The table has the properties of consumers, but not those that only producers use.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "sasl.mechanism": "sasl.mechanisms",
 }
 
-# The interval that stands for the values 0 and -1, with which librdkafka disables a timer.
+# The interval of a disabled timer. librdkafka's properties disable a timer with 0 or -1.
 NEVER_MS: Final = 2**31 - 1
 
 Validator = Callable[[str, object], object]
@@ -79,11 +78,11 @@ class Conf:
 
 
 class PropertyRejected(ConfigError):
-    """A property or value that librdkafka rejects. `errstr` is librdkafka's own text (rd_kafka_conf_set)."""
+    """A property or value that librdkafka rejects. `errstr` is librdkafka's message (rd_kafka_conf_set)."""
 
     def __init__(self, name: str, value: object, allowed: str, errstr: str) -> None:
         super().__init__(name, value, allowed)
-        self.args = (*self.args, errstr)  # The arguments of `__init__`, for pickle.
+        self.args = (*self.args, errstr)  # Pickle calls `__init__` with `args`.
         self.errstr = errstr
 
 
@@ -212,7 +211,9 @@ def read(conf: Mapping[str, object]) -> Conf:
 
 
 def as_options(conf: Conf) -> dict[str, Any]:
-    """Return the options that differ from `ModelConfig`'s defaults, as `World.join` takes them."""
+    """Return the options that differ from the defaults of `ModelConfig`, as keyword arguments of
+    `World.join`.
+    """
     plain = ModelConfig(client_id="", group_id="")
     options = {
         option.name: getattr(conf.config, option.name)

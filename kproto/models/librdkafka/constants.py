@@ -24,7 +24,8 @@ def is_logical(offset: int) -> bool:
 
 
 def offset2str(offset: int) -> str:
-    """Return the name of a logical offset, such as STORED or TAIL(3), or the number.
+    """Return the name of a logical offset, such as "STORED" or "TAIL(3)". Any other offset is returned as
+    digits.
 
     Follows rd_kafka_offset2str.
     """
@@ -45,7 +46,7 @@ _RENAMED_ERRORS = {
 
 
 def err2name(code: int) -> str:
-    """Return librdkafka's name of an error code, mostly Kafka's (rd_kafka_err2name)."""
+    """Return librdkafka's name of an error code, which in most cases is Kafka's (rd_kafka_err2name)."""
     try:
         error = ErrorCode(code)
     except ValueError:

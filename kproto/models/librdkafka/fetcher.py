@@ -2,7 +2,7 @@
 
 * M165: There are no fetch sessions. A partition is fetched while fewer than queued.min.messages of its
   records are queued.
-* Records are queued with the partition's version, and the next Fetch is sent immediately.
+* Records are queued with the partition's version. Then the next Fetch is sent, without waiting for a poll.
 * With enable.partition.eof, an event is queued each time that the consumer reaches a partition's end.
 * OFFSET_OUT_OF_RANGE resets the offset. Leader errors request metadata and back off for
   fetch.error.backoff.ms. The backoff after a failed authorization is ten times as long.
@@ -108,7 +108,7 @@ def on_fetch_response(
 
 
 def _handle_partition(state: LibrdkafkaState, toppar_state: Toppar, data: PartitionData, node: int) -> None:
-    """Queue the records of one partition, or its end (rd_kafka_fetch_reply_handle_partition)."""
+    """Queue one partition's records, or an event for its end (rd_kafka_fetch_reply_handle_partition)."""
     toppar_state.authorization_failed = False
     toppar_state.log_start_offset = data.log_start_offset
     offset = toppar_state.fetch_position.offset

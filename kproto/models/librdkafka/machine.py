@@ -43,7 +43,7 @@ def step(state: LibrdkafkaState, event: c.ModelEvent, now: int) -> list[c.ModelA
     awake = _wakes_main_thread(state, event)
     HANDLERS.dispatch(state, event, now, out)
     _run_internal_ops(state, out)
-    # The effects of the application's thread come before those of the main thread.
+    # The application's thread takes entries from the queue before the main thread's timers add to it.
     rdkafka.serve_queue(state, out)
     if awake:
         _run_timers(state, out)
@@ -166,7 +166,7 @@ def _serve_member(state: LibrdkafkaState, out: Out) -> None:
 
 
 def _do_nothing(state: LibrdkafkaState, out: Out) -> None:
-    """Do nothing: in this state the group waits for a response."""
+    """Do nothing: the group waits for a response or for the end of an unassign."""
 
 
 # The handlers of rd_kafka_cgrp_join_state_serve.

@@ -2,11 +2,11 @@
 
 Follows rdkafka_metadata.c, rd_kafka_cgrp_metadata_*.
 
-* M93: Every member, leader or follower, rejoins if a subscribed topic appears, disappears or changes its
-  partitions.
+* M93: Every member, leader or follower, rejoins if a subscribed topic is created or deleted, or if its
+  partition count changes.
 * If a join waits until its minimum interval has passed, any Metadata response ends the wait.
-* topic.metadata.refresh.interval.ms runs from the start of the client. Without topics no metadata is
-  refreshed.
+* topic.metadata.refresh.interval.ms is counted from the start of the client, not from the last response.
+  Without topics no metadata is refreshed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def topics_of_interest(state: LibrdkafkaState) -> list[str] | None:
 
 
 def refresh_for_join(state: LibrdkafkaState, out: Out) -> bool:
-    """Request metadata before a join if a topic has none; return whether the join has to wait.
+    """Request the metadata that a join needs if it is missing, and return whether the join has to wait.
 
     rd_kafka_cgrp_metadata_refresh.
     """
@@ -99,7 +99,7 @@ def on_metadata_failure(state: LibrdkafkaState, entry: RequestBuf) -> None:
 
 
 def update_check(state: LibrdkafkaState, do_join: bool, out: Out) -> None:
-    """Compare metadata with the subscription (rd_kafka_cgrp_metadata_update_check)."""
+    """Rejoin if new metadata changes the subscribed topics (rd_kafka_cgrp_metadata_update_check)."""
     if not state.subscription:
         return
     available, missing = match_subscription(state)

@@ -8,8 +8,8 @@ the delivery of a record stores the offset. Without it, a call of the applicatio
   enable.auto.commit and an interval above 0. A member of a group commits only in STEADY.
 * When partitions are removed from the assignment, their stored offsets are committed even if they are not
   newer than the committed ones (`assignment`).
-* A lost assignment is not committed: a manual commit fails with _ASSIGNMENT_LOST. A commit without offsets
-  fails with _NO_OFFSET.
+* The offsets of a lost assignment are not committed: a manual commit fails with _ASSIGNMENT_LOST. A commit
+  without offsets fails with _NO_OFFSET.
 * Without a coordinator, and after NOT_COORDINATOR, a commit waits once for a coordinator, up to
   session.timeout.ms.
 * UNKNOWN_MEMBER_ID makes the member lose its whole assignment. So does ILLEGAL_GENERATION outside a
@@ -172,7 +172,7 @@ def send_deferred(state: LibrdkafkaState, out: Out) -> None:
 
 
 def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
-    """Fail the commits that were rejected without being sent; this runs after the call that created them."""
+    """Fail the commits that were rejected without being sent."""
     while state.refused:
         operation, error = state.refused.popleft()
         _finish_commit(state, operation, error, out)

@@ -3,15 +3,15 @@
 The module follows rdkafka.c, rdkafka_queue.c (rd_kafka_q_serve_rkmessages) and rdkafka_cgrp.c (subscribe,
 unsubscribe, terminate).
 
-* M102: subscribe() during a rebalance is deferred until the rebalance has ended. An eager subscribe revokes
-  the whole assignment and rejoins without leaving, even for the same topics. A cooperative subscribe revokes
-  only the topics that were dropped.
-* A poll returns when it has enough records or its timeout expires. A rebalance event is answered inside the
-  poll. Errors are returned with the records.
+* M102: subscribe() during a rebalance is deferred until the rebalance has ended. Otherwise subscribe() of an
+  eager member revokes the whole assignment and rejoins without leaving the group, even if the topics are the
+  same. A cooperative member revokes only the partitions of topics that it no longer subscribes to.
+* A poll returns when it has enough records or its timeout expires. Rebalance callbacks run inside the poll.
+  Errors are reported when the poll returns its records.
 * When a record is delivered, its offset plus one is stored. Records that were queued under an older version
   of their partition are dropped.
-* close() revokes, commits and leaves, and drops the remaining entries of the queue. After a fatal error it
-  only reports the error.
+* close() revokes, commits and leaves, and drops the remaining entries of the queue. After a fatal error,
+  close() only reports this error.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ def poll(state: LibrdkafkaState, event: c.PollCalled, out: Out) -> None:
 def on_callback_returned(state: LibrdkafkaState, out: Out) -> None:
     """Continue the delivery when the application's rebalance callback has returned.
 
-    If the callback called neither assign nor unassign, the binding makes the call that fits the event.
+    If the callback called neither assign nor unassign, the binding calls the one that answers the rebalance
+    event.
     """
     event, state.rebalance_in_callback = state.rebalance_in_callback, None
     if event is not None and not state.rebalance_answered:
@@ -296,7 +297,7 @@ def close(state: LibrdkafkaState, out: Out) -> None:
 
 
 def try_terminate(state: LibrdkafkaState, out: Out) -> None:
-    """Finish close when no commit, removal or leave is in progress (rd_kafka_cgrp_try_terminate)."""
+    """Complete close() when no commit, removal or LeaveGroup is in progress (rd_kafka_cgrp_try_terminate)."""
     if (
         not state.terminating
         or state.closed

@@ -57,7 +57,7 @@ class CgrpJoinState(IntEnum):
 
 J = CgrpJoinState
 
-# State -> next states and their causes. The member revokes its partitions in any state in which it has some.
+# State -> next state -> cause of the transition. A member with partitions can revoke them in every state.
 EDGES: Final[machine.Edges[CgrpJoinState]] = {
     J.INIT: {
         J.WAIT_METADATA: "metadata of the subscribed topics is missing or old",
@@ -193,7 +193,7 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# Transitions of a lookup that was scheduled before a seek, and is sent after the seek.
+# Transitions by a ListOffsets whose timer was started before a seek or stop and elapses after it.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "the lookup backs off",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
@@ -259,10 +259,11 @@ class Toppar:
     log_start_offset: int = INVALID
     eof_offset: int = INVALID
     reported_eof_offset: int = INVALID
-    # Whether a failed authorization has been reported. The next successful Fetch resets it.
+    # Whether the current authorization failure of this partition has been reported. A successful Fetch resets
+    # the flag.
     authorization_failed: bool = False
-    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: whether the fetcher was started at the logical offset STORED. Only in a
-    # consumer without a group does a fetcher start there.
+    # RD_KAFKA_TOPPAR_F_OFFSET_STORE: whether the fetcher was started at the logical offset STORED. Only a
+    # consumer without a group starts a fetcher at STORED.
     stores_offset_at_stop: bool = False
     paused_by_library: bool = False
     paused_by_application: bool = False
@@ -319,7 +320,7 @@ class InternalOp(Enum):
     ASSIGNMENT_DONE = "assignment done"
     QUERY_COORDINATOR = "query coordinator"
     COORDINATOR_DEAD = "coordinator dead"
-    # Report the whole assignment as lost and rejoin, unless a rebalance is in progress.
+    # Revoke the whole assignment as lost and rejoin, unless a rebalance is in progress.
     REVOKE_AS_LOST = "lose"
 
 
@@ -498,7 +499,7 @@ class LibrdkafkaState:
     def one_event_per_poll(self) -> bool:
         """Return whether each Poll returns one event, and nil for a rebalance.
 
-        The result is true with the binding "go": confluent-kafka-go's Poll returns in this way.
+        The result is true for the binding "go", since confluent-kafka-go's Poll behaves in this way.
         """
         return self.config.extra.get("binding") == "go"
 
@@ -558,8 +559,8 @@ _RESETS = {
 }
 
 
-# The assignor of rdkafka_sticky_assignor.c. It always uses the general algorithm, which moves single
-# partitions from the beginning.
+# The assignor of rdkafka_sticky_assignor.c. It assigns with the general algorithm, which moves single
+# partitions, even if all subscriptions are equal.
 STICKY_ASSIGNOR = Assignor(
     "cooperative-sticky", partial(cooperative_sticky.assign, one_by_one=True), cooperative=True, eager=False
 )
@@ -568,10 +569,10 @@ STICKY_ASSIGNOR = Assignor(
 def start(config: ModelConfig) -> LibrdkafkaState:
     """Return the state of a consumer before its first event.
 
-    `config.extra` may have "version" ("1.9" for 1.9 and 2.0) and "binding". With the binding "go" each poll
-    returns one event. A poll of the C or Python binding continues to wait for a record after an event.
-    `config.extra` may also have librdkafka's own "enable.auto.offset.store", "enable.partition.eof" and
-    "queued.min.messages".
+    `config.extra` may have "version", whose value "1.9" selects releases 1.9 and 2.0, and "binding". With the
+    binding "go" each poll returns one event. A poll of the C or Python binding continues to wait for a record
+    after an event. `config.extra` may also have librdkafka's own "enable.auto.offset.store",
+    "enable.partition.eof" and "queued.min.messages".
     """
     version = config.extra.get("version")
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
@@ -600,7 +601,7 @@ def ensure_toppar(state: LibrdkafkaState, tp: TopicPartition) -> Toppar:
 
 
 def set_fatal(state: LibrdkafkaState, code: int) -> None:
-    """Report a fatal error once, as _FATAL. After it, a static member takes no further action.
+    """Report the first fatal error as _FATAL. A static member takes no action after a fatal error.
 
     Follows rd_kafka_set_fatal_error.
     """

@@ -4,12 +4,11 @@
   fetched under an older version are dropped. A pause sets the fetch position back to the offset after the
   last delivered record.
 * seek() before the fetcher has started fails with _STATE. seek() to STORED (-1000) fails with _INVALID_ARG.
-* ListOffsets resolves a logical position, with one request per partition. It is sent after 100 ms for a
-  missing or invalid offset, and immediately for a seek. If the last Fetch had a log start offset, that offset
-  is used without a request.
-* A stop stores the end offset of a partition that was read to its end without a record. Only a fetcher that
-  was started at STORED does so. In a group no fetcher starts at STORED, because the committed offset is
-  fetched before the start.
+* ListOffsets resolves a logical position, with one request per partition. If the committed offset is missing
+  or an offset is out of range, ListOffsets is sent after 100 ms. For a seek it is sent immediately. If the
+  last Fetch response had a log start offset, BEGINNING is resolved to that offset without a request.
+* If a fetcher was started at STORED and has only found the partition's end, its stop stores the end offset.
+  In a group no fetcher starts at STORED, because the committed offset is fetched before the start.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
 
 
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
-    """Pause the partition, set its position back to the last delivered record's, and drop queued records.
+    """Pause fetching. Queued records are dropped: the position is set back to the last delivered one.
 
     Follows rd_kafka_toppar_pause_resume.
     """
@@ -140,7 +139,7 @@ def resolve_logical_offset(state: LibrdkafkaState, toppar: Toppar, position: Fet
 def reset_offset(
     state: LibrdkafkaState, toppar: Toppar, position: FetchPos, why: str, failed: bool, out: Out
 ) -> None:
-    """Reset the offset: if `failed`, as auto.offset.reset says, otherwise to `position`.
+    """Reset the offset to `position`, or if `failed` as auto.offset.reset says.
 
     The function follows rd_kafka_offset_reset. `why` is the reason in the error message.
     """
@@ -162,7 +161,7 @@ def reset_offset(
 
 
 def request_offset(state: LibrdkafkaState, toppar: Toppar, backoff_ms: int, out: Out) -> None:
-    """Send a ListOffsets that has only this partition, immediately or after the backoff.
+    """Send ListOffsets for one partition, immediately or after `backoff_ms`.
 
     Follows rd_kafka_toppar_offset_request.
     """
@@ -251,7 +250,7 @@ def validate_position(state: LibrdkafkaState, toppar: Toppar, out: Out) -> None:
 def on_offset_for_leader_epoch_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetForLeaderEpochResponse | None, out: Out
 ) -> None:
-    """Handle the response of the validation (rd_kafka_toppar_handle_OffsetForLeaderEpoch)."""
+    """Handle the response that validates the position (rd_kafka_toppar_handle_OffsetForLeaderEpoch)."""
     toppar = state.partitions.get(cast("TopicPartition", entry.context))
     if toppar is None or toppar.state is not TopparFetchState.VALIDATE_EPOCH_WAIT:
         return

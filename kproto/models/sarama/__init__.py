@@ -4,24 +4,25 @@
 Each goroutine of sarama is a small state machine (`routines`). Channels are queues of the original's sizes,
 and each mutex protects the same data as in the original. The files of sarama and their modules:
 
-* consumer_group.go, consumer_group_cooperative.go: `consumer_group` is the loop around Consume and Consume
-  itself, and `consumer_group_cooperative` the same for cooperative strategies. `consumer_group_close` is the
-  end of a session and Close. `consumer_group_join` is joinSync with all its branches and retries.
+* consumer_group.go, consumer_group_cooperative.go: `consumer_group` has Consume and the application's loop
+  that calls it. `consumer_group_cooperative` has the rebalance of cooperative strategies.
+  `consumer_group_close` is the end of a session and Close. `consumer_group_join` is joinSync with its
+  retries.
 * consumer_group_session.go: `consumer_group_session` is the session with its heartbeats and the leader's
   partition checker. `consumer_group_claim` is the goroutine around ConsumeClaim.
 * consumer.go: `consumer` is ConsumePartition without a group, which the contract's Assign calls.
   ConsumePartition itself is in `consume_partition`, `partition_consumer`, `broker_consumer` (one fetch loop
   per broker) and `fetch_response`.
-* offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, the offset at which a
-  claim starts.
+* offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, the offset at which the
+  consumption of a claimed partition starts.
 * client.go, metadata.go, broker.go: `client`, `metadata`, `coordinator_lookup`, `broker`.
 * config.go: `config`, and `versions`, the request versions that Config.Version ("Version" in `extra`)
   selects.
 * balance_strategy.go: `balance_strategy` and `sticky_balance_strategy`.
 
 Known differences: Go iterates maps, and chooses among the ready cases of a select, in a random order. The
-model uses a fixed order. In its OffsetFetch requests the partitions are sorted. sarama has no Seek, no
-patterns and no enforceRebalance: these calls are reported as errors.
+model uses a fixed order. An OffsetFetch request of the model has its partitions in sorted order. sarama has
+no Seek, no patterns and no enforceRebalance: these calls are reported as errors.
 """
 
 from __future__ import annotations

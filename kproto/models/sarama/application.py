@@ -3,9 +3,9 @@ callbacks become Setup and Cleanup.
 
 * While a Poll is open, every handler receives the available messages and marks them. Between two polls each
   handler holds at most one message and does not return (`consumer_group_claim`).
-* Commit is the session's Commit: one flush, whose errors are reported on the Errors channel. The call itself
-  never fails. Before the flush, the call marks its offsets. A call after the end of a session still commits
-  with the member id and generation of that session.
+* A commit of the contract is the session's Commit. It marks the given offsets, then sends one OffsetCommit
+  with all marked offsets. Commit itself never fails: errors are reported on the Errors channel. After the end
+  of a session, Commit still sends the member id and generation of that session.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Application(Routine):
         super().__init__(S.BUSY)
         self.client = client
         self.limit = 0
-        # Receivers that have messages, in the order of the messages' arrival.
+        # The partitions' receivers that have messages, in the order in which the messages arrived.
         self.ready_receivers: dict[MessageReceiver, None] = {}
         self.callback_waiters: deque[Routine] = deque()  # Routines that wait until a callback returns.
 

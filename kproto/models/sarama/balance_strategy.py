@@ -1,16 +1,16 @@
-"""sarama's balance strategies, the leader's plan, and the members' subscriptions (v1.61.1).
+"""sarama's balance strategies, and the encoding of subscriptions and assignments (v1.61.1).
 
 The functions follow balance_strategy.go, balance_strategy_cooperative_sticky.go and
 consumer_group_members.go.
 
-* range: the members of each topic, in the order of their ids (static members are sorted in the same way), get
+* range: the members of each topic, in the order of their member ids (also for static members), get
   consecutive partitions. If the partitions cannot be divided evenly, the first members get one more (R223).
-* roundrobin: the partitions in the order of the *text* "topic-partition" (t-10 precedes t-2) go to the
-  members in the order of their ids (R224). Members that do not subscribe to the topic are skipped.
+* roundrobin: the partitions sorted by the string "topic-partition" (t-10 precedes t-2), go to the members in
+  the order of their ids (R224). Members that do not subscribe to the topic are skipped.
 * sticky and cooperative-sticky: see `sticky_balance_strategy` (R225, R227).
-* The subscription has version 2 (less if Config.Version is below 3.2, R228), with the topics in the order of
-  the application. Sticky members send back the user data of their assignment: the partitions and the
-  generation (R226). Cooperative members send the generation and the partitions that they own (M74).
+* The subscription has version 2, or a lower version if Config.Version is below 3.2 (R228). It has the topics
+  in the order of the application. Sticky members send back the user data of their assignment: the partitions
+  and the generation (R226). Cooperative members send the generation and the partitions that they own (M74).
 * The assignment has version 0 and contains every member.
 """
 
@@ -49,7 +49,7 @@ def subscription(
 ) -> bytes:
     """Return JoinGroup's metadata for one strategy.
 
-    `last_generation` is the generation that cooperative-sticky remembers.
+    `last_generation` is the member's previous generation, which cooperative-sticky sends as user data.
     """
     if strategy == "cooperative-sticky":
         user_data = cooperative_user_data(last_generation)
@@ -73,7 +73,7 @@ def assign_partitions(strategy: str, members: Mapping[str, Subscription], counts
 
 
 def assignments(strategy: str, plan: Plan, generation: int) -> dict[str, bytes]:
-    """Return the assignments of SyncGroup."""
+    """Return the encoded assignments for SyncGroup, by member id."""
     return {
         member_id: Assignment(
             partitions=tuple(partitions),

@@ -9,9 +9,10 @@ sendAndReceive).
 * The lock behaves as Go's sync.Mutex. When the lock is released, the goroutine that released it may lock it
   again, and so may one that has just arrived: both get the lock before the waiting goroutines. If a goroutine
   has waited for more than 1 ms and still finds the lock taken, the lock enters Go's starvation mode: it is
-  passed on in order, until the queue is empty or the waits are shorter than 1 ms.
-* A connection that breaks is closed immediately. Every call fails until a lookup opens the broker again. A
-  connection stays open if a response came too late, but every call on it fails until it is closed.
+  passed on in order, until no goroutine waits, or until one has waited for less than 1 ms.
+* A connection that breaks is closed immediately. Then every call fails until a lookup opens the broker again.
+  After a request that timed out the connection stays open, but every further call on it fails until it is
+  closed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ READ_TIMEOUT_MS = 30_000  # Net.ReadTimeout
 
 class SaramaBrokerState(States):
     FREE = "free"  # No routine holds the lock.
-    LOCKED = "locked"  # A request is open, and its caller holds the lock.
+    LOCKED = "locked"  # A request is in flight, and its caller holds the lock.
 
 
 S = SaramaBrokerState
@@ -117,15 +118,15 @@ class SaramaBroker(Routine):
         self.address = Address(host, port, "bootstrap" if node_id < 0 else "main")
         self.opened = False
         self.used = False  # Whether a request was sent since the broker was opened.
-        # The error of a request that timed out. With it, every call on the connection fails, although the
-        # connection is open.
+        # The error of a request that timed out. Every further call fails with this error until the connection
+        # is closed.
         self.broken: GoError | None = None
         self.last_error: GoError | None = None
         self.waiting: deque[BrokerCall] = deque()
         self.starving = False
 
     def open(self) -> SaramaBroker:
-        """Open the broker, as every lookup does. The first request makes the connection."""
+        """Open the broker, unless it is open. Its first request establishes the connection."""
         if not self.opened:
             self.opened, self.used, self.broken = True, False, None
         return self
@@ -142,8 +143,8 @@ class SaramaBroker(Routine):
         self._enqueue(BrokerCall(routine, build, self.client.now, keeps_lock))
 
     def touch_lock(self, routine: Routine) -> None:
-        """Take the lock and release it immediately (ResponseSize). `routine` then resumes with
-        "lock_touched".
+        """Take the lock and release it immediately, as ResponseSize does to count the requests in flight.
+        `routine` then resumes with "lock_touched".
         """
         self._enqueue(BrokerCall(routine, lambda: None, self.client.now, False, "lock_touched"))
 

@@ -3,19 +3,20 @@ v1.61.1).
 
 * A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. When a
   partition arrives, it waits 100 ms for further ones (M186). The *fetcher* (subscriptionConsumer) takes the
-  collected batch, or an empty one, before every request. The channels between them are unbuffered: no fetch
+  collected partitions, if any, before every request. The channels between them are unbuffered: no fetch
   starts while the manager collects.
 * Each Fetch requests all partitions that are not paused, in one request without a session. It carries
   MinBytes and MaxWaitTime, and an offset and a fetch size per partition (M165). If no partition is left to
   request, the fetcher sleeps for 100 ms.
-* The response goes to the feeders of all requested partitions, and the next request waits until all feeders
-  have finished. So the slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After
-  that time the loop no longer waits for this partition (M188).
+* Each partition has a feeder, a goroutine that passes messages to the application. The response goes to the
+  feeders of all requested partitions, and the next request waits until all feeders have finished. So the
+  slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After that time the loop no
+  longer waits for this partition (M188).
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
-  dispatched again (M178). The errors of partitions are handled when all feeders have finished (M173, M177).
-  OFFSET_OUT_OF_RANGE ends the partition consumer (M155). After an error that a new leader would fix, the
-  partition is dispatched again without a report. Any other error is reported, and then the partition is
-  dispatched again.
+  dispatched again: its leader is looked up, and it subscribes there (M178). The errors of partitions are
+  handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE ends the partition consumer (M155).
+  After an error that means that the leader has changed, the partition is dispatched again without a report.
+  Any other error is reported, and then the partition is dispatched again.
 * A broker consumer ends when its last partition has been released.
 """
 
@@ -55,7 +56,7 @@ class Preference(NamedTuple):
 
 
 class Subscriber(ABC):
-    """The interface of a partition consumer for its broker consumer."""
+    """The attributes and methods of a partition consumer that its broker consumer uses."""
 
     def __init__(self, client: ClientNetwork, partition: TopicPartition, offset: int) -> None:
         self.settings = client.settings
@@ -153,7 +154,9 @@ class BrokerConsumer:
 
 
 class BrokerConsumers:
-    """The broker consumers by broker. Each of them is created on first use, and has a count of its users."""
+    """The broker consumers by broker. Each one is created for its first partition, and stopped when no
+    partition uses it.
+    """
 
     def __init__(self, client: ClientNetwork) -> None:
         self.client = client
@@ -266,7 +269,7 @@ class BrokerFetcherState(States):
     RECEIVING = "receiving"  # The fetcher waits for a batch of the subscription manager.
     NAPPING = "napping"
     FETCHING = "fetching"
-    # The fetcher waits until every partition has taken its records, or has been left out.
+    # The fetcher waits until every partition has taken its records, or has been released.
     FEEDING = "feeding"
     # The fetcher takes the manager's remaining batches, and dispatches their partitions again.
     ABORTED = "aborted"
@@ -300,7 +303,7 @@ class BrokerFetcher(Routine):
         self.batch_pending = False  # Whether the manager has sent a batch that the fetcher has not received.
 
     def ack(self) -> None:
-        """Count a partition whose feeder has finished, or that was left out."""
+        """Count a partition whose feeder has finished, or to which nothing was fed."""
         self.acks -= 1
         if not self.acks:
             self.consumer.client.wake(self, "all_acknowledged")

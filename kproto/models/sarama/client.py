@@ -1,7 +1,7 @@
 """sarama's Client: brokers, metadata, and the coordinator (client.go, v1.61.1).
 
-* The coordinator is cached for the whole client. The offset manager nevertheless looks it up once in each
-  session.
+* The coordinator is cached for the whole client. The offset manager of each session looks it up once more,
+  without the cache.
 * If metadata no longer lists the coordinator's broker, the coordinator is forgotten, and looked up at its
   next use.
 """

@@ -20,7 +20,7 @@ STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 class Dialect(NamedTuple):
-    """The differences between releases of sarama in the layers below the group."""
+    """The differences between releases of sarama in the broker connections, metadata and fetching."""
 
     # Whether a request may be sent while another one is in flight on the connection. Until 2020, sarama
     # allowed this.
@@ -38,10 +38,10 @@ OLD = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaramaSettings:
-    """The options by sarama's own names in snake_case. Times are in milliseconds."""
+    """The options of sarama's Config, with sarama's names in snake_case. Times are in milliseconds."""
 
     version: KafkaVersion
-    # The release of sarama itself, which selects only the request versions.
+    # The release of sarama that is modelled. It selects only the request versions.
     release: str
     client_id: str
     group_id: str

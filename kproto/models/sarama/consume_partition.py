@@ -4,7 +4,7 @@
   requested. A requested offset that is not between the two is out of range (M185).
 * Then the leader of the partition is looked up in the metadata, which is refreshed once if the leader is
   unknown. Only one partition consumer per partition can exist at a time.
-* The call returns when the leader's subscription manager has taken the partition.
+* The call returns when the leader's fetch loop (`broker_consumer`) has accepted the partition.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 * Assign calls ConsumePartition once for each of its partitions. The offset is the one in the event,
   OffsetNewest (-1), OffsetOldest (-2), or Offsets.Initial for None. With `change` "remove", the call closes
   partitions.
-* A second call for a partition that is being consumed fails, and the first one continues. sarama has no
-  assignment that a new call could replace.
-* An error that ConsumePartition returns is reported under its own name. Errors after the call are
-  ConsumerErrors on the partition's Errors channel. No offset is marked or committed.
+* ConsumePartition fails for a partition that is already being consumed, which continues. An Assign therefore
+  adds partitions: sarama has no assignment that it could replace.
+* An error that ConsumePartition returns is reported unchanged. Later errors are reported on the partition's
+  Errors channel as ConsumerErrors. No offset is marked or committed.
 """
 
 from __future__ import annotations

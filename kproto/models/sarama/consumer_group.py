@@ -3,11 +3,11 @@
 The module follows consumer_group.go and consumer_group_cooperative.go.
 
 * The application calls Consume in a loop, as sarama requires. An error is reported, and the next call follows
-  after 300 ms. With the option "Once" the application calls Consume once, and only its return is reported
-  (S1-3).
-* Consume refreshes the metadata of its topics, joins, fetches the offset of every claim, calls Setup, and
-  starts the claims. Then it waits for the end of the session (M64). If an offset cannot be fetched, the
-  session is released without Cleanup.
+  after 300 ms. With the option "Once" the application calls Consume a single time, and the return of Consume
+  is reported.
+* Consume refreshes the metadata of its topics, joins, fetches the offset of every claimed partition, calls
+  Setup, and starts a ConsumeClaim for each of them. Then it waits for the end of the session (M64). If an
+  offset cannot be fetched, the session is released without Cleanup.
 * The member id is kept until the group is closed: only errors of JoinGroup and SyncGroup reset it (M59). A
   new subscription ends only the current Consume; the member does not leave the group.
 * `consumer_group_close` implements the end of a session. `consumer_group_cooperative` implements the

@@ -2,16 +2,16 @@
 consumer_group_session.go, v1.61.1).
 
 * A claim starts at the group's committed offset. Without a committed offset it starts at Offsets.Initial
-  (`consume_partition`). It also does so if the committed offset is out of range and Group.ResetInvalidOffsets
-  is true (M147).
+  (`consume_partition`). If the committed offset is out of range and Group.ResetInvalidOffsets is true, the
+  claim also starts at Offsets.Initial (M147).
 * A partition without a leader is checked every 5 s. If the start fails with an error that a new leader may
   fix, it is retried up to Metadata.Retry.Max times. Any other error is reported, and the claim ends.
 * The handler takes a message whenever the application polls, and marks it. It returns when the session ends,
   or when its channel of messages is closed and empty. It does not return while it holds a message that the
   application has not taken.
 * When any claim returns, for any reason other than a cooperative revocation, the session ends (M103).
-* A claim that ends waits until the broker consumer releases its partition, and therefore also for the Fetch
-  in flight (M193).
+* A claim ends only when the broker consumer has released its partition, which happens after the Fetch in
+  flight (M193).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ S = ClaimState
 
 
 class ClaimOwner(Protocol):
-    """The interface of a session for its claims."""
+    """The attributes and methods of a session that its claims use."""
 
     client: SaramaClient
     application: Application
@@ -109,7 +109,8 @@ class GroupClaim(MessageReceiver):
         # Whether the claim starts at Offsets.Initial, since the committed offset is out of range.
         self.is_reset = False
         self.canceled = False
-        # Whether the handler has delivered the message that it held when the session ended.
+        # Whether the handler delivered its last message after the end of the session, so that it returns
+        # next.
         self.returning = False
         # Whether a cooperative rebalance revoked the claim. The session continues without it.
         self.revoked = False
@@ -193,7 +194,7 @@ def _on_open_failed(claim: GroupClaim, error: GoError) -> None:
 
 
 def _check_canceled(claim: GroupClaim, payload: object) -> None:
-    """End the claim if the session has ended while the claim was waiting for a leader or a backoff."""
+    """End the claim if the session has ended while no partition consumer was open."""
     if claim.canceled or claim.session.closed:
         _finish(claim)
 

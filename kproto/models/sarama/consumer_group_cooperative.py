@@ -1,9 +1,10 @@
 """A cooperative rebalance of a ConsumerGroup (sarama consumer_group_cooperative.go, v1.61.1).
 
 * There is one Consume and one session for all generations. The member joins with the partitions that it owns.
-  Claims that it keeps continue. The member waits until its revoked claims have ended (at most
-  Rebalance.Timeout), and commits their offsets with the *new* generation. Then the added claims start. A
-  member that revoked a claim joins again, with a JoinGroup that has no reason (M64, M103).
+  The claims of partitions that it keeps continue without interruption. The member waits until its revoked
+  claims have ended (at most Rebalance.Timeout), and commits their offsets with the *new* generation. Then the
+  added claims start. A member that revoked a claim joins again, with a JoinGroup that has no reason (M64,
+  M103).
 * The join waits for the heartbeat and the commits in flight. Heartbeats and commits that start later wait for
   the join.
 * An error of the rebalance ends the session, and Consume returns it.
@@ -27,7 +28,8 @@ def rejoin(group: SaramaGroup) -> None:
 
 def on_generation_locked(group: SaramaGroup, payload: object) -> None:
     assert group.session is not None
-    group.session.rejoin_cause = None  # This join serves every rebalance that was signaled before it started.
+    # The join that starts now answers every rebalance that was signaled until now.
+    group.session.rejoin_cause = None
     group.session.offsets.lock_generation(group)
 
 

@@ -1,6 +1,7 @@
 """joinSync and retryJoinSync: how a member joins a generation (sarama consumer_group.go, v1.61.1).
 
-The branches of newSession, with the letters of S3-19, and the retries (Group.Rebalance.Retry.Max, 4):
+The branches of newSession, labelled a to l, with the retries that they use (Group.Rebalance.Retry.Max, by
+default 4):
 
 * a: the coordinator is unknown: wait, look it up, and use one retry. If no retry is left, return the error.
 * b, i: no response to JoinGroup or SyncGroup: close the connection, and return the error.
@@ -51,9 +52,7 @@ _BACK_OFF = {
 
 @dataclass(slots=True)
 class OwnedClaims:
-    """The claims that a cooperative member owns while it joins again, and the generation in which it joined
-    them.
-    """
+    """The claims that a cooperative member reports when it joins again, and their generation."""
 
     claims: tuple[TopicPartition, ...]
     generation: int

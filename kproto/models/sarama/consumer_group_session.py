@@ -2,7 +2,7 @@
 
 * The session ends with the first of these causes: a rebalance, an error, a claim that returned, or the
   application. The cause is the reason in the next JoinGroup (M116). A rebalance does not end a cooperative
-  session: the member joins again. At most one such cause is buffered.
+  session: the member joins again. At most one cause waits for this join.
 * Heartbeats start with the session, before offsets are fetched and Setup is called. They continue until
   Cleanup and the last commit are done (M113). A rebalance does not stop them: further REBALANCE_IN_PROGRESS
   responses have no effect (M58).
@@ -15,8 +15,8 @@
 * While a cooperative member joins, no heartbeat is sent. The join waits for a heartbeat in flight.
 * The leader compares the partition counts of the group's topics with the counts in its assignment: once at
   the start, then every Metadata.RefreshFrequency, or never if that is 0. A changed count, higher or lower,
-  has the same effect as an error (M93). The leader reads the cached metadata, which has its own ticker: new
-  partitions are noticed after at most two ticks (M204).
+  has the same effect as REBALANCE_IN_PROGRESS (M93). The leader only reads the cached metadata, which is
+  refreshed at the same interval. New partitions are therefore noticed after at most two intervals (M204).
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ _REASONS = {
 
 
 def rebalance_reason(cause: GoError) -> str:
-    """Return the reason in the next JoinGroup: the cause of the last session's end (KIP-800)."""
+    """Return the reason for the next JoinGroup (KIP-800). `cause` is the cause for which the last session
+    ended.
+    """
     return _REASONS.get(cause) or cause.text
 
 
 class SessionOwner(Routine):
-    """The base class of a group, with the members that a session uses."""
+    """The base class of a ConsumerGroup, with the attributes and methods that a session uses."""
 
     __slots__ = ("application", "client", "closed")
 
@@ -116,7 +118,9 @@ class GroupSession:
             self.client.wake(self.group, "check")
 
     def report(self, error: GoError, partition: TopicPartition | None = None) -> None:
-        """Report an error on the group's Errors channel; with `partition`, as a ConsumerError."""
+        """Report an error on the group's Errors channel. An error of a partition is reported as a
+        ConsumerError.
+        """
         self.group.report(error if partition is None else errors.as_consumer_error(error))
 
     def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
@@ -165,7 +169,9 @@ class GroupSession:
             self.client.wake(self.lock_waiting.pop(0), "generation_locked")
 
     def watch_partitions(self, counts: Mapping[str, int] | None) -> None:
-        """Start a checker of the partition counts if this member is the leader, which has `counts`."""
+        """Start a checker of the partition counts if this member is the leader. For a follower, `counts` is
+        None.
+        """
         if self.partition_checker is not None:
             self.partition_checker.is_replaced = True
             self.client.wake(self.partition_checker, "check")
@@ -215,7 +221,9 @@ class Heartbeat(Routine):
         self.ticker = Ticker(session.client.now, session.client.settings.group_heartbeat_interval)
 
     def stop(self) -> None:
-        """End the heartbeat loop of a released session. "stopped" then wakes the group."""
+        """End the heartbeat loop of a released session. The loop wakes the group with "stopped" when it has
+        ended.
+        """
         self.dying = True
         self.session.client.wake(self, "check")
 

@@ -162,7 +162,7 @@ class SaramaGroup(SessionOwner):
         self.member_id = ""
         self.user_data: bytes | None = None
         self.last_cause: GoError | None = None
-        self.last_generation = -1  # The generation that cooperative-sticky remembers.
+        self.last_generation = -1  # The previous generation, which cooperative-sticky sends.
         self.session: GroupSession | None = None
         self.last_session: GroupSession | None = None  # The last session whose Setup was called.
         self.join: Routine | None = None

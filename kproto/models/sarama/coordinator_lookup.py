@@ -1,8 +1,8 @@
 """Lookup of the group coordinator (sarama client.go, findCoordinator, v1.61.1).
 
-* After COORDINATOR_NOT_AVAILABLE and GROUP_AUTHORIZATION_FAILED the request is repeated up to
-  Metadata.Retry.Max times, with a backoff before each (M31, M32). After COORDINATOR_NOT_AVAILABLE, the client
-  first checks whether __consumer_offsets has a leader, and waits another two seconds if it has none.
+* After COORDINATOR_NOT_AVAILABLE and GROUP_AUTHORIZATION_FAILED the request is repeated after a backoff, up
+  to Metadata.Retry.Max times (M31, M32). After COORDINATOR_NOT_AVAILABLE, the client also checks whether
+  __consumer_offsets has a leader. Without a leader it waits another two seconds.
 * Any other error is returned immediately (M33, M34).
 * A broker that does not respond is removed, and the request goes to the next broker.
 * Lookups are not shared: two routines that look the coordinator up at the same time send two requests.
@@ -49,7 +49,8 @@ class CachedCoordinator:
 
 
 class LookupState(States):
-    # The lookup takes the lock of one broker after another, to find the least loaded broker.
+    # The lookup counts the requests of one broker after another, each under the broker's lock, to find the
+    # least loaded one.
     CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
     # The lookup refreshes metadata to check whether __consumer_offsets has a leader.

@@ -1,4 +1,6 @@
-"""sarama's errors, by the names that its users see: KError(n), and Go's errors for the network."""
+"""sarama's errors under the names of their Go types: KError(n) for Kafka's error code n, and Go's own types
+for network errors.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ class GoError(NamedTuple):
     code: int | None = None
 
 
-# Errors that end a session. The next JoinGroup sends the text as its reason.
+# sarama's texts of the errors that can end a session. The next JoinGroup sends the text as its reason.
 _ON_THE_WIRE = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "Unexpected (unknown?) server error",
     ErrorCode.REQUEST_TIMED_OUT: "Request exceeded the user-specified time limit in the request",
@@ -81,5 +83,5 @@ REBALANCE_IN_PROGRESS = kafka(27)
 
 
 def as_consumer_error(error: GoError) -> GoError:
-    """Return the error as a ConsumerError. An error with a broker's code keeps its name."""
+    """Return the error as a ConsumerError, except that an error with a broker's code remains a KError."""
     return error if error.code is not None else error._replace(name="sarama.ConsumerError")

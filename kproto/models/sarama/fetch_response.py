@@ -27,7 +27,7 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], GoError | None]:
-    """Return a response's messages and error, and update the child's offset and fetch size."""
+    """Return the messages and the error in a response, and update the partition consumer (`child`)."""
     if block.error_code:
         return [], errors.kafka(block.error_code)
     data = block.records or b""
@@ -58,7 +58,7 @@ def parse(child: Subscriber, block: PartitionData) -> tuple[list[ModelRecord], G
 
 
 def _records_from_offset(child: Subscriber, batch_records: list[Written]) -> list[ModelRecord]:
-    """Return the batch's records from the child's offset on, and advance the offset past them."""
+    """Return the batch's records from the partition consumer's offset on, and advance this offset."""
     partition = TopicPartition(*child.partition)
     records = [
         ModelRecord(partition, record.offset, record.timestamp, record.key, record.value)

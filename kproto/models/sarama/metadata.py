@@ -97,11 +97,12 @@ class Metadata:
         self.failed_seeds = []
 
     def candidates(self) -> list[SaramaBroker]:
-        """Return the brokers whose locks are taken in turn. The last broker gets the request.
+        """Return the brokers whose locks LeastLoadedBroker takes in turn, and last the broker that gets the
+        request.
 
         LeastLoadedBroker takes the lock of every registered broker to count its requests, in the order of a
-        Go map. It counts the requests of the first broker twice, and those of every broker that is less
-        loaded than the brokers before it. A request to a bootstrap address is sent without counting.
+        Go map. It takes the first broker's lock twice. Every other broker's lock is taken once, or twice if
+        the broker is less loaded than those before it. A request to a bootstrap address takes no such locks.
         """
         brokers = list(self.brokers.values())
         if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):
@@ -133,8 +134,8 @@ class Metadata:
             self.next = None if self.next is None or not topics else self.next | dict.fromkeys(topics)
 
     def on_refreshed(self, topic_errors: dict[str, GoError] | GoError | None) -> None:
-        """Wake all routines that waited for this refresh, and start the next refresh if routines wait for
-        one.
+        """Wake all routines that waited for the refresh that has ended. Start the next one if further
+        routines wait.
         """
         waiting, self.waiting, self.refresh = self.waiting, [], None
         for routine, topics, kind in waiting:
@@ -207,7 +208,8 @@ def _error_of_topics(topics: Topics, topic_errors: dict[str, GoError] | GoError 
 
 
 class RefreshState(States):
-    # The refresh takes the lock of one broker after another, to find the least loaded broker.
+    # The refresh counts the requests of one broker after another, each under the broker's lock, to find the
+    # least loaded one.
     CHOOSING_BROKER = "choosing_broker"
     REQUESTING = "requesting"
     WAITING = "waiting"  # The refresh waits for the backoff between two attempts.

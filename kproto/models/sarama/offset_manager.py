@@ -5,12 +5,12 @@
   means that it has to be committed (M135). A commit contains the offsets that are dirty when the broker's
   lock is taken. A response makes an offset clean only if the offset has not changed since the request was
   sent.
-* The first routine that needs the coordinator looks it up, even if no offset is dirty. After the coordinator
+* The first flush or OffsetFetch looks the coordinator up, even if no offset is dirty. After the coordinator
   is released, the next flush looks it up again (M61).
 * Offsets are fetched one partition after another. Only under read_committed are stable offsets requested.
-* An OffsetFetch that fails with NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE looks the coordinator up, waits,
-  and is repeated up to Metadata.Retry.Max times. After LOAD_IN_PROGRESS and UNSTABLE_OFFSET_COMMIT it only
-  waits (M62).
+* After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE an OffsetFetch is repeated with a newly looked up
+  coordinator, after a wait and up to Metadata.Retry.Max times. After LOAD_IN_PROGRESS and
+  UNSTABLE_OFFSET_COMMIT it is repeated after the wait, without a lookup (M62).
 * Only OffsetCommit v2 to v4 carries Offsets.Retention. The default 0 is sent as -1, which selects the
   broker's retention.
 * With auto commit a ticker flushes every AutoCommit.Interval (M127). The last flush is in
@@ -135,7 +135,9 @@ class OffsetManager(Routine):
     # -- the coordinator
 
     def find_coordinator(self, routine: Routine) -> None:
-        """Pass the coordinator to a routine. It resumes with "coordinator" and the broker or the error."""
+        """Look the coordinator up, unless it is known. `routine` resumes with "coordinator" and the broker or
+        the error.
+        """
         if self.broker is not None:
             self.client.resume(routine, "coordinator", self.broker)
             return

@@ -24,8 +24,8 @@ L = LastState
 
 
 class LastFlush(Routine):
-    """The end of the manager or of some partitions (Close, removePartitions): flush until all offsets are
-    clean, at most Offsets.Retry.Max + 1 times.
+    """One closing of the manager or of some partitions (Close, removePartitions). It flushes until all
+    offsets are clean, at most Offsets.Retry.Max + 1 times.
 
     `caller` resumes with "offsets_closed". If `targets` is None, the whole manager is closed with all
     partitions, and the ticker stops first.

@@ -1,13 +1,13 @@
 """The consumer of one partition: its dispatcher and its response feeder (sarama consumer.go, v1.61.1).
 
-* `messages` is a channel of ChannelBufferSize records (256). The feeder waits while the channel is full.
-  After one tick of MaxProcessingTime without a delivery it waits for one more tick. Then it releases the
-  broker consumer, delivers the remaining messages while the broker's other partitions are fetched, and
-  subscribes again (M188).
-* Each trigger makes the dispatcher subscribe the partition again. After a backoff (Consumer.Retry.Backoff, 2
-  s) it refreshes the topic's metadata. Then it subscribes at the leader, or at the replica that the broker
-  prefers (M189). A trigger during the backoff has no effect. Retry.Max consecutive failures end the partition
-  consumer, if Retry.Max is above 0.
+* `messages` is a channel of ChannelBufferSize records (256). The feeder waits while the channel is full. If
+  two ticks of MaxProcessingTime pass without a delivery, it releases the broker consumer, which goes on to
+  fetch the broker's other partitions. Then the feeder delivers its remaining messages, and subscribes again
+  (M188).
+* An error of the partition or its broker triggers the dispatcher, which subscribes the partition again. After
+  a backoff (Consumer.Retry.Backoff, 2 s) it refreshes the topic's metadata. Then it subscribes at the leader,
+  or at the replica that the broker prefers (M189). A trigger during the backoff has no effect. Retry.Max
+  consecutive failures end the partition consumer, if Retry.Max is above 0.
 * A preferred replica is kept for Metadata.RefreshFrequency, and dropped after any error (M179).
 * Closing only sets a flag. The broker consumer releases the partition before its next request. After that the
   dispatcher ends, then the feeder, and only then are the channels closed (M193).
@@ -100,7 +100,7 @@ class PartitionConsumer(Subscriber):
         self.client.wake(self.feeder, "block_received", (subscription, block))
 
     def on_messages_taken(self) -> None:
-        """Wake a feeder that waits for room in the channel."""
+        """Wake a feeder that waits because the channel is full."""
         if self.feeder.state in HOLDING:
             self.client.wake(self.feeder, "check")
 
@@ -266,9 +266,9 @@ Dispatcher.TABLE = {
 
 class FeederState(States):
     IDLE = "idle"
-    # The feeder waits for room in the channel, and the broker consumer waits for the feeder.
+    # The channel is full: the feeder waits for the application, and the broker consumer waits for the feeder.
     PUSHING = "pushing"
-    # The feeder waits for room in the channel after it has released the broker consumer.
+    # The channel is full: the feeder waits for the application, and has released the broker consumer.
     FINISHING = "finishing"
     QUEUEING = "queueing"  # The feeder subscribes the partition at the broker consumer again.
     ENDED = "ended"

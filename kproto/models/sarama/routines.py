@@ -7,10 +7,9 @@ routines in one thread:
 * A routine is woken by a signal, such as `wake(routine, "response", response)`. Each signal is one row of the
   routine's table. Signals are handled in the order in which they were sent, after the current handler.
   Goroutines that become ready together also run in that order.
-* If a handler need not wait, it calls the next handler directly, before any routine that was woken. In Go,
-  too, a goroutine runs on until it has to wait. Go runs the goroutine that became ready last before those
-  that became ready earlier. Therefore a routine that waits for a lock, and a new routine, run later than a
-  routine that received from a channel. These rules decide the order of the requests.
+* As in Go, a goroutine runs until it has to wait: a handler that need not wait calls the next handler
+  directly, before any woken routine runs. Also as in Go, a routine that received from a channel runs before a
+  routine that waits for a lock, and before a new routine. These rules decide the order of the requests.
 * A `select` is a handler that checks flags. Closing a channel sets its flag, and wakes the routine.
 * Every routine has at most one timer. A Go ticker is a deadline at a fixed rate. Ticks that were not received
   count as one, since the ticker's channel holds one.
@@ -52,7 +51,9 @@ class Scheduler:
         self._ready.append((routine, signal, payload))
 
     def resume(self, routine: Routine, signal: str, payload: Any = None) -> None:
-        """Return from a call: `routine`, which made the call in the same goroutine, continues at once."""
+        """Return from a call to its caller `routine`. The call ran in the caller's goroutine, so the caller
+        continues at once.
+        """
         routine.TABLE[signal][routine.state](routine, payload)
 
     def run(self) -> None:
@@ -87,7 +88,9 @@ class Scheduler:
 
 
 class Routine:
-    """One goroutine. `TABLE` has a handler for each signal and state. `EDGES` has the next states."""
+    """One goroutine. `TABLE` has a handler for each signal and state. `EDGES` maps each state to its possible
+    next states.
+    """
 
     __slots__ = ("state", "timer")
     TABLE: ClassVar[Table]

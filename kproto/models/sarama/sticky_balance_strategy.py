@@ -1,16 +1,16 @@
 """sarama's sticky and cooperative-sticky strategies (balance_strategy.go, v1.61.1).
 
-* A member keeps its partitions as long as the assignment is balanced. Of several claims to a partition, the
-  one with the highest generation counts. The member with the second highest generation is remembered as the
-  previous owner, so that the partition may return to it. sticky reads the claims from user data.
-  cooperative-sticky reads the owned partitions and the subscription's generation.
-* An unassigned partition goes to the member with the fewest partitions among those that may have it.
+* A member keeps its partitions as long as the assignment is balanced. If several members claim a partition,
+  the claim with the highest generation counts. The member with the second highest generation is the previous
+  owner, to which the partition may return. sticky reads the claims from user data. cooperative-sticky reads
+  the owned partitions and the subscription's generation.
+* An unassigned partition goes to the member with the fewest partitions among the topic's subscribers.
 * Then partitions are moved from members with many partitions to members with few, in a fixed order. If all
   members have the same subscription, the order starts with the member that has the most partitions. Otherwise
   it starts with the partition that the fewest members may have.
 * A partition may even return to a member that no longer subscribes to its topic: sarama does not check.
 * sarama tries to undo moves that do not improve the balance. Its result keeps these moves nevertheless, and
-  drops the members that could not participate. The model does the same.
+  drops the members with which no partition could be exchanged. The model does the same.
 * Cooperative: a partition that changes its owner is assigned to no member until its old owner has joined
   without it.
 
@@ -48,7 +48,7 @@ def assign_partitions(
 
 @dataclass(slots=True)
 class _Movements:
-    """The moves between members. They are kept so that two partitions of a topic are not swapped."""
+    """The moves between members so far. With them, two members do not exchange partitions of one topic."""
 
     pair_of: dict[TopicPartition, Pair] = field(default_factory=dict[TopicPartition, Pair])
     by_topic: dict[str, dict[Pair, dict[TopicPartition, None]]] = field(
@@ -64,7 +64,7 @@ class _Movements:
             self._record(partition, (previous_pair[0], new))
 
     def partition_to_move(self, partition: TopicPartition, old: str, new: str) -> TopicPartition:
-        """Return a partition of the topic that was moved from `new` to `old` before, or else `partition`."""
+        """Return the partition to move: one that has been moved from `new` to `old`, or else `partition`."""
         pairs = self.by_topic.get(partition.topic)
         if pairs is None:
             return partition
@@ -196,7 +196,7 @@ class _StickyPlan:
         )
 
     def _reassign(self, order: list[TopicPartition]) -> bool:
-        """Move single partitions until the balance stops improving; return whether any moved."""
+        """Move single partitions until the balance stops improving; return whether a partition was moved."""
         has_moved = False
         modified = True
         while modified:

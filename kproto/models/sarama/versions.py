@@ -2,10 +2,10 @@
 
 `SINCE_1_38_1` has the versions of Shopify/sarama 1.38.1, which the option "Release" in `extra` selects.
 
-A request to a broker that supports only older versions has the newest of these. A request to a broker that
-supports newer versions still has the selected version. Config.Version is the oldest Kafka of the *cluster*: a
-low value also works with a new broker, as long as the broker supports the old requests. Kafka 4.0 dropped
-most versions from before 0.11 (KIP-896).
+If a broker supports only older versions of a request, the newest of the broker's versions is sent. A request
+to a broker that supports newer versions still has the selected version. Config.Version is the oldest Kafka of
+the *cluster*: a low value also works with a new broker, as long as the broker supports the old requests.
+Kafka 4.0 dropped most versions from before 0.11 (KIP-896).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def key(request: type[Message]) -> int:
 def parse(text: str) -> KafkaVersion:
     """Parse a version such as "0.10.2.1" or "2.0.0" (ParseKafkaVersion).
 
-    Raises ConfigError for any other text, and for versions without consumer groups.
+    Raises ConfigError for a string that is not a version, and for a version without consumer groups.
     """
     parts = text.split(".")
     if not all(part.isdigit() for part in parts) or not 3 <= len(parts) <= 4:
@@ -127,7 +127,7 @@ def parse(text: str) -> KafkaVersion:
 
 
 def highest(since: Mapping[KafkaVersion, int], kafka_version: KafkaVersion) -> int:
-    """Return the value for the newest release in the table that is not after `kafka_version`."""
+    """Return the request version in the table's newest entry that is not newer than `kafka_version`."""
     return max(version for first, version in since.items() if first <= kafka_version)
 
 

@@ -1,8 +1,8 @@
 """bsm/sarama-cluster 2.1.15 as a state machine, on Shopify/sarama 1.17.0 with Version = V0_11_0_0.
 
-Release 2.1.15 is the last one of sarama-cluster, which has not been maintained since 2019. The layers below
-the group are sarama's (`kproto.models.sarama`: client, metadata, coordinator_lookup, broker,
-partition_consumer, broker_consumer), with the request versions and settings of that time.
+Release 2.1.15 is the last one of sarama-cluster, which has not been maintained since 2019. Everything except
+the group is sarama's (`kproto.models.sarama`: client, metadata, coordinator_lookup, broker,
+partition_consumer, broker_consumer), with the request versions and settings of sarama 1.17.0.
 
 * `consumer`: the main loop and its consume cycle. `consumer_state`: the state of the loop.
 * `consumer_close`: the end of a failed cycle, and Close.
@@ -12,15 +12,15 @@ partition_consumer, broker_consumer), with the request versions and settings of 
 * `balancer`: subscription and assignment (balancer.go).
 * `client`: sarama's client with sarama-cluster's options.
 
-Known difference: the original's background refresher requests an empty list of topics. From Metadata v1 on,
+Known difference: sarama-cluster's background refresher requests an empty list of topics. From Metadata v1 on,
 the response to an empty list has no topics. The original then has no cached topics until it next requests
 one. The model requests all topics.
 
-Request versions are the lowest that a current broker supports. Subscribe creates a Consumer. Unsubscribe,
-another Subscribe, and Close close the Consumer, which then leaves the group. A pattern is a whitelist.
-"Whitelist" and "Blacklist" in `extra` are supported as well. The callbacks "assigned" and "revoked" follow
-the notifications, and the model does not wait for them. The option "PartitionStrategy" is the leader's
-strategy. Configured assignors are ignored, as in the original (S1-11).
+The model sends each request in the lowest version that Kafka 4 supports. Subscribe creates a Consumer.
+Unsubscribe, another Subscribe, and Close close the Consumer, which then leaves the group. A subscribed
+pattern becomes the option Group.Topics.Whitelist. `extra` may also have "Whitelist" and "Blacklist". The
+callbacks "assigned" and "revoked" are called after the notifications, and the model does not wait for their
+return. The option "PartitionStrategy" is the leader's strategy. The option `assignors` is ignored.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from .coordinator_requests import CommitOffsets
 
 __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_deadline", "start", "step"]
 
-SEES_GROWTH = False  # The leader does not check for new partitions (`loops`).
-# Messages are delivered until the main loop releases the partitions. After a rebalance, messages may be
-# delivered before the notification "assigned", because partitions and notifications have separate goroutines
-# (consumer.go, nextTick).
+SEES_GROWTH = False  # Whether new partitions are noticed: not even by the leader (`loops`).
+# Whether a fenced member delivers no more messages. sarama-cluster delivers them until the main loop releases
+# the partitions. After a rebalance, messages may be delivered before the notification "assigned", because
+# partitions and notifications have separate goroutines (consumer.go, nextTick).
 SILENT_WHEN_FENCED = False
 
 
@@ -83,7 +83,9 @@ class SaramaClusterState(ClusterClient):
 
     @property
     def works_on(self) -> frozenset[TopicPartition]:
-        """Return the consumed partitions, which after a failed cycle differ from the notification."""
+        """Return the consumed partitions. After a failed cycle they differ from those in the last
+        notification.
+        """
         return frozenset(self.consumer.partitions)
 
 

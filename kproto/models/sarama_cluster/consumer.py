@@ -1,9 +1,9 @@
 """sarama-cluster's Consumer: its main loop, which runs cycles (consumer.go, nextTick, v2.1.15).
 
-* A cycle refreshes all metadata and the coordinator, and releases the consumed partitions (stop, dwell,
-  commit). It joins, syncs and starts the heartbeats. It fetches all offsets in one request and opens all
-  partitions together. Then it starts the topic watcher and the commit loop, and waits until any of its loops
-  ends (M68). All partitions are released before each join.
+* A cycle is one membership, from one join to the next. It refreshes all metadata and the coordinator, and
+  releases the consumed partitions (stop, pause, commit). It joins, syncs and starts the heartbeats. It
+  fetches all offsets in one request and opens all partitions together. Then it starts the topic watcher and
+  the commit loop, and waits until any of its loops ends (M68). All partitions are released before each join.
 * JoinGroup v0 offers range and roundrobin. The leader's own option decides which of them is used. The
   strategy that the group selected is ignored. Each topic is assigned separately.
 * UNKNOWN_MEMBER_ID from JoinGroup resets the member id. The member leaves the group after errors of SyncGroup
@@ -11,7 +11,8 @@
   member id, so the next JoinGroup fails with UNKNOWN_MEMBER_ID.
 * An error ends the cycle. Errors other than REBALANCE_IN_PROGRESS are reported. The next cycle starts after
   Metadata.Retry.Backoff. No request is retried.
-* Notifications: start (with the current partitions), then OK (claimed, released, current) or error.
+* Each cycle sends the notification "rebalance start" with the current partitions, then "rebalance OK" with
+  the claimed, released and current ones, or "rebalance error".
 * New partitions of a topic are not noticed (`loops`).
 """
 
@@ -249,7 +250,7 @@ def _start_consuming(consumer: ClusterConsumer) -> None:
 
 
 def _check_loops(consumer: ClusterConsumer, payload: object) -> None:
-    """End the cycle if a loop or a partition has ended before the cycle started to wait for such an end."""
+    """End the cycle if one of its loops or partitions has ended while the cycle was being started."""
     heartbeats = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
     closed = any(partition.is_closed for partition in consumer.partitions.values())
     if consumer.dying or not heartbeats or closed:

@@ -223,7 +223,9 @@ class ClusterConsumer(Routine):
             self.wind_up()
 
     def wake_waiters(self) -> None:
-        """Wake the Consumer and its release in progress, which check whether they can continue."""
+        """Wake the Consumer, and the release in progress if any. Both then check whether their wait has
+        ended.
+        """
         self.client.wake(self, "check")
         if self.release is not None:
             self.client.wake(self.release, "check")

@@ -2,9 +2,9 @@
 
 The routines follow CommitOffsets, release and closeCoordinator.
 
-* Each request looks the coordinator up if it is unknown. A request without a response closes the connection,
-  and so does any error of JoinGroup or SyncGroup. After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE the
-  coordinator is looked up again, but the error is still returned (M68).
+* The coordinator is looked up before a request if it is unknown. The connection is closed if a request gets
+  no response, and after any error of JoinGroup or SyncGroup. After NOT_COORDINATOR and
+  COORDINATOR_NOT_AVAILABLE the coordinator is looked up again, but the error is still returned (M68).
 * One commit runs at a time. It carries the offsets that were marked and not committed. It is retried
   immediately, up to Group.Offsets.Retry.Max times (3), and fails with the error of any of its partitions.
   Without dirty offsets no request is sent.
@@ -119,7 +119,7 @@ CoordinatorRequest.TABLE = {
 
 
 class CommitOffsetsState(States):
-    WAITING = "waiting"  # The commit waits for the commit that was started before.
+    WAITING = "waiting"  # The commit waits until the commit in progress is complete.
     REQUESTING = "requesting"
     DONE = "done"
 

@@ -1,4 +1,5 @@
-"""The loops that run besides sarama-cluster's main loop (consumer.go: hbLoop, twLoop, cmLoop; v2.1.15).
+"""The loops that run concurrently with sarama-cluster's main loop (consumer.go: hbLoop, twLoop, cmLoop;
+v2.1.15).
 
 When one loop ends, the consume cycle and all its other loops end.
 
@@ -7,7 +8,7 @@ When one loop ends, the consume cycle and all its other loops end.
 * The topic watcher checks the client's metadata every RefreshFrequency / 2. It ends if there is a *new topic*
   that matches the whitelist and not the blacklist. It never checks partitions: new partitions are not noticed
   until the cycle ends for another reason (M93, M204).
-* The commit loop ends when a commit has failed with all its retries.
+* The commit loop ends when a commit and all its retries have failed.
 """
 
 from __future__ import annotations

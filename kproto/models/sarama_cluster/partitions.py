@@ -31,7 +31,7 @@ P = PartitionState
 
 
 class PartitionOwner(Protocol):
-    """The interface of a Consumer for its claimed partitions."""
+    """The attributes and methods of a Consumer that its claimed partitions use."""
 
     client: ClusterClient
     application: Application
@@ -124,7 +124,7 @@ def _drop_messages(partition: ClusterPartition, payload: object) -> None:
 
 
 def _on_closed(partition: ClusterPartition, payload: object) -> None:
-    """Handle the closed channels. The cause is `stop`, or an offset that is out of range."""
+    """Handle the end of the partition consumer, by `stop` or because its offset is out of range."""
     ended = partition.state is P.CONSUMING
     partition.move(P.CLOSED)
     if ended:
