@@ -110,7 +110,7 @@ class KafkaPython:
                 try:
                     consumer.commit()
                     owing = False
-                except Exception as error:  # The group may be rebalancing.
+                except Exception as error:  # A commit may fail during a rebalance.
                     tell(commit_failed=repr(error))
         consumer.close()
         tell(closed=True)
@@ -201,7 +201,7 @@ class AIOKafka:
                     try:
                         await consumer.commit()
                         owing = False
-                    except Exception as error:  # The group may be rebalancing.
+                    except Exception as error:  # A commit may fail during a rebalance.
                         tell(commit_failed=repr(error))
             await consumer.stop()
             tell(closed=True)
@@ -288,7 +288,7 @@ class Confluent:
                 try:
                     consumer.commit(asynchronous=False)
                     owing = False
-                except KafkaException as error:  # The group may be rebalancing.
+                except KafkaException as error:  # A commit may fail during a rebalance.
                     tell(commit_failed=repr(error))
                     # Another member now owns the partitions, and reads these records again.
                     owing = error.args[0].code() != KafkaError._NO_OFFSET

@@ -27,7 +27,9 @@ SOURCE = Path(__file__).parent / "java" / "Bridge.java"
 
 
 class Drawn(NamedTuple):
-    """A random message. `drawn` is Kafka's encoding, `data` omits tagged fields with defaults."""
+    """A random message. `drawn` is the encoding by Kafka's schema codec. `data` is that by Kafka's message
+    classes, which omit tagged fields with default values.
+    """
 
     drawn: bytes
     data: bytes

@@ -1,4 +1,5 @@
-"""Log truncation by an unclean election on a real Kafka: consumers that read the lost records report it.
+"""Log truncation by an unclean election on a real Kafka: consumers that have read the lost records report the
+truncation.
 
 The cluster has two brokers and a controller. A topic's follower dies, the leader appends ten more records and
 dies. The follower restarts alone and becomes the leader, and the ten records are lost.
@@ -101,7 +102,9 @@ class Nodes:
 
 
 class TruncatedCluster:
-    """A cluster whose log was truncated at offset 10, and the events of two consumers that had read to 20."""
+    """A cluster whose log was truncated at offset 10, and the events of two consumers that had read up to
+    offset 20.
+    """
 
     def __init__(self, nodes: Nodes, stack: ExitStack) -> None:
         self.nodes = nodes

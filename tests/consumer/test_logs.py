@@ -109,7 +109,7 @@ class FailingHandler(logging.Handler):
     """A handler whose log server is unavailable."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        raise ConnectionError("the log server is away")
+        raise ConnectionError("the log server is unavailable")
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_consumer_continues_if_a_log_handler_fails(
         consumer.poll(0.1)
         unreachable(server, log_records)
         assert consumer.position(T0) == 0
-    assert "ConnectionError: the log server is away" in capsys.readouterr().err
+    assert "ConnectionError: the log server is unavailable" in capsys.readouterr().err
 
 
 def test_a_producer_continues_if_a_log_handler_fails(log_records: pytest.LogCaptureFixture) -> None:

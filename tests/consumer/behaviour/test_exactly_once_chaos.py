@@ -230,7 +230,9 @@ class Chaos:
             done = {index: self.world.committed("g", tp("in", index)) for index in self.partitions}
             if all((done[index] or 0) == len(self.written[index]) for index in self.partitions):
                 return
-        raise AssertionError(f"not everything was done in a minute: {done} of {self.written}")
+        raise AssertionError(
+            f"committed offsets after a minute: {done}; expected: the number of records in {self.written}"
+        )
 
 
 def check(seed: int) -> Chaos:

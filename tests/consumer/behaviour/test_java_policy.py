@@ -437,7 +437,7 @@ def test_the_default_assignors_are_javas() -> None:
 def test_an_asynchronous_commit_is_retried_by_kprotos_policy_only(
     options: dict[str, Any], once: bool, sent: int, code: ErrorCode
 ) -> None:
-    """A failed asynchronous commit is retried with kproto's policy only. Commits after it wait for it."""
+    """Only kproto's policy retries a failed asynchronous commit. Later commits wait for the retry."""
     world = World({"t": 2})
     log = caught_up_log(world, **options)
     refuse_one_commit(world, code)

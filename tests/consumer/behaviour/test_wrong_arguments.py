@@ -173,7 +173,7 @@ def check_usable(client: Any) -> Any:
     ):
         if hasattr(client, name):
             return getattr(client, name)(*arguments)
-    raise AssertionError(f"no method to check {client} with")
+    raise AssertionError(f"expected {client} to have one of these methods")
 
 
 def client_threads() -> set[str]:

@@ -1,4 +1,4 @@
-"""Listeners that close the connection without an error: each client fails with the message that
+"""Listeners that close the connection without an error response: each client fails with the message that
 `docs/how-to/secured.md` lists.
 """
 

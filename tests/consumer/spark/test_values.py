@@ -350,8 +350,8 @@ def test_each_writer_schema_is_requested_once_from_the_registry() -> None:
 
 @pytest.mark.parametrize("reads", ["reader", "streamReader"])
 def test_a_query_keeps_the_registrys_schema_of_its_load(reads: str) -> None:
-    """A query keeps the schema that the registry had at its load. A newer version may lack a field, and must
-    not make the running query fail.
+    """A query keeps the schema that the registry returned when the query was loaded. A newer version may lack
+    a field, and must not make the running query fail.
     """
     pytest.importorskip("fastavro")
     latest, new = "/subjects/t-value/versions/latest", {"schema": json.dumps(NEW)}

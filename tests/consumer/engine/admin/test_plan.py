@@ -64,8 +64,8 @@ def test_an_offset_fetch_response_without_a_partition_is_retried() -> None:
 def test_the_coordinator_is_looked_up_again_only_after_not_coordinator(
     code: ErrorCode, found_again: list[Message]
 ) -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS repeats the request at the same coordinator. NOT_COORDINATOR looks the
-    coordinator up first, as in Java.
+    """After COORDINATOR_LOAD_IN_PROGRESS the plan sends the request to the same coordinator again. After
+    NOT_COORDINATOR it first looks the coordinator up, as in Java.
     """
     plan = offset_plans.committed_offsets(known(), "g", [P0], clock)
     response = OffsetFetchResponse(

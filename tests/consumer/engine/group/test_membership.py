@@ -1,4 +1,4 @@
-"""The member of a consumer in virtual time: its callbacks."""
+"""The callbacks of a group member, in a consumer that runs in virtual time."""
 
 from __future__ import annotations
 
