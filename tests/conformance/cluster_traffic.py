@@ -74,8 +74,8 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
 
     Two groups read plain records. A third group reads committed records. A fourth group reads the records
     that movers copied in transactions. Two more clients send metadata and group requests. All clients start
-    with the single address `bootstrap`, so that all brokers may stop later. `options` are added to the
-    members' SESSION options.
+    with a single address: `bootstrap`, by default that of the first broker. During the block all brokers may
+    be down for a while. `options` are added to the members' SESSION options.
     """
     session = {**SESSION, **options}
     plain, committed, moved = topic(fleet), topic(fleet), topic(fleet)

@@ -473,8 +473,8 @@ class ScriptRunner:
         )
 
     def _id(self, name: str) -> str:
-        """Return the member id of the script's actor `name`. If no actor has this name, it is a literal
-        member id ("none": empty).
+        """Return the member id of the script's actor `name`. Without such an actor, `name` itself is the
+        member id ("none" is the empty id).
         """
         return self.actors[name].member_id if name in self.actors else {"none": ""}.get(name, name)
 

@@ -62,8 +62,8 @@ class RecordedRequest:
 
 @dataclass(slots=True)
 class RecordingProxy:
-    """Forwards requests and responses. Only calls of `inject`, `hold`, `refuse` and `cut` change this for the
-    next ones.
+    """Forwards requests and responses unchanged, except those that a call of `inject`, `hold`, `refuse` or
+    `cut` selects.
 
     `also` names the APIs that are recorded in addition to the group APIs.
     """

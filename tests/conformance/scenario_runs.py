@@ -42,8 +42,8 @@ def run_scenario(
     acts: Scenario | None = None,
     bootstrap: str = "",
 ) -> dict[str, dict[str, list[str]]]:
-    """Run the scenario `acts`, by default the one of this name in `SCENARIOS`. Return the requests and events
-    of each member.
+    """Run the scenario `acts`, by default `SCENARIOS[scenario]`. Return the requests and events of each
+    member.
 
     The members connect to `bootstrap`, or to the proxy by default.
     """
