@@ -1,6 +1,6 @@
 """The contract between a model and its runner: configuration, events and actions.
 
-Every model keeps this contract. A model is a module with these four names:
+A model is a module with these four names:
 
     VERSIONS: dict[int, int]        # API key -> the highest version that the model sends
     start(config: ModelConfig) -> State

@@ -1,4 +1,4 @@
-"""The first bytes of a connection with SASL PLAIN, in both framings.
+"""The first bytes of a connection with SASL PLAIN, in the two framings that Kafka has had.
 
 * SaslHandshake v0 (Kafka 0.10.0, KIP-43), then the token as a bare frame: four bytes of length and the token,
   without a header. The broker answers with an empty frame or closes the connection.

@@ -37,7 +37,7 @@ class SaslClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The exchange continues: send these bytes and wait for the client's response."""
+    """The exchange continues: the broker sends `data` and waits for the client's response."""
 
     data: bytes
 

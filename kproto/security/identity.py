@@ -1,4 +1,4 @@
-"""Read the name that a client claims during authentication, for tools that watch traffic.
+"""Read the user name in a client's authentication messages, for tools that inspect traffic.
 
 The functions read neither passwords nor proofs.
 """

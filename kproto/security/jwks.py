@@ -50,7 +50,7 @@ def signed(
     subject_claim: str = "sub",
     scope_claim: str = "scope",
 ) -> Check:
-    """Return a check that accepts tokens signed by one of these keys.
+    """Return a `Check` that accepts the tokens that a key in `jwks` has signed.
 
     `jwks` is {"keys": [...]}, or its JSON text. `now_ms` returns the time in ms since 1970. Raises
     ConfigError for an invalid `jwks`, MissingExtra without PyJWT.

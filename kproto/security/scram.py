@@ -4,8 +4,8 @@
   if the signature in the server's last message is valid.
 * A client does at least 4096 iterations, as RFC 7677 requires, and at most `MOST_ITERATIONS`, so that a
   server cannot make it hash for minutes. Kafka allows at most 16384.
-* In names a comma is written as =2C and an equals sign as =3D. Kafka does not prepare names and passwords
-  (SASLprep), so neither does this code: both hash the same bytes.
+* In names a comma is written as =2C and an equals sign as =3D. Like Kafka, this module does not apply
+  SASLprep to names and passwords, so that both hash the same bytes.
 * Proofs are compared in constant time. An unknown user and a wrong proof cannot be told apart: both are
   rejected in response to the client's last message, with the same text and after the same computation.
 """

@@ -268,7 +268,7 @@ REQUESTS: Final = frozenset(_REQUEST_HANDLERS)
 # CompleteAbort.
 
 _NOT_OWNER = (E.INVALID_PRODUCER_ID_MAPPING, E.PRODUCER_FENCED)
-# The errors of `_NOT_OWNER`, and the one that clients of old versions receive instead of PRODUCER_FENCED.
+# The errors of `_NOT_OWNER`, and INVALID_PRODUCER_EPOCH, which replaces PRODUCER_FENCED for old clients.
 _NOT_OWNER_V4 = (*_NOT_OWNER, E.INVALID_PRODUCER_EPOCH)
 _FENCED = (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH)
 _END_STATES = (S.PREPARE_COMMIT, S.PREPARE_ABORT)

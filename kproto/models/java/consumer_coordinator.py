@@ -2,7 +2,8 @@
 
 * onJoinPrepare commits before it calls the listener (M75). If the membership is lost, it calls
   onPartitionsLost (M76). Otherwise an EAGER member calls onPartitionsRevoked with all its partitions, even if
-  it has none. A COOPERATIVE member calls it with those whose topics left the subscription (M77, M78).
+  it has none. A COOPERATIVE member calls it with the partitions of topics that it no longer subscribes to
+  (M77, M78).
 * onJoinComplete checks the assignment, then calls the listener (M82, M91). onPartitionsRevoked is called
   before onPartitionsAssigned, which is called even if no partition is new.
 * The application's thread (`kafka_consumer`) continues when the listener has returned.

@@ -1,6 +1,9 @@
 """The lookup of the coordinator, and the events after which the coordinator is unknown.
 
-The module follows AbstractCoordinator. Rules: M26, M28, M29.
+The module follows AbstractCoordinator.
+
+* M26, M29: If the connection to the coordinator is lost, the coordinator is unknown.
+* M28: One FindCoordinator is in flight at a time. The next one is sent after a backoff.
 """
 
 from __future__ import annotations

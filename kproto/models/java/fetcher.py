@@ -159,7 +159,8 @@ def collect_fetch(state: JavaState, limit: int) -> tuple[ModelRecord, ...]:
                 )
             elif not state.release.sorts_partitions:
                 # When all buffered records of a partition have been returned, Java 2.6 moves it to the end of
-                # the assignment (movePartitionToEnd). A rebalance revokes the partitions at the end.
+                # the assignment (movePartitionToEnd). The order matters in a rebalance, which revokes the
+                # partitions at the end.
                 state.assigned[completed.tp] = state.assigned.pop(completed.tp)
     state.buffer.extendleft(reversed(keep))
     return tuple(records)

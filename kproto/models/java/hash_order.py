@@ -46,7 +46,7 @@ def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition
 
 
 def set_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return partitions in the order of `new HashSet<>(partitions)`, which listeners get."""
+    """Return partitions in the order of `new HashSet<>(partitions)`, as rebalance listeners get them."""
     return _hash_table_order(list(dict.fromkeys(partitions)), _partition_hash_code, _DEFAULT_CAPACITY)
 
 

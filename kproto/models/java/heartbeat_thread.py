@@ -4,7 +4,7 @@
   while a JoinGroup is in flight.
 * M28: If the coordinator is unknown, the thread looks it up.
 * When the session timeout expires without a heartbeat response, the thread marks the coordinator unknown. The
-  member nevertheless stays in its generation.
+  member stays in its generation.
 * When max.poll.interval.ms expires, the thread leaves the group and resets the generation. The next poll
   calls onPartitionsLost.
 * FENCED_INSTANCE_ID ends the thread. The next poll throws, and the poll after that joins again.

@@ -336,7 +336,7 @@ def _finish_join_complete(state: JavaState, partitions: tuple[TopicPartition, ..
 
 
 def _finish_unsubscribe_callback(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
-    """Finish unsubscribe unless the listener raised."""
+    """Finish unsubscribe, unless the rebalance listener raised an exception."""
     _remove_partitions(state, partitions)
     if not _report_callback_error(state, out):
         _finish_unsubscribe(state, out)
@@ -345,8 +345,8 @@ def _finish_unsubscribe_callback(state: JavaState, partitions: tuple[TopicPartit
 def _finish_close_callback(state: JavaState, partitions: tuple[TopicPartition, ...], out: Out) -> None:
     """Leave and close.
 
-    If the listener raised, close without sending LeaveGroup: the broker removes the member when its session
-    expires.
+    If the rebalance listener raised an exception, no LeaveGroup is sent: the broker removes the member when
+    its session expires.
     """
     _remove_partitions(state, partitions)
     if _report_callback_error(state, out):

@@ -8,8 +8,10 @@ Follows ConsumerCoordinator.
 * commitSync retries after retriable errors until its timeout. Without a generation it fails immediately.
 * M95: During a rebalance a commit fails with RebalanceInProgressException. Before the member has joined it
   fails with CommitFailedException.
-* M130: FENCED_INSTANCE_ID in response to an asynchronous commit is thrown by every later poll and commit.
-* M61: The error code decides which part of the member is reset, and whether a rejoin is requested.
+* M130: After an asynchronous commit has failed with FENCED_INSTANCE_ID, every poll and commit throws this
+  error.
+* M61: The error code of a commit decides whether the generation, the member id or both are reset, and whether
+  the member rejoins.
 """
 
 from __future__ import annotations

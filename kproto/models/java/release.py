@@ -1,4 +1,4 @@
-"""The differences between Java's consumer 2.6.2 and 4.3.1. All other code is common to both."""
+"""The differences between Java's consumer 2.6.2 and 4.3.1. All other code is common to both releases."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class JavaRelease:
     backs_off: bool
     # Whether JoinGroup and LeaveGroup carry a reason (KIP-800).
     reasons: bool
-    # Whether a JoinGroup that is answered with REBALANCE_IN_PROGRESS is retried. Java 2.6 does not expect
-    # this error, and throws it.
+    # Whether a JoinGroup that is answered with REBALANCE_IN_PROGRESS is retried. Java 2.6 throws this error
+    # from poll.
     retries_join_rebalance: bool
     # Whether the consumer closes its fetch sessions when it is closed.
     closes_sessions: bool

@@ -178,7 +178,7 @@ class TopicPartitionState:
     state: FetchStates = FetchStates.INITIALIZING
     offset: int = -1
     epoch: int = -1
-    # The timestamp that a reset sends in ListOffsets.
+    # The timestamp of ListOffsets for a reset of this position.
     timestamp: int = -2
     retry_at: int = 0
     request_open: bool = False
@@ -233,7 +233,7 @@ class CommitOperation:
 
 @dataclass(slots=True)
 class LegacyPoll:
-    """The timeout of the old poll(long)."""
+    """The open call of the old poll(long), whose timeout `kafka_consumer` computes."""
 
     deadline: int
     timeout_ms: int

@@ -1,12 +1,12 @@
 """kafka-go 0.4.51 as a state machine: a Reader with a GroupID.
 
-kafka-go has three kinds of goroutines that communicate over channels:
+kafka-go consists of goroutines that communicate over channels. The modules follow its files:
 
 * `consumergroup` and `generation` follow consumergroup.go (ConsumerGroup.run, nextGeneration, Generation).
   One generation runs at a time, with its own connection to the coordinator. A generation is a set of
   goroutines: the heartbeat loop, one watcher per topic, the commit loop and the partition readers. When one
-  of these goroutines ends, the others are told to end. The next generation begins when the last goroutine has
-  ended.
+  of these goroutines ends, the context of the others is canceled. The next generation begins when the last
+  goroutine has ended.
 * `reader` follows the type Reader of reader.go: the queue that the application reads, and the commit loops
   (commitLoopInterval, commitLoopImmediate, commitOffsetsWithRetry).
 * `partition_reader` follows the type reader of reader.go: one goroutine and one connection per partition.

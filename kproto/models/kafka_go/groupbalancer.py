@@ -48,7 +48,7 @@ def _range(position: int, index: int, partitions: int, members: int) -> bool:
 
 
 def _roundrobin(position: int, index: int, partitions: int, members: int) -> bool:
-    """Return whether the roundrobin balancer gives a member the partition
+    """Return whether the member at `index` gets the partition at `position`
     (RoundRobinGroupBalancer.AssignGroups).
 
     The first partition of each topic goes to the first member.

@@ -355,7 +355,7 @@ def close_connection(out: Out, address: Address | None) -> None:
 
 
 def new_connection(state: KafkaGoState, host: str, port: int, purpose: str) -> Address:
-    """Return the address of a new connection to a broker, with its own lane."""
+    """Return the address of a new connection to a broker. Its lane is a new name."""
     state.connection_count += 1
     return Address(host, port, f"{purpose}-{state.connection_count}")
 

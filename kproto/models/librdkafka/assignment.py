@@ -1,8 +1,8 @@
 """The partitions that the application, or its binding, has assigned (rdkafka_assignment.c).
 
-`assignment` has all assigned partitions. Partitions in `pending` are not started, and the committed offsets
-of partitions in `queried` are being fetched. Partitions in `removed` have to stop. `serve` stops, queries and
-starts partitions by these rules:
+`assignment` has all assigned partitions. Partitions in `pending` have not been started, and the committed
+offsets of partitions in `queried` are being fetched. Partitions in `removed` have to stop. `serve` stops,
+queries and starts partitions by these rules:
 
 * Partitions are removed before others start. The fetchers of removed partitions stop. With enable.auto.commit
   their stored offsets are committed, unless the assignment is lost. The stored offsets are dropped in either

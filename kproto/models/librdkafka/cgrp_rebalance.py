@@ -1,4 +1,4 @@
-"""Rebalance events and their answers: how an assignment passes through the application.
+"""Rebalance events and the application's answers to them, the calls of assign() and unassign().
 
 The module follows rdkafka_cgrp.c: rd_kafka_rebalance_op, rd_kafka_rebalance_op_incr, and
 rd_kafka_cgrp_revoke_all_rejoin, _assign, _unassign, _incremental_assign, _incremental_unassign and

@@ -118,8 +118,8 @@ def _handle_partition(state: LibrdkafkaState, toppar_state: Toppar, data: Partit
         else data.high_watermark
     )
     if offset == end and toppar_state.reported_eof_offset != end:
-        # Only a Fetch from the end offset reports the end. The Fetch that returned the last records does not
-        # report it.
+        # The end of the partition is reported by a Fetch from the end offset, not by the Fetch that returned
+        # the last records.
         toppar_state.reported_eof_offset = end
         state.queue.append(EofOp(toppar_state.tp, toppar_state.version, end, node, data.high_watermark))
         return

@@ -77,7 +77,7 @@ def subscribe(state: LibrdkafkaState, topics: tuple[str, ...] | None, out: Out) 
 
 
 def unsubscribe(state: LibrdkafkaState, leave_group: bool, out: Out) -> None:
-    """Revoke the whole assignment; with `leave_group`, leave the group when it is revoked.
+    """Revoke the whole assignment. If `leave_group`, leave the group after that.
 
     Follows rd_kafka_cgrp_unsubscribe.
     """
@@ -107,7 +107,7 @@ def _modify_subscription(state: LibrdkafkaState, topics: tuple[str, ...], out: O
 
 
 def apply_next_subscription(state: LibrdkafkaState, out: Out) -> None:
-    """Apply the subscription that was deferred by a rebalance.
+    """Apply the subscription that was deferred until the end of a rebalance.
 
     Follows rd_kafka_cgrp_apply_next_subscribe.
     """

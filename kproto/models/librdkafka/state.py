@@ -57,7 +57,7 @@ class CgrpJoinState(IntEnum):
 
 J = CgrpJoinState
 
-# State -> next state -> cause of the transition. A member with partitions can revoke them in every state.
+# State -> next state -> cause of the transition. In every state a member that has partitions can revoke them.
 EDGES: Final[machine.Edges[CgrpJoinState]] = {
     J.INIT: {
         J.WAIT_METADATA: "metadata of the subscribed topics is missing or old",

@@ -109,7 +109,7 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
 
 
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
-    """Pause fetching. Queued records are dropped: the position is set back to the last delivered one.
+    """Pause fetching. The position is set back to the last delivered record, and queued records are dropped.
 
     Follows rd_kafka_toppar_pause_resume.
     """

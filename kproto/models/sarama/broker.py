@@ -6,10 +6,10 @@ sendAndReceive).
 * Only OffsetCommit releases the lock after the send (offset_manager.go, flushToBrokerFor). The flush builds
   its request after it has taken the lock. The request therefore includes offsets that were marked during the
   wait.
-* The lock behaves as Go's sync.Mutex. When the lock is released, the goroutine that released it may lock it
-  again, and so may one that has just arrived: both get the lock before the waiting goroutines. If a goroutine
-  has waited for more than 1 ms and still finds the lock taken, the lock enters Go's starvation mode: it is
-  passed on in order, until no goroutine waits, or until one has waited for less than 1 ms.
+* The lock behaves as Go's sync.Mutex. A released lock does not go to a waiting goroutine first: the goroutine
+  that released the lock, or one that has just arrived, may lock it earlier. If a goroutine has waited for
+  more than 1 ms and still finds the lock taken, the lock enters Go's starvation mode: it is passed on in
+  order, until no goroutine waits, or until one has waited for less than 1 ms.
 * A connection that breaks is closed immediately. Then every call fails until a lookup opens the broker again.
   After a request that timed out the connection stays open, but every further call on it fails until it is
   closed.

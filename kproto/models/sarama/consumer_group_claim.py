@@ -43,7 +43,7 @@ _RETRIABLE = {
 class ClaimState(States):
     STARTING = "starting"
     UNREADABLE = "unreadable"  # No leader is known. The claim checks again every 5 s.
-    OPENING = "opening"  # ConsumePartition
+    OPENING = "opening"  # A call of ConsumePartition is in progress.
     BACKING_OFF = "backing_off"
     REFRESHING = "refreshing"  # The claim refreshes the topic's metadata before the next attempt.
     CONSUMING = "consuming"  # The handler runs.

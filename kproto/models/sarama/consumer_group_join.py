@@ -7,7 +7,8 @@ default 4):
 * b, i: no response to JoinGroup or SyncGroup: close the connection, and return the error.
 * c: JoinGroup succeeds: keep the member id, and clear the reason (KIP-800).
 * d: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: reset the member id and send JoinGroup again immediately,
-  without limit and without using a retry (M38, M39). For a member that owns claims, return the error instead.
+  without limit and without using a retry (M38, M39). If the member owns claims, do not join again but return
+  the error.
 * MEMBER_ID_REQUIRED: keep the id, and send JoinGroup again immediately with the same reason (M40).
 * e, f: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS, COORDINATOR_LOAD_IN_PROGRESS: wait
   for Rebalance.Retry.Backoff (2 s), look the coordinator up, and join again with the same id. This uses one

@@ -18,7 +18,7 @@ STRATEGIES = ("range", "roundrobin")  # The protocols of JoinGroup, in the order
 
 
 def subscription(topics: Iterable[str]) -> bytes:
-    """Return JoinGroup's metadata, which is the same for both strategies."""
+    """Return JoinGroup's metadata, which is the same for range and roundrobin."""
     return b"\0\1" + ConsumerProtocolSubscription(topics=list(topics), user_data=None).encode(0)
 
 
