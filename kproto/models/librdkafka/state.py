@@ -193,7 +193,7 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# Transitions by a ListOffsets whose timer was started before a seek or stop and elapses after it.
+# Transitions when the timer for ListOffsets elapses in a state that does not wait for the timer.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "the lookup backs off",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
