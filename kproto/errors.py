@@ -92,9 +92,9 @@ class KprotoError(Exception):
 class DecodeError(KprotoError):
     """The bytes are not the expected message: the only exception that `decode` raises.
 
-    `message` is Kafka's name of the message and `version` the version it was read as (-1 if there is none).
-    `field` is the dotted path of the field that could not be read, and `offset` the position in bytes from
-    the start of the message.
+    `message` is Kafka's name of the message and `version` the version in which it was decoded (-1 if the
+    version is unknown). `field` is the dotted path of the field that could not be read, and `offset` the
+    position in bytes from the start of the message.
     """
 
     def __init__(self, message: str, version: int, field: str, offset: int, detail: str = "") -> None:

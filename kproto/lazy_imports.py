@@ -12,7 +12,8 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
-# Maps the name of another client's class to kproto's class. The error about the import names kproto's class.
+# Maps the name of another client's class to kproto's class. The error for an unknown name suggests kproto's
+# class.
 OTHER_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "KafkaConsumer": "Consumer",

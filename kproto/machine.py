@@ -8,7 +8,7 @@ A machine has an Enum of states, an Enum of event kinds, and a `Table` with a `C
 
 The table is the dispatch. It is complete: a combination that cannot occur has `IMPOSSIBLE` as its cell.
 `move` is the only place that assigns a state, and it accepts only the machine's edges. `draw` returns the
-table as data for text and SVG. `draw_edges` does the same for a machine whose dispatch is no table.
+table as data for text and SVG. `draw_edges` does the same for a machine that has edges but no table.
 
 Machines that answer requests share the events `RequestReceived` and `Tick`, and the action `SendResponse`.
 
@@ -111,7 +111,7 @@ class Stateful(Protocol[StateT]):
 
 
 def move(holder: Stateful[StateT], state: StateT, edges: Edges[StateT]) -> None:
-    """Assign `holder.state`. Raises AssertionError if no edge leads there."""
+    """Assign `holder.state`. Raises AssertionError if no edge leads from the current state to `state`."""
     if state not in edges[holder.state]:
         allowed = ", ".join(map(label, edges[holder.state])) or "no other state"
         raise AssertionError(

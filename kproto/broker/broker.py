@@ -121,7 +121,7 @@ class Broker:
         # the log.
         self.pending_closes: Final[dict[int, tuple[Message | None, str]]] = {}
         self.close_deadlines: Final[Deadlines[int]] = Deadlines()
-        # Connections whose response has been sent, so that their next request may be served.
+        # Connections whose response has been sent: the next requests of these connections may be served.
         self.ready_connections: Final[deque[Connection]] = deque()
         # Connections whose large request is divided into pieces, in the order in which their next pieces are
         # served.
@@ -258,7 +258,7 @@ class Broker:
         return actions
 
     def _write_markers(self, action: transactions.WriteMarkers, now: int) -> None:
-        """End a transaction in its partitions, and in the groups that it committed offsets to."""
+        """End a transaction in its partitions, and in the groups whose offsets it contains."""
         changed: list[Partition] = []
         for name, index in action.partitions:
             if name == OFFSETS_TOPIC:

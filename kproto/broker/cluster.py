@@ -11,7 +11,8 @@ Rules:
 * Leaders are assigned round-robin by partition index, unless the operator assigns them. A partition that is
   created while its default leader is down is led by another node. The leaders of the partitions of
   `__consumer_offsets` and `__transaction_state` are assigned in the same way. A group id or transactional id
-  is hashed to one of these partitions, whose leader is its coordinator, until the group is moved.
+  is hashed to one of these partitions. The leader of that partition is the coordinator, until the group is
+  moved.
 * When a group is moved, the delayed requests of its members are answered with NOT_COORDINATOR. The new
   coordinator loads the group, and restarts the session timeout of every member
   (GroupMetadataManager.onUnloaded, onLoaded).
@@ -192,7 +193,7 @@ class BrokerCluster:
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """Record the producer's transaction in a group's offsets partition, if it has pending offsets."""
+        """Record the transaction in the group's offsets partition, if it commits offsets of the group."""
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 
@@ -208,7 +209,7 @@ class BrokerCluster:
         return len(self._node_ids) > 1 or bool(self.loading)
 
     def coordinator_error(self, group_id: str, node: int, now: int) -> ErrorCode:
-        """Return the error with which a node rejects requests to a group; NONE if it serves them.
+        """Return the error with which a node rejects requests to a group; NONE if the node serves them.
 
         The error is NOT_COORDINATOR if another node coordinates the group, or COORDINATOR_LOAD_IN_PROGRESS
         while this node loads the group (R171).

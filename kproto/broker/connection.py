@@ -25,7 +25,7 @@ class Connection:
     # Whether a response was returned as a `SendFrame` whose `ResponseSent` has not arrived yet.
     response_in_flight: bool = False
     unsent_bytes: int = 0
-    # A call whose response was too long to encode, so that an error response is sent next.
+    # A call whose response was too long to encode; an error response is sent next.
     oversized_call: Call | None = None
     # The large request that is divided into pieces and being served.
     large_request: LargeRequest | None = None

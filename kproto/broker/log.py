@@ -175,7 +175,7 @@ class Log:
         return [(len(self._batches[index]), self._timestamps[index]) for index in range(first, stop)]
 
     def base_after(self, offset: int, count: int) -> int:
-        """Return the base offset that follows `count` batches, starting with the one at `offset`."""
+        """Return the base offset that follows `count` batches, starting with the batch at `offset`."""
         index = bisect_right(self._next_offsets, offset) + count
         return self._bases[index] if index < len(self._bases) else self.end_offset
 

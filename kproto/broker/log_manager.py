@@ -41,7 +41,7 @@ class LogManager:
         self._next_compaction: int | None = None
 
     def run_due_tasks(self, now: int, wall_clock_offset: int) -> list[Partition]:
-        """Run retention and compaction as far as they are due; return the partitions that changed."""
+        """Run the checks that are due, of retention and compaction; return the partitions that changed."""
         if self._next_retention_check is None or self._next_compaction is None:
             self._next_retention_check = now + self._dynamic.start.log_initial_task_delay_ms
             self._next_compaction = now + self._compaction_interval()
@@ -62,8 +62,9 @@ class LogManager:
         return changed
 
     def clean_all(self, wall_clock: int) -> list[Partition]:
-        """Run retention on every log and compaction on the compacted ones; return the partitions that
-        changed.
+        """Compact the logs of compacted topics, and run retention on all logs.
+
+        Returns the partitions that changed.
         """
         changed: list[Partition] = []
         for partition, config in self._partitions(compacted=True):

@@ -9,10 +9,10 @@ Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
   Otherwise the batch fails with OUT_OF_ORDER_SEQUENCE_NUMBER.
 * A producer's new epoch starts at sequence 0. A batch of an older epoch fails with INVALID_PRODUCER_EPOCH.
 * A producer that is unknown to the partition may start at any sequence: its state may have expired.
-* The first batch of a transaction is verified before it is stored. Attempts to write it are remembered until
-  a batch or a marker of the producer is stored (VerificationStateEntry). The first batch that is stored may
-  not have a higher sequence than the lowest attempted one of its epoch. After an attempt of a KIP-890
-  transaction, an unknown producer must start at sequence 0.
+* The first batch of a transaction is verified before it is stored. Attempts to write this batch are
+  remembered until a batch or a marker of the producer is stored (VerificationStateEntry). The first batch
+  that is stored may not have a higher sequence than the lowest attempted one of its epoch. After an attempt
+  of a KIP-890 transaction, an unknown producer must start at sequence 0.
 * A producer expires when it has stored nothing for `producer.id.expiration.ms`.
 * After a truncation of the log, the state is rebuilt from the remaining batches.
 * A marker may raise the epoch of a producer; batches of the older epoch are then fenced (X4).

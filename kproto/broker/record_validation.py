@@ -33,7 +33,7 @@ MAX_COMPRESSED_RECORDS: Final = 50_000
 # The maximum number of invalid records that the error of one batch names.
 MAX_RECORD_ERRORS: Final = 100
 
-# The timestamp of a record without one. The limits of timestamps do not apply to such a record.
+# The value for a missing timestamp. The timestamp limits do not apply to this value.
 _NO_TIMESTAMP: Final = -1
 
 # The number of records that are decoded together.

@@ -181,7 +181,7 @@ class Server:
         return self._users
 
     def _token_check(self) -> Check | None:
-        """Return the check of tokens with the keys of the configured JWKS URL, or None without such a URL."""
+        """Return a function that checks tokens with the keys of the JWKS URL; None without a URL."""
         url = self._settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             return None
@@ -278,9 +278,7 @@ class Server:
         shell.set_timer()
 
     def _reload_groups(self, broker: Broker) -> None:
-        """Load the groups as a restarted coordinator does, which restarts the session timeouts of their
-        members (R175).
-        """
+        """Load the groups as a restarted coordinator does, with new session timeouts of the members (R175)."""
         node = self._settings.node_id
         for group_id in broker.coordinator.group_ids():
             if broker.cluster.group_coordinator_of(group_id) == node:
@@ -354,8 +352,8 @@ class Server:
         """Run retention and compaction on all logs now.
 
         As Kafka does, the broker also runs retention every log.retention.check.interval.ms, and compaction
-        every log.cleaner.backoff.ms. Periodic compaction requires min.cleanable.dirty.ratio, and skips the
-        active segment. This method compacts the active segment, too, and ignores the ratio.
+        every log.cleaner.backoff.ms. Periodic compaction skips the active segment, and logs that exceed
+        neither min.cleanable.dirty.ratio nor max.compaction.lag.ms. This method skips neither.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 

@@ -25,8 +25,8 @@ MAX_BACKLOG: Final = 1 << 20
 REQUESTS_PER_TURN: Final = 32
 # The maximum duration of a TLS handshake in seconds.
 HANDSHAKE_TIMEOUT: Final = 15.0
-# The time in seconds that a client has to read the alert of a failed handshake. The socket is not closed
-# before, because the kernel discards sent bytes if a socket with unread bytes is closed.
+# The time in seconds that a client has to read the alert of a failed handshake. The socket stays open until
+# then, because the kernel discards sent bytes if a socket with unread bytes is closed.
 ALERT_TIMEOUT: Final = 1.0
 # The first two bytes of a TLS handshake. A client that uses TLS on a listener without TLS sends them in place
 # of a frame size.
@@ -101,10 +101,10 @@ class SocketConnection(asyncio.Protocol):
         self._body_bytes = 0
         self._is_feeding = False
         self._next_turn: asyncio.Handle | None = None
-        # The reason to close the connection after the requests in `_bodies`, if an invalid frame followed
-        # them.
+        # The reason to close the connection when the requests in `_bodies` are served, if the client sent an
+        # invalid frame after these requests.
         self._frame_error: str | None = None
-        # Whether the client has closed its direction of the connection, so that it sends no more requests.
+        # Whether the client has closed its direction of the connection, and therefore sends no more requests.
         self._is_half_closed = False
         self.conn = 0
         self.peer = "?"

@@ -40,8 +40,8 @@ class PartitionTransactions:
     __slots__ = ("_aborted", "_ongoing")
 
     def __init__(self) -> None:
-        # Producer id -> the first offset of its transaction. Offsets only increase, so that the first entry
-        # has the lowest offset.
+        # Producer id -> the first offset of its transaction. The first entry has the lowest offset, because
+        # offsets only increase.
         self._ongoing: dict[int, int] = {}
         # Ordered by last offset.
         self._aborted: list[AbortedTransactionRange] = []

@@ -172,7 +172,7 @@ def _broker(options: argparse.Namespace) -> int:
             raise ConfigError("--advertise", options.advertise, f"not together with --set {_ADVERTISED}")
         settings[_ADVERTISED] = options.advertise
     advertised_text = settings.get(_ADVERTISED, "")
-    # With --trace, the proxy advertises this address to the clients, instead of the broker.
+    # With --trace, the proxy advertises this address to the clients, and the broker does not.
     advertised_address = (
         _one_address(settings.pop(_ADVERTISED)) if options.trace and advertised_text else None
     )

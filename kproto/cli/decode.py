@@ -274,8 +274,8 @@ def _tell_frame(frame: CapturedFrame, options: argparse.Namespace) -> None:
 def _bytes(text: str, form: str | None) -> ParsedText:
     """Return the bytes that an argument stands for, and the form in which they were written.
 
-    The argument is the text of the bytes, the name of a file, or - for stdin. A file and stdin may contain
-    text or raw bytes.
+    The argument is the bytes in a text form (such as hex), the name of a file, or - for stdin. A file and
+    stdin may contain text or raw bytes.
     """
     if text == "-":
         if sys.stdin.isatty():

@@ -74,9 +74,7 @@ def _key(resource: Any) -> tuple[int, str]:
 def _faults_before_controller(
     resources: Sequence[AlterConfigsResource],
 ) -> dict[tuple[int, str], Outcome]:
-    """Return the faults that a Kafka broker finds before it asks the controller
-    (ConfigAdminManager.preprocess).
-    """
+    """Return the faults for which the broker itself rejects resources (ConfigAdminManager.preprocess)."""
     times = Counter(map(_key, resources))
     faults: dict[tuple[int, str], Outcome] = {}
     for resource in resources:

@@ -61,7 +61,7 @@ MOST_UNSENT: Final = 1 << 28
 
 
 class FoundBatches(NamedTuple):
-    """The batches of one partition that the response contains if it is sent now."""
+    """The batches of one partition that a response would contain now."""
 
     partition: Partition
     offset: int
@@ -145,7 +145,7 @@ class DelayedFetch:
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
                 # A negative `max_bytes` of the request applies only to the first partition that exists,
-                # because the limit is 0 for those after it.
+                # because the limit is 0 for the partitions after this one.
                 room = max(room - size, 0)
             results[key] = data
         return results, total
@@ -237,7 +237,7 @@ class DelayedFetch:
 
 
 def handle_fetch(broker: Broker, call: Call) -> Result:
-    """Respond immediately, or park the fetch in the purgatory until it is complete."""
+    """Respond immediately, or keep the fetch in the purgatory until it is complete."""
     request = call.request
     assert isinstance(request, FetchRequest)
     context = broker.fetch_sessions.create_context(request, call.version >= BY_ID_SINCE, call.now)

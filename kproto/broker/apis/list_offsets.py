@@ -46,8 +46,8 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-# Brokers whose highest version of ListOffsets is at least this one reject a special timestamp in a request
-# whose version does not have it. An older broker accepts each special timestamp that it knows in requests of
+# Brokers whose highest version of ListOffsets is at least this one reject a special timestamp that is newer
+# than the version of its request. An older broker accepts each special timestamp that it knows in requests of
 # all versions, and treats any other negative number as a time before 1970. The server's option `highest`
 # imitates such a broker. Observed with Kafka 2.1, 2.8, 3.5, 4.0 and 4.4.
 _CHECKED_SINCE: Final = 9

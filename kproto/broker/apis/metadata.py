@@ -76,7 +76,7 @@ def handle_metadata(broker: Broker, call: Call) -> Result:
 
 
 def _requests_all_topics(request: MetadataRequest, version: int) -> bool:
-    """Return whether the request is for all topics: it has null instead of a list, or in v0 an empty list."""
+    """Return whether the request is for all topics: its list of topics is null, or in v0 empty."""
     return request.topics is None or (version == 0 and not request.topics)
 
 
@@ -101,7 +101,7 @@ def _without_duplicates(topics: Iterable[MetadataRequestTopic]) -> list[Metadata
 def _find_topic(
     broker: Broker, call: Call, requested: MetadataRequestTopic, operations: int, create: bool
 ) -> MetadataResponseTopic:
-    """Describe a topic that is requested by id or by name; with `create`, create a missing one."""
+    """Describe a topic that is requested by id or by name; with `create`, create a missing topic."""
     if requested.topic_id != NO_ID:
         topic = broker.topics.with_id(requested.topic_id)
         if topic is not None:
