@@ -228,8 +228,8 @@ class MissingExtra(KprotoError, ImportError):
 class ConnectionFailed(KprotoError, ConnectionError):
     """A connection to a broker failed or broke. `address` is HOST:PORT.
 
-    `reasons` maps each address that was tried to its error. If there are several, `address` and `detail` name
-    all of them.
+    `reasons` maps each address that was tried to its error. If several addresses were tried, `address` and
+    `detail` name all of them.
     """
 
     def __init__(self, address: str, detail: str, reasons: Mapping[str, str] | None = None) -> None:
@@ -394,7 +394,7 @@ class RebalanceInProgress(CommitFailed):
 
 
 class Fenced(BrokerError):
-    """Another process uses the same group.instance.id or transactional.id; this one must stop.
+    """Another process uses the same group.instance.id or transactional.id; this process must stop.
 
     `detail` names the id.
     """

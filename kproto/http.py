@@ -1,4 +1,4 @@
-"""Sends one HTTP request and returns its response: for schemas, for tokens and for keys.
+"""Sends one HTTP request and returns the response; used for schemas, tokens and signing keys.
 
 Rules:
 
@@ -7,7 +7,7 @@ Rules:
 * Redirects are followed only if the caller allows them. A server with another scheme, host or port does not
   receive the header Authorization.
 * No error message contains a password, the query of a URL, or bytes of the response.
-* Proxies are those of the environment (``https_proxy``, ``no_proxy``), as for Python's urllib.
+* Environment variables configure proxies (``https_proxy``, ``no_proxy``), as for Python's urllib.
 
 The requests are sent by urllib3, which is imported at the first request.
 """

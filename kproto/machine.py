@@ -44,9 +44,10 @@ class Cell(NamedTuple):
     # The handler. It is called with the step's context, the machine's state object, and the arguments of the
     # event.
     act: Callable[..., None]
-    # The states that `act` may move to, including intermediate states. Empty if the state stays.
+    # The states that `act` may move to, including intermediate states. Empty if `act` does not change the
+    # state.
     to: tuple[Enum, ...] = ()
-    # The error codes of the responses that `act` may send. Empty if it sends none.
+    # The error codes of the responses that `act` may send. Empty if `act` sends no error.
     errors: tuple[ErrorCode, ...] = ()
     # The rules of docs/rules that `act` keeps, such as "R64".
     rules: tuple[str, ...] = ()

@@ -278,7 +278,7 @@ class Server:
         shell.set_timer()
 
     def _reload_groups(self, broker: Broker) -> None:
-        """Load the groups as a restarted coordinator does, with new session timeouts of the members (R175)."""
+        """Load the groups as a restarted coordinator does, with new session timeouts of members (R175)."""
         node = self._settings.node_id
         for group_id in broker.coordinator.group_ids():
             if broker.cluster.group_coordinator_of(group_id) == node:

@@ -90,7 +90,7 @@ def _reopen_closed_streams() -> None:
 
 
 def _discard_unwritten_output() -> None:
-    """Discard buffered output that cannot be written: Python would fail to write it again at exit."""
+    """Discard buffered output that cannot be written, so that Python does not try to write it at exit."""
     try:
         sys.stdout.flush()
     except OSError:

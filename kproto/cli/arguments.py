@@ -141,8 +141,8 @@ def api(text: str) -> str:
 def api_version(text: str) -> tuple[str, int]:
     """Return the API's name and the response version in API:VERSION.
 
-    Any version of ApiVersions is allowed, because brokers reject unknown versions of it with a response
-    (KIP-511).
+    Any version of ApiVersions is allowed, because brokers also respond to an ApiVersions request of an
+    unknown version (KIP-511).
     """
     from ..messages.index import message_class
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..inspect.exchanges import Conversation, Exchange
 
 _RAW = "raw"
-# The last second of the year 9999, in seconds since 1970. A later time in a capture is shown as this one,
+# The last second of the year 9999, in seconds since 1970. A later time in a capture is shown as this time,
 # because a datetime has no later year.
 _LAST = 253_402_300_799
 

@@ -37,7 +37,7 @@ MACHINES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def drawing_of(name: str) -> Drawing:
-    """Return the states and transitions of a machine, and its cells if it is a table."""
+    """Return the states and transitions of a machine, and the cells if the machine is a `Table`."""
     module, attribute = MACHINES[name]
     machine: Any = vars(import_module(module))[attribute]
     return draw(machine) if attribute == "TABLE" else draw_edges(machine)

@@ -66,7 +66,7 @@ class GroupReports:
     def owned(self) -> dict[str, set[TopicPartition]]:
         """Return the partitions that each member owns according to its reports.
 
-        Members that were killed or left are omitted.
+        Members that were killed, or have left the group, are omitted.
         """
         departed = {event.member for event in self.events if event.kind in ("killed", "left")}
         owned: dict[str, set[TopicPartition]] = {}
