@@ -166,7 +166,7 @@ class NodeSelector:
         for address in self.untried(call):
             lane = self._lanes.get((*address, call.lane))
             if lane is not None and lane.ready:
-                times.append(0)
+                times.append(lane.throttled_until)
             elif lane is None:
                 times.append(self._nodes.retry_at(address))
         return min(times, default=None)

@@ -11,6 +11,7 @@ from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.call import Outcome
 from consumer.engine.network.client import FETCH, GROUP, MAIN
 from consumer.engine.network.transport import Broken, Data, Opened
+from consumer.engine.timeouts import SLOW_CONNECT_MS
 from consumer.security.failures import CLOSED
 from kproto.errors import ConnectionFailed, RequestTimedOut
 from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -351,3 +352,18 @@ def test_a_new_connection_that_closes_without_a_response_fails_the_call_at_once(
     stage.connect(stage.opened[0].key)
     stage.happened(Broken(stage.opened[0].key, CLOSED))
     assert "on the first request" in str(call.error)
+
+
+def test_a_call_does_not_leave_a_slow_connection_setup_for_a_throttled_broker() -> None:
+    """Otherwise each tick would try to move the call, and the next tick would be due immediately."""
+    stage = Stage(("a", 1), ("b", 1))
+    stage.ask()
+    stage.connect(1)
+    stage.answer()
+    stage.network._connections[1].throttle(30_000, 60_000)
+    stage.ask()
+    setup_timeout = stage.network._connections[2].setup_timeout_ms
+    assert setup_timeout > SLOW_CONNECT_MS
+    assert stage.network.next_deadline() == setup_timeout
+    stage.network._connections[1].throttled_until = 0
+    assert stage.network.next_deadline() == SLOW_CONNECT_MS
