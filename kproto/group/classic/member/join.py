@@ -150,12 +150,13 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
     """
     if event.request is not member.rebalance_request:
         return
-    response = event.response
+    request, response = event.request, event.response
+    assert isinstance(request, JoinGroupRequest)
     assert isinstance(response, JoinGroupResponse)
     member.rebalance_request = None
     code = response.error_code
     if code == ErrorCode.NONE:
-        _on_joined(member, response, now, out)
+        _on_joined(member, request, response, now, out)
     elif code == ErrorCode.MEMBER_ID_REQUIRED:
         member.generation, member.member_id, member.protocol = None, response.member_id, None
         request_rejoin(member, GET_MEMBER_ID.format(response.member_id))
@@ -179,7 +180,9 @@ def on_join_response(member: Member, event: Received, now: int, out: Actions) ->
     back_off_from_repeated_joins(member, now)
 
 
-def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actions) -> None:
+def _on_joined(
+    member: Member, request: JoinGroupRequest, response: JoinGroupResponse, now: int, out: Actions
+) -> None:
     """Adopt the generation and restart the timers (M7, M117).
 
     Then a leader assigns the partitions, and a follower sends SyncGroup.
@@ -224,8 +227,12 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
             )
         send_sync(member, [], out)
         return
+    metadata = {m.member_id: m.metadata for m in response.members}
+    if policy.check_inherited_plan and not skips:
+        # A leader that read wrong metadata of itself would own nothing, and no rebalance would follow.
+        metadata[response.member_id] = _sent_metadata(request, response.protocol_name)
     member.subscriptions = leadership.decode_subscriptions(
-        (m.member_id, m.group_instance_id, m.metadata) for m in response.members
+        (m.member_id, m.group_instance_id, metadata[m.member_id]) for m in response.members
     ) or {member.member_id: Subscription(topics=tuple(member.joined_topics))}
     member.skips_assignment = skips
     topics = leadership.topics_of(member.subscriptions)
@@ -234,6 +241,11 @@ def _on_joined(member: Member, response: JoinGroupResponse, now: int, out: Actio
         assign_group(member, out)
     else:
         out.append(WantMetadata(topics))
+
+
+def _sent_metadata(request: JoinGroupRequest, protocol: str | None) -> bytes:
+    """Return the metadata that a JoinGroup request contains for a protocol."""
+    return next(bytes(item.metadata) for item in request.protocols if item.name == protocol)
 
 
 def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:

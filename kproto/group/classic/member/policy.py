@@ -30,7 +30,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # the assignment was made with the current metadata, and below v9 it ignores changes: new partitions have
     # no owner until the next rebalance. With this choice a dynamic leader always assigns, even if the
     # coordinator asks it to skip the assignment; Java's does not. With this choice a leader also rejoins if
-    # the SyncGroup response contains another assignment than the leader has made for itself. A follower that
+    # the SyncGroup response contains another assignment than the leader has made for itself, and assigns to
+    # itself by the metadata that it sent, not by that of the JoinGroup response. A follower that
     # owns nothing checks once whether the group knows another assignment for it, or none at all.
     check_inherited_plan: bool = False
     # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because the coordinator
