@@ -97,6 +97,7 @@ def check_writes_on(lie: Lie, brokers: int = 2) -> None:
 @example(("ListOffsets", 0, ("throttle_time_ms", 2**31 - 1)))
 @example(("JoinGroup", 0, ("throttle_time_ms", 2**31 - 1)))
 @example(("JoinGroup", 1, ("leader", "other")))
+@example(("JoinGroup", 1, ("members.metadata", b"")))
 @example(("SyncGroup", 0, ("assignment", b"")))
 def test_a_consumer_reads_on_after_one_lie(lie: Lie) -> None:
     check_reads_on(lie)

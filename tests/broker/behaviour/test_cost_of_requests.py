@@ -1,0 +1,139 @@
+"""The work and the responses of one request are bounded by a constant and a factor of its size in bytes.
+
+Random requests of every API, with large arrays, repeated names and names that exist, meet a broker with
+topics, records and groups. Work is the number of calls of Python and C functions, which does not depend on
+the machine. KPROTO_SEED repeats a run; `tox -e soak` draws 10,000 requests.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kproto.broker import large_request
+from kproto.broker.apis import describe_groups
+from kproto.broker.apis.repeated_names import MAX_REPEATED
+from kproto.broker.apis.table import APIS
+from kproto.broker.machine import FrameReceived, Tick, next_deadline
+from kproto.messages.describe_groups import DescribeGroupsRequest
+from kproto.messages.headers import encode_request
+from kproto.wire.message import Message
+from tests.broker.behaviour.large_requests import GROUPS, SERVED, LargeRequests, stage_with_data
+from tests.broker.stage import Stage
+from tests.seeds import repeatable, seeds
+
+PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
+COUNT = int(os.environ.get("KPROTO_REQUESTS", {"quick": 40, "ci": 500, "soak": 10_000}[PROFILE]))
+# The most elements of the largest array. 30,000 is more than a piece and than MAX_ELEMENTS.
+MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
+
+# Calls for a request that names nothing; the costliest is to describe all configs of a topic.
+CALLS_OF_A_REQUEST = 20_000
+# AlterConfigs needs the most: 11, with 1,095 equal elements of 19 bytes.
+CALLS_PER_BYTE = 15
+# A step serves PIECE elements of a request that can be divided, and up to MAX_ELEMENTS of any other one.
+# Metadata with 3,000 elements in one frame needed 81,000 calls; AlterUserScramCredentials needs 20 for each.
+CALLS_OF_A_PIECE = 150_000
+CALLS_OF_A_STEP = 500_000
+# Repeated results, and once all that the broker has: its configs, topics, records and groups.
+SIZE_OF_A_RESPONSE = MAX_REPEATED + 200_000
+# ElectLeaders returns an error message of 50 bytes for a partition of 6 bytes.
+SIZE_PER_BYTE = 12
+
+
+class Cost:
+    """The cost of one request: the calls of its most expensive step and of all steps, and its responses."""
+
+    def __init__(self, stage: Stage, request: Message, version: int) -> None:
+        client = stage.client()
+        frame = encode_request(request, version, 1, "me")
+        self.size = len(frame)
+        assert request.__api_key__ is not None
+        self.is_divided = bool(APIS[request.__api_key__].divided)
+        self.steps: list[int] = []
+        self._step(stage, FrameReceived(client.conn, frame, stage.random_id()))
+        while (due := next_deadline(stage.broker)) is not None and due <= stage.now:
+            self._step(stage, Tick())
+        self.responses = sum(map(len, client.answers))
+
+    def _step(self, stage: Stage, event: Any) -> None:
+        with counting_calls() as calls:
+            stage.step(event)
+        self.steps.append(calls[0])
+
+    def check(self) -> None:
+        calls = sum(self.steps)
+        assert self.responses <= SIZE_OF_A_RESPONSE + SIZE_PER_BYTE * self.size, f"{self.responses} bytes"
+        assert calls <= CALLS_OF_A_REQUEST + CALLS_PER_BYTE * self.size, f"{calls} calls"
+        most = CALLS_OF_A_PIECE if self.is_divided else CALLS_OF_A_STEP
+        assert max(self.steps) <= most, f"{max(self.steps)} calls in one step"
+
+
+@contextmanager
+def counting_calls() -> Generator[list[int]]:
+    """Count the calls of functions in the body."""
+    calls = [0]
+
+    def count(frame: FrameType, event: str, arg: Any) -> None:
+        if event in ("call", "c_call"):
+            calls[0] += 1
+
+    previous = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(previous)
+
+
+def check_cost(seed: int) -> None:
+    """Check the cost of the request that `seed` draws. Each API has its turn."""
+    stage = stage_with_data()
+    requests = LargeRequests(seed, stage, MOST_ELEMENTS)
+    version, request = requests.draw(SERVED[seed % len(SERVED)])
+    try:
+        Cost(stage, request, version).check()
+    except BaseException as error:
+        name = f"{type(request).__name__} v{version}"
+        error.add_note(f"{name}: {requests.count} elements ({requests.names}) in {requests.large}")
+        raise
+
+
+def test_work_and_responses_are_bounded_by_the_size_of_the_request() -> None:
+    # Quick and ci draw the same requests each time, so that failures are reproducible.
+    draws_new = PROFILE == "soak" or "KPROTO_SEED" in os.environ
+    for seed in seeds(COUNT) if draws_new else range(COUNT):
+        with repeatable(seed, "KPROTO_REQUESTS=1"):
+            check_cost(seed)
+
+
+# ---- the checks detect requests without a bound
+
+
+def naming_one_group(count: int) -> Cost:
+    request = DescribeGroupsRequest(groups=[GROUPS[0]] * count)
+    return Cost(stage_with_data(), request, version=5)
+
+
+def test_a_response_without_a_limit_of_repeated_names_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def repeat_all(answers: Any, names: Any, size: Any) -> list[Any]:
+        return [answers[name] for name in names]
+
+    naming_one_group(200).check()
+    monkeypatch.setattr(describe_groups, "repeat_as_named", repeat_all)
+    with pytest.raises(AssertionError, match="bytes"):
+        naming_one_group(200).check()
+
+
+def test_a_large_request_that_is_served_in_one_step_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = DescribeGroupsRequest(groups=[f"{index}" for index in range(10_000)])
+    Cost(stage_with_data(), request, version=5).check()
+    monkeypatch.setattr(large_request, "PIECE", len(request.groups))
+    with pytest.raises(AssertionError, match="calls in one step"):
+        Cost(stage_with_data(), request, version=5).check()

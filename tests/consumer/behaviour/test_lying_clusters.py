@@ -1,0 +1,48 @@
+"""A consumer reads on after its brokers have lied in many ways for up to 40 s.
+
+After the last wrong response, within a request timeout, an age of metadata and a session timeout, the
+consumer reads all partitions to their ends and commits, unless each poll raises the reason why it cannot.
+With `policy="java"` a consumer believes that another member leads its group, as Java's does, so it is not
+tested here. KPROTO_SEED repeats a run; `tox -e soak` draws 2,000 schedules.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from consumer.engine.network.connection import Connection
+from tests.consumer.behaviour.lying_clusters import Run
+from tests.seeds import expect_failure, repeatable, seeds
+
+PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
+COUNT = int(os.environ.get("KPROTO_LIES", {"quick": 3, "ci": 30, "soak": 2_000}[PROFILE]))
+
+
+def check_reads_on(seed: int) -> None:
+    run = Run(seed)
+    run.play()
+    run.check()
+
+
+def test_a_consumer_reads_on_after_its_brokers_have_lied() -> None:
+    for seed in FIXED if PROFILE != "soak" and "KPROTO_SEED" not in os.environ else seeds(COUNT):
+        with repeatable(seed, "KPROTO_LIES=1"):
+            check_reads_on(seed)
+
+
+def obeys_any_throttle_time(self: Connection, now: int, max_ms: int) -> tuple[str, int]:
+    """A mutant of `Connection` that throttles for as long as a response demands."""
+    return THROTTLE(self, now, 2**31 - 1)
+
+
+THROTTLE = Connection.throttle
+# Quick and ci run the same schedules each time, so that failures are reproducible.
+FIXED = range(1_000, 1_000 + COUNT)
+
+
+@pytest.mark.thorough
+def test_the_mutant_that_obeys_any_throttle_time_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "throttle", obeys_any_throttle_time)
+    expect_failure(check_reads_on, range(40))
