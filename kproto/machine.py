@@ -82,7 +82,7 @@ class Table(dict[tuple[KindT, StateT], Cell], Generic[KindT, StateT]):
         for kind, row in rows.items():
             if len(row) != len(self.states):
                 raise ValueError(
-                    f"{kind}: {len(row)} cells for {len(self.states)} states, but a row has one for each"
+                    f"{kind}: {len(row)} cells for {len(self.states)} states, but each state needs one cell"
                 )
             for state, cell in zip(self.states, row, strict=True):
                 unreachable = {*cell.to} - {after for _, after in paths(state, cell, edges)}

@@ -258,7 +258,7 @@ class Broker:
         return actions
 
     def _write_markers(self, action: transactions.WriteMarkers, now: int) -> None:
-        """End a transaction in its partitions, and in the groups whose offsets it contains."""
+        """End a transaction in its partitions, and in the groups whose offsets the transaction contains."""
         changed: list[Partition] = []
         for name, index in action.partitions:
             if name == OFFSETS_TOPIC:

@@ -86,8 +86,8 @@ class BrokerCluster:
         self.brokers: Final[dict[int, ClusterBroker]] = {}
         # Group id -> the time (ms) until which its new coordinator loads it.
         self.loading: Final[dict[str, int]] = {}
-        # The difference in ms between the time of day and the argument `now` of `machine.step`. The shell
-        # (`broker.shell`) updates it.
+        # The time of day minus the argument `now` of `machine.step`, in ms. The shell (`broker.shell`)
+        # updates this difference.
         self.wall_clock_offset = 0
         self.unsent = 0
         """The bytes of responses that no socket has accepted yet."""
@@ -193,7 +193,7 @@ class BrokerCluster:
         return self._pending_offsets.get((producer_id, self.offsets_partition_of(group_id))) == epoch
 
     def note_pending_offsets(self, group_id: str, producer_id: int, epoch: int) -> None:
-        """Record the transaction in the group's offsets partition, if it commits offsets of the group."""
+        """Record a transaction that commits offsets of the group in the group's offsets partition."""
         if self.coordinator.has_pending_offsets(group_id, producer_id):
             self._pending_offsets[producer_id, self.offsets_partition_of(group_id)] = epoch
 

@@ -27,7 +27,7 @@ class Connection:
     unsent_bytes: int = 0
     # A call whose response was too long to encode; an error response is sent next.
     oversized_call: Call | None = None
-    # The large request that is divided into pieces and being served.
+    # The large request that is being served in pieces.
     large_request: LargeRequest | None = None
     listener: str = "PLAINTEXT"
     certificate_principal: str = ANONYMOUS

@@ -41,7 +41,7 @@ class LogManager:
         self._next_compaction: int | None = None
 
     def run_due_tasks(self, now: int, wall_clock_offset: int) -> list[Partition]:
-        """Run the checks that are due, of retention and compaction; return the partitions that changed."""
+        """Run retention and compaction if they are due; return the partitions that changed."""
         if self._next_retention_check is None or self._next_compaction is None:
             self._next_retention_check = now + self._dynamic.start.log_initial_task_delay_ms
             self._next_compaction = now + self._compaction_interval()
