@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kproto.broker.apis import acl_filters
 from kproto.broker.machine import ClientConnected, CreateTopic
 from kproto.broker.security.acls import Acl, PatternType, Permission, Resource
 from kproto.broker.security.acls import Operation as Op
@@ -154,6 +155,40 @@ def test_an_acl_with_a_filter_value_fails_the_whole_request() -> None:
     assert [result.error_code for result in stage.ask(request, 3).results] == [-1, -1]
     request = CreateAclsRequest(creations=[creation(), creation(operation=99)])
     assert [result.error_code for result in stage.ask(request, 3).results] == [0, 42]
+
+
+@pytest.mark.parametrize("pattern", [PatternType.ANY, PatternType.MATCH])
+def test_an_acl_with_the_pattern_type_of_a_filter_is_not_created(pattern: int) -> None:
+    stage = stage_of(ALTERS)
+    assert stage.broker.acls is not None
+    all_acls = acl_filters.acl_filter(acl_filter(pattern_type_filter=PatternType.ANY))
+    before = stage.broker.acls.matching(all_acls)
+    request = CreateAclsRequest(creations=[creation(resource_pattern_type=pattern)])
+    assert [result.error_code for result in stage.ask(request, 3).results] == [-1]
+    assert stage.broker.acls.matching(all_acls) == before
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("resource_type", "Invalid resourceType UNKNOWN"),
+        ("resource_pattern_type", "Invalid patternType UNKNOWN"),
+        ("operation", "Invalid operation UNKNOWN"),
+        ("permission_type", "Invalid permissionType UNKNOWN"),
+    ],
+)
+def test_an_acl_with_an_unassigned_number_is_rejected_by_name(field: str, message: str) -> None:
+    request = CreateAclsRequest(creations=[creation(**{field: 99})])
+    [result] = stage_of(ALTERS).ask(request, 3).results
+    assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+@pytest.mark.parametrize("field", ["resource_type", "operation", "permission_type"])
+def test_an_acl_with_the_value_unknown_closes_the_connection(field: str) -> None:
+    stage = stage_of(ALTERS)
+    assert stage.ask(CreateAclsRequest(creations=[creation(**{field: 0})]), 3) is None
+    assert stage.closed is not None
+    assert "UNKNOWN elements" in stage.closed
 
 
 def test_all_filters_match_before_anything_is_deleted() -> None:

@@ -68,7 +68,9 @@ def test_a_commit_that_waits_for_an_earlier_one_fails_after_its_own_timeout() ->
     at = world.now
     consumer.do(ev.Commit("second", {T0: (2, None, "")}, 700))
     assert world.run(60_000, until=lambda: "second" in consumer.done)
-    assert isinstance(consumer.done["second"][1], RequestTimedOut)
+    error = consumer.done["second"][1]
+    assert isinstance(error, RequestTimedOut)
+    assert (error.request, error.timeout_ms) == ("OffsetCommit", 700)
     assert (world.now - at, "first" in consumer.done) == (700, False)
 
 
