@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 class ConsumerRecord(msgspec.Struct, gc=False):
-    """One record. `timestamp` is in ms since 1970, or -1 if the record has none. Key and value are bytes."""
+    """One record. `timestamp` is in ms since 1970, or -1 if the record has none. Key and value are bytes.
+
+    `leader_epoch` is the epoch of the leader that appended the record, as in Java's ConsumerRecord. It is
+    None for the message formats before Kafka 0.11.
+    """
 
     topic: str
     partition: int
@@ -26,6 +30,7 @@ class ConsumerRecord(msgspec.Struct, gc=False):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    leader_epoch: int | None = None
 
     def __str__(self) -> str:
         """Return a line with long keys and values shortened: "flights-2 @ 17: 'UA' = 'departed'"."""

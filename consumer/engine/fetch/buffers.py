@@ -23,9 +23,11 @@ Rules:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kproto.errors import IllegalState, KprotoError, RecordError
@@ -69,6 +71,9 @@ MAX_JOINT_BYTES = 4 << 20
 _HEAD = struct.Struct(">qiib6xi30xi").unpack_from
 
 
+_first_offset = itemgetter(0)
+
+
 class CompletedFetch:
     """The record batches that one fetch returned for one partition.
 
@@ -87,6 +92,7 @@ class CompletedFetch:
         "_columns",
         "_count",
         "_end_error",
+        "_epochs",
         "_error",
         "_lent",
         "_max_decompressed",
@@ -100,7 +106,6 @@ class CompletedFetch:
         "decodes_in_parts",
         "end",
         "fetched",
-        "leader_epoch",
         "position",
     )
 
@@ -120,7 +125,8 @@ class CompletedFetch:
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
         self._lent = False
         self.position = position
-        self.end, self.leader_epoch, count, self._end_error = _end_of(data)
+        # The leader epochs of the batches: each change of the epoch, and the first offset of its batch.
+        self.end, self._epochs, count, self._end_error = _end_of(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
         # `fetched` has all bytes of the fetch, from which error messages get the offsets of an invalid batch.
@@ -152,6 +158,22 @@ class CompletedFetch:
         if isinstance(data, memoryview):
             # This is the last statement: the list must not contain a fetch whose constructor raised.
             self._siblings.append(self)
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """The leader epoch of the last batch before the position, or None if it is unknown."""
+        return self._epoch_at(self.position - 1)
+
+    def _epoch_at(self, offset: int) -> int | None:
+        """Return the leader epoch of the batch with an offset, or None if the batch has none."""
+        epochs = self._epochs
+        at = bisect_right(epochs, offset, key=_first_offset) - 1 if len(epochs) > 1 else 0
+        epoch = epochs[max(at, 0)][1]
+        return epoch if epoch >= 0 else None
+
+    def _epochs_at(self, offsets: list[int]) -> Iterable[int | None]:
+        """Return the leader epochs of records, by their offsets."""
+        return map(self._epoch_at, offsets) if len(self._epochs) > 1 else repeat(self._epoch_at(0))
 
     @property
     def exhausted(self) -> bool:
@@ -256,10 +278,10 @@ class CompletedFetch:
         start = self._row
         stop = min(start + limit, len(columns))
         if limit >= ROWS_AHEAD:
-            records = _rows_to_records(columns, topic, partition, start, stop)
+            records = self._rows_to_records(columns, topic, partition, start, stop)
         else:
             if not self._ahead_from <= start <= stop <= self._ahead_from + len(self._ahead):
-                self._ahead = _rows_to_records(
+                self._ahead = self._rows_to_records(
                     columns, topic, partition, start, min(start + ROWS_AHEAD, len(columns))
                 )
                 self._ahead_from = start
@@ -273,6 +295,29 @@ class CompletedFetch:
         elif records:
             self.position = records[-1].offset + 1
         return records
+
+    def _rows_to_records(
+        self, columns: Columns, topic: str, partition: int, start: int, stop: int
+    ) -> list[ConsumerRecord]:
+        """Return the rows from `start` up to `stop` as records."""
+        kinds = columns.timestamp_type[start:stop]
+        names = _kind_names()
+        alike = len(kinds) > 0 and bool((kinds == kinds[0]).all())
+        offsets: list[int] = columns.offset[start:stop].tolist()
+        return list(
+            map(
+                ConsumerRecord,
+                repeat(topic),
+                repeat(partition),
+                offsets,
+                columns.timestamp[start:stop].tolist(),
+                repeat(names[int(kinds[0])]) if alike else map(names.__getitem__, kinds.tolist()),
+                columns.key.slice(start, stop - start).to_pylist(),
+                columns.value.slice(start, stop - start).to_pylist(),
+                columns.headers_between(start, stop) if columns.has_headers else repeat(()),
+                self._epochs_at(offsets),
+            )
+        )
 
     def _from_batches(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
         """Return the next records, batch by batch."""
@@ -304,8 +349,11 @@ class CompletedFetch:
                     self._batch = batch
                 assert self._batch is not None
                 kind, start = self._batch.timestamp_type, self._start
+                epoch = self._epoch_at(self._batch.base_offset)
                 self._rows = [
-                    ConsumerRecord(topic, partition, r.offset, r.timestamp, kind, r.key, r.value, r.headers)
+                    ConsumerRecord(
+                        topic, partition, r.offset, r.timestamp, kind, r.key, r.value, r.headers, epoch
+                    )
                     for r in decoded
                     if r.offset >= start
                 ]
@@ -423,28 +471,6 @@ def _checked(batch: Batch, records: list[Record]) -> list[Record]:
     return records
 
 
-def _rows_to_records(
-    columns: Columns, topic: str, partition: int, start: int, stop: int
-) -> list[ConsumerRecord]:
-    """Return the rows from `start` up to `stop` as records."""
-    kinds = columns.timestamp_type[start:stop]
-    names = _kind_names()
-    alike = len(kinds) > 0 and bool((kinds == kinds[0]).all())
-    return list(
-        map(
-            ConsumerRecord,
-            repeat(topic),
-            repeat(partition),
-            columns.offset[start:stop].tolist(),
-            columns.timestamp[start:stop].tolist(),
-            repeat(names[int(kinds[0])]) if alike else map(names.__getitem__, kinds.tolist()),
-            columns.key.slice(start, stop - start).to_pylist(),
-            columns.value.slice(start, stop - start).to_pylist(),
-            columns.headers_between(start, stop) if columns.has_headers else repeat(()),
-        )
-    )
-
-
 @cache
 def _kind_names() -> dict[int, str]:
     """Map Kafka's number of each timestamp type to its name."""
@@ -453,14 +479,15 @@ def _kind_names() -> dict[int, str]:
     return {number: name for name, number in TIMESTAMP_TYPES.items()}
 
 
-def _end_of(data: Data) -> tuple[int, int, int, RecordError | None]:
-    """Read batch headers; return (offset after the last complete batch, its leader epoch, count, None).
+def _end_of(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
+    """Read batch headers; return (offset after the last complete batch, leader epochs, count, None).
 
-    The count is the number of records in batches of magic 2. If a batch has an invalid offset, return the
-    values of the batches before it and the error instead.
+    The leader epochs are (first offset, epoch) of the first batch, and of each batch with another epoch than
+    the one before. The count is the number of records in batches of magic 2. If a batch has an invalid
+    offset, return the values of the batches before it and the error instead.
     """
     stop, end, total = 0, len(data), 0
-    last, leader_epoch = -INT64_MAX - 2, -1
+    last, epochs, previous_epoch = -INT64_MAX - 2, list[tuple[int, int]](), None
     while end - stop >= HEADER_SIZE:
         base, size, epoch, magic, delta, count = _HEAD(data, stop)
         behind = stop + OVERHEAD + size
@@ -470,12 +497,15 @@ def _end_of(data: Data) -> tuple[int, int, int, RecordError | None]:
             break
         if delta < 0 or base <= last or base + delta >= INT64_MAX:
             return _end_of_unusual(data)
-        last, leader_epoch, stop = base + delta, epoch, behind
+        if epoch != previous_epoch:
+            epochs.append((base, epoch))
+            previous_epoch = epoch
+        last, stop = base + delta, behind
         total += max(count, 0)
     else:
         if end - stop >= OVERHEAD:
             return _end_of_unusual(data)
-    return (last + 1, leader_epoch, total, None) if stop else _end_of_unusual(data)
+    return (last + 1, epochs, total, None) if stop else _end_of_unusual(data)
 
 
 def locate_error(error: KprotoError, partition: TopicPartition, position: int, data: Data) -> KprotoError:
@@ -499,9 +529,10 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
     return error
 
 
-def _end_of_unusual(data: Data) -> tuple[int, int, int, RecordError | None]:
+def _end_of_unusual(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
     """Return the result of `_end_of` for old message formats, and for invalid or missing batches."""
     last: Batch | None = None
+    epochs: list[tuple[int, int]] = []
     total = 0
     try:
         for batch in batches(data, check_crc=False):
@@ -515,7 +546,9 @@ def _end_of_unusual(data: Data) -> tuple[int, int, int, RecordError | None]:
                 torn = RecordError("RecordBatch", batch.magic, "baseOffset", batch.start, detail)
                 if last is None:
                     raise torn
-                return last.last_offset + 1, last.partition_leader_epoch, total, torn
+                return last.last_offset + 1, epochs, total, torn
+            if last is None or batch.partition_leader_epoch != last.partition_leader_epoch:
+                epochs.append((batch.base_offset, batch.partition_leader_epoch))
             last = batch
             total += batch.count if batch.magic == 2 else 0
     except RecordError:
@@ -524,4 +557,4 @@ def _end_of_unusual(data: Data) -> tuple[int, int, int, RecordError | None]:
     if last is None:
         detail = f"{len(data)} bytes contain no complete batch: raise max_partition_fetch_bytes"
         raise RecordError("RecordBatch", -1, "size", 0, detail)
-    return last.last_offset + 1, last.partition_leader_epoch, total, None
+    return last.last_offset + 1, epochs, total, None

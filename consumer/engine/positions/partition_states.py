@@ -269,8 +269,9 @@ class PartitionState:
         """Update the position after records of `chunk`, the first buffered fetch, were returned."""
         self._home.returned[self.partition] = self
         self.position = chunk.position
-        if chunk.leader_epoch >= 0:
-            self.leader_epoch = chunk.leader_epoch
+        epoch = chunk.leader_epoch
+        if epoch is not None:
+            self.leader_epoch = epoch
         self.has_returned = True
         if chunk.exhausted and self.fetches:
             self.fetches.popleft()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from consumer.column_module import load_columns
 from consumer.engine.fetch import buffers
 from consumer.engine.fetch.buffers import CompletedFetch, locate_error
 from consumer.records import ConsumerRecord
@@ -48,6 +49,28 @@ def test_a_limit_stops_inside_a_batch_and_the_next_call_continues() -> None:
     assert offsets_of(fetch, 2) == [2, 3]
     assert offsets_of(fetch, 2) == [4]
     assert fetch.exhausted
+
+
+@pytest.mark.parametrize("count", [1, 400])
+def test_a_record_has_the_leader_epoch_of_its_batch(count: int) -> None:
+    """Few records are decoded batch by batch, and many as columns."""
+    load_columns()
+    epochs = [3, 3, 5]
+    data = b"".join(
+        batch(*range(number * count, (number + 1) * count), partition_leader_epoch=epoch)
+        for number, epoch in enumerate(epochs)
+    )
+    fetch = chunk(data)
+    assert [record.leader_epoch for record in fetch.rows("t", 0, count)] == [3] * count
+    assert fetch.leader_epoch == 3
+    assert [record.leader_epoch for record in fetch.rows("t", 0, 2 * count)] == [3] * count + [5] * count
+    assert fetch.leader_epoch == 5
+
+
+def test_a_record_of_an_old_message_format_has_no_leader_epoch() -> None:
+    fetch = chunk(encode_messages([Record(0, 1000, None, b"0")], magic=1))
+    assert [record.leader_epoch for record in fetch.rows("t", 0, 10)] == [None]
+    assert fetch.leader_epoch is None
 
 
 def test_a_compacted_tail_moves_the_position_past_the_batch() -> None:
