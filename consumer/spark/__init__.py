@@ -1,8 +1,8 @@
 """A Kafka source and sink for Spark without a jar: ``format("kproto")``.
 
 `register` adds the source to a session, and `session` starts a small local session. The options have the
-names of Spark's own Kafka source (see `options`). The guarantees of a stream are described in `stream`.
-`behind` and `log_batches` show operators the lag of a query.
+names of Spark's own Kafka source (see the module `options`). The module `stream` describes the guarantees of
+a stream. `behind` and `log_batches` show operators the lag of a query.
 """
 
 from __future__ import annotations

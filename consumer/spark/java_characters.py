@@ -1,7 +1,8 @@
 r"""Determines which characters of topic names have the Java property ``\p{NAME}``.
 
-A topic name consists of ``a-z A-Z 0-9 . _ -``, so this module lists only those of the 65 characters that have
-a property. The module follows the documentation of java.util.regex.Pattern and java.lang.Character (Java 17).
+A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. For each property, this module lists the
+characters among these 65 that have it. The module follows the documentation of java.util.regex.Pattern and
+java.lang.Character (Java 17).
 """
 
 from __future__ import annotations

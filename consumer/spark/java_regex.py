@@ -5,9 +5,9 @@ flags. Python's `re` supports only a part of it, and interprets another part dif
 
 Rules:
 
-* A topic name consists of ``a-z A-Z 0-9 . _ -``. Every character class, whatever its syntax, is therefore
-  translated to those of the 65 characters that it contains. Patterns for line ends, spaces and other
-  alphabets never match.
+* A topic name contains only the 65 characters ``a-z A-Z 0-9 . _ -``. Every character class is therefore
+  translated to a list of the characters among these 65 that it matches. Patterns for line ends, spaces and
+  other alphabets never match.
 * The pattern may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source:
   `flights` also selects `my-flights-2`, and `^flights$` only `flights`.
 * Syntax that Java rejects, or that this module does not support, raises ConfigError with the position. No
@@ -80,7 +80,7 @@ class _Reader:
         return self.pattern[self.at : self.at + 1]
 
     def accept(self, text: str) -> bool:
-        """Skip `text` if the pattern continues with it. Return whether it does."""
+        """If the pattern has `text` at the current position, skip it and return True."""
         if not self.pattern.startswith(text, self.at):
             return False
         self.at += len(text)
@@ -265,11 +265,13 @@ class _Reader:
         end = self.pattern.find("\\E", self.at)
         text = self.pattern[self.at :] if end < 0 else self.pattern[self.at : end]
         self.at = len(self.pattern) if end < 0 else end + 2
-        # A quantifier after the quoted text applies to its last character only.
+        # A quantifier after quoted text applies only to the last quoted character.
         return "".join(map(self.literal, text))
 
     def reference(self) -> str:
-        """Translate a reference to a group. Further digits belong to it if a group of that number exists."""
+        """Translate a reference to a group by its number. A further digit is part of the number only if the
+        pattern has defined that many groups.
+        """
         number = int(self.peek())
         self.at += 1
         if number > self.groups:

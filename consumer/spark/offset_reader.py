@@ -62,9 +62,9 @@ API_TIMEOUT_MS = 60_000
 class ResolvedBound(NamedTuple):
     """The offsets to which a bound of the options refers.
 
-    The offset of a partition in `edges` is the start or the end of the log, which moves. The offset of a
-    partition in `explicit` is a number in the options. The offsets of all other partitions were found by a
-    timestamp.
+    `edges` contains the partitions whose offset is the start or end of the log, which changes. `explicit`
+    contains the partitions whose offset is a number in the options. The offsets of all other partitions were
+    found by a timestamp.
     """
 
     positions: dict[TopicPartition, int]
@@ -113,9 +113,9 @@ class OffsetReader:
     ) -> tuple[list[TopicPartition], dict[str, str]]:
         """Return the partitions that the query reads now, in order, and the ids of their topics.
 
-        If a topic of `expected` is missing, it is requested several times. None stands for every topic that
-        the options name. `strict` is for the start of a query: a missing topic or partition then raises
-        UnknownTopic.
+        A topic of `expected` that is missing is requested several times before it counts as deleted. If
+        `expected` is None, this applies to every topic that the options name. `strict` is for the start of a
+        query: a missing topic or partition then raises UnknownTopic.
         """
         choice = self.options.choice
         wanted: list[str] | None = None
@@ -179,12 +179,12 @@ class OffsetReader:
     # ---- offsets
 
     def view(self, expected: Collection[str] | None = None, *, strict: bool = True) -> View:
-        """Return the current ends of all logs that the query reads. It has the arguments of `partitions`."""
+        """Return the current ends of all logs that the query reads, for the arguments of `partitions`."""
         partitions, ids = self.partitions(expected, strict=strict)
         try:
             return self.view_of(partitions, ids)
         except UnknownTopic:
-            # The topic was deleted, or re-created with fewer partitions, between the two requests.
+            # Repeat both requests: the topic was deleted, or re-created with fewer partitions, between them.
             partitions, ids = self.partitions(expected, strict=strict)
             return self.view_of(partitions, ids)
 
@@ -219,8 +219,8 @@ class OffsetReader:
         """Return the offsets to which `bound` refers. `ends` has the current ends of the logs.
 
         Explicit offsets are returned unchanged, even if they are outside of the log. Raises ConfigError if
-        the option does not name exactly the partitions of `ends`, or if no record is as new as a starting
-        timestamp and the options do not allow this.
+        the option does not name exactly the partitions of `ends`, or if a starting timestamp is later than
+        every record of a partition and the options do not allow this.
         """
         if isinstance(bound, LogEdge):
             return ResolvedBound(dict(ends) if bound.edge == "latest" else self.starts(ends), set(ends))
@@ -330,7 +330,8 @@ class OffsetReader:
 def retry_while_unreachable(request: Callable[[], T], seconds: float, option: str) -> T:
     """Return the result of `request`. Retry it for at most `seconds` while the cluster is unreachable.
 
-    `option` is the option that sets the time. Raises ConnectionFailed when the time has passed.
+    `option` is the name of the option that sets this time. Raises ConnectionFailed if the cluster is still
+    unreachable after it.
     """
     end, pause = time.monotonic() + seconds, PAUSE_S
     for tries in count():

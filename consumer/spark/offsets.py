@@ -16,12 +16,12 @@ read.)
 
 Rules:
 
-* Spark compares offsets as *text*. `Offsets.to_json` is therefore deterministic: topics are sorted by name,
-  and partitions by number. With another order, Spark would take an equal offset for a new one, and run empty
-  batches without end.
-* The end of a batch contains the first offset of each partition that is new in it, so ``partitions(start,
-  end)`` needs only the two offsets. After a crash the batch is therefore repeated with the same range. This
-  includes the first batch, although Spark does not store an initial offset.
+* Spark compares the JSON *text* of offsets. `Offsets.to_json` is therefore deterministic: topics are sorted
+  by name, and partitions by number. With another order, Spark would take an equal offset for a new one, and
+  run empty batches without end.
+* The end offset of a batch also contains the first offset of each partition that is new in the batch, so
+  ``partitions(start, end)`` needs only the two offsets. After a crash the batch is therefore repeated with
+  the same range. This includes the first batch, although Spark does not store an initial offset.
 * The first end of a new query contains the first offset of every partition, even if there is nothing to read.
   Spark runs a batch up to that end in any case, and the options are not evaluated again.
 * A query that began when no partition existed is not a new query. Its offset is `{"@": {}}` (Spark's own
@@ -29,10 +29,10 @@ Rules:
   from its start, whatever `startingOffsets` says.
 * A position moves back only to the offset at which a log was truncated, or to the start of a re-created log.
   Both are data loss and require failOnDataLoss=false.
-* Truncation is detected by leader epochs, because the log may have grown beyond the position again. Records
-  that were read under epoch 3 lie below the end of epoch 3, or were truncated there. Without epochs (in an
-  older checkpoint, or with an older broker), truncation is detected only while the log is shorter than the
-  position.
+* Truncation is detected by leader epochs, because the log may have grown beyond the position again. If the
+  query has read records of leader epoch 3 beyond the offset at which the log's epoch 3 ends now, the log was
+  truncated at that offset. Without epochs (in an older checkpoint, or with an older broker), truncation is
+  detected only while the log is shorter than the position.
 * Gaps in the offsets are not data loss: compaction and transaction markers leave offsets without a record.
   Only the start and end of a log and the id of its topic matter.
 """
@@ -149,8 +149,8 @@ class View:
 class Range:
     """The records of one partition from `start` to `end`, exclusive.
 
-    An open start or end is the start or end of the log. Since that offset may have moved, a reader determines
-    it again.
+    With `open_start` or `open_end`, the range was planned from the start or to the end of the log. This
+    offset may have changed since then, so a reader determines it again.
     """
 
     topic: str
@@ -199,7 +199,8 @@ def find_changes(
         topic, partition_number = partition
         known_id, current_id = start.ids.get(topic), view.ids.get(topic)
         if known_id is not None and current_id is not None and known_id != current_id:
-            # If the position is 0, the query has read no record of the log, so no lost record is known.
+            # At position 0 the query has read no record of the deleted log. Whether the log had records is
+            # unknown, so no loss is reported.
             if position and topic not in reported_topics:
                 losses.append(
                     f"topic {topic} was deleted and re-created (its id was {known_id}, and is {current_id})"
@@ -325,7 +326,9 @@ def waiting(start: Offsets, end: Offsets) -> int:
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """Return the ranges of the batch from `start` to `end`, in order. The result depends on nothing else."""
+    """Return the ranges of the batch from `start` to `end`, in order. The result depends only on these two
+    offsets.
+    """
     result: list[Range] = []
     for partition, stop in sorted(end.positions.items()):
         begin = end.began.get(partition, start.positions.get(partition))
@@ -422,8 +425,9 @@ def batch_ranges(
 ) -> tuple[list[Range], list[str]]:
     """Return the ranges that a batch query reads, and the descriptions of its losses.
 
-    An explicit start or end outside of the log is moved to the log's start or end, and is a loss. If the
-    offset was looked up, this is not a loss, because logs grow and shrink between the requests.
+    An explicit start or end outside of the log is moved to the log's start or end, which counts as a loss. It
+    is not a loss if the offset was requested from the brokers, because logs may change between that request
+    and the request for their starts and ends.
     """
     result: list[Range] = []
     losses: list[str] = []
@@ -451,7 +455,9 @@ def batch_ranges(
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
-    """Cut a range into equal parts. The first part keeps an open start, and the last part an open end."""
+    """Cut a range into equal parts. An open start applies only to the first part, and an open end only to the
+    last.
+    """
     if parts == 1:
         return [whole]
     at = [whole.start + whole.size * i // parts for i in range(parts + 1)]

@@ -1,7 +1,7 @@
-"""Parses option values from the text that Spark passes.
+"""Parses option values, which Spark passes as strings.
 
-Each parser takes the name and the text of an option. It raises ConfigError with both, and with the allowed
-values.
+Each parser takes the name of an option and its value as a string. It raises ConfigError with both, and with
+the allowed values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parse_timestamp_ms(name: str, value: str) -> int:
 
 
 def one_of(*allowed: str) -> Callable[[str, str], str]:
-    """Return a parser that accepts one of these words, in upper or lower case."""
+    """Return a parser that accepts one of the values in `allowed`, in upper or lower case."""
 
     def read(name: str, value: str) -> str:
         if value.strip().lower() in allowed:
@@ -53,7 +53,7 @@ def one_of(*allowed: str) -> Callable[[str, str], str]:
 
 
 def text(name: str, value: str) -> str:
-    """Parse a text that does not consist of white space only, and strip white space around it."""
+    """Parse a string that is not blank, and strip the white space around it."""
     if value.strip():
         return value.strip()
     raise ConfigError(name, value, "set it to a text that is not blank")

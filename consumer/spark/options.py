@@ -89,17 +89,17 @@ class Options:
         return (os.getpid(), self.bootstrap_servers, self.access, *sorted(self.client.items()))
 
     def text(self, name: str, default: str) -> str:
-        """Return the text of the ``kafka.*`` option with this name in Kafka, or the default."""
+        """Return the value of a ``kafka.*`` option as a string, or the default. `name` is Kafka's name."""
         return str(self.client.get(name, default))
 
     def number(self, name: str, default: int) -> int:
-        """Return the number in the ``kafka.*`` option with this name in Kafka, or the default."""
+        """Return the value of a numeric ``kafka.*`` option, or the default. `name` is Kafka's name."""
         value = self.client.get(name, default)
         assert isinstance(value, int)
         return value
 
     def with_latest_schemas(self) -> Options:
-        """Return the same options with the registry's latest schemas. Raises RegistryFailed."""
+        """Return a copy of these options with the registry's latest schemas. Raises RegistryFailed."""
         return replace(
             self, formats=tuple(column_format.with_latest_schema() for column_format in self.formats)
         )
@@ -256,7 +256,7 @@ def _client(options: Mapping[str, str]) -> dict[str, object]:
         if key in _REFUSED:
             raise ConfigError(name, value, _REFUSED[key])
         if key in _MAY_BE_EMPTY and not value.strip():
-            continue  # In Java an empty text selects the default.
+            continue  # In Java an empty value selects the default.
         if key in _CLIENT:
             client[key] = _CLIENT[key](name, value)
         elif key not in _WITHOUT_EFFECT:
@@ -384,8 +384,8 @@ _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHe
 # effect.
 _NAMES = {name.lower(): name for name in [*_PLAIN, *_SOURCE_ONLY, "groupIdPrefix"]}
 
-# Tables are rejected: Spark 4.3.0 passes only the option `provider` when it creates a table, and no option
-# when it reads the table.
+# Tables are rejected, because Spark 4.3.0 does not pass their options to the source: it passes only
+# `provider` when it creates a table, and nothing when it reads one.
 _NO_TABLES = (
     "Spark does not keep the options of a table; create a view: CREATE TEMPORARY VIEW ... USING kproto "
     "OPTIONS ..."

@@ -2,15 +2,15 @@
 
 Rules:
 
-* A range with an open end ends where its log ends when reading begins. If the batch was planned for the
-  action that reads it, the planned end applies.
+* A range that was planned to the end of the log (an open end) is read to the end that the log has when
+  reading begins. If the batch was planned for the current action, the planned end applies instead.
 * Reading stops by offset, not by count. Compaction, transaction markers and aborted transactions leave gaps,
   so that a slice may have fewer records than offsets. Brokers send whole batches, whose records outside of
   the slice are dropped.
 * A slice that cannot be read completely is an error (DataLoss, or a timeout that names the partition). With
   failOnDataLoss=false, only deleted or truncated records may be missing.
-* The records of a topic that was re-created after the slice was planned are not read instead, because topics
-  are compared by id. Only a later action that reads whole logs identifies topics by name.
+* If a topic is re-created after the slice was planned, the records of the new topic are not read, because
+  topics are compared by id. Only a later action that reads whole logs identifies topics by name.
 * Every wait has a timeout: if no records arrive for kafkaConsumer.pollTimeoutMs, an error is raised.
 * One fetch is always in flight while the records of the previous fetch are decoded and passed to the JVM.
 * Connections live as long as the worker process, which Spark uses for many slices. A forked process opens its
@@ -52,9 +52,8 @@ T = TypeVar("T")
 # one partition at a time, and larger responses need fewer round trips.
 FETCH_BYTES = 16 * 1024 * 1024
 
-# The assumed size of a record in bytes, until some records were read. It limits the fetch for the last
-# records of a slice to about their size, because the records after them belong to another slice. Brokers send
-# whole batches in any case.
+# The assumed size of a record in bytes, until records have been read. Near the end of a slice it limits the
+# size of a fetch, because later records belong to another slice. Brokers send whole batches in any case.
 GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
 
@@ -64,7 +63,7 @@ PAUSE_S = 0.1
 def read(partition: InputPartition, schema: StructType, options: Options) -> Iterator[RecordBatch]:
     """Yield the records of a slice, in batches of at most 50,000 rows with the columns of `schema`."""
     if not isinstance(partition, Slice):
-        return  # If a plan has no slices, Spark still runs a task, with its own kind of partition.
+        return  # If a plan has no slices, Spark still runs a task, for a partition that is not a `Slice`.
     check_crcs = options.client.get("check.crcs") is not False
     with kafka_option_names_in_errors():
         range_ = _current_range(partition, options)
@@ -151,7 +150,7 @@ class _Fetches:
             except UnknownTopic:
                 raise LogDeleted(f"{self.name} was deleted") from None
             except (ConnectionFailed, RequestTimedOut, Retriable) as e:
-                # A timeout at the end of the time limit does not replace an earlier reason.
+                # Keep an earlier reason if this error is only a timeout at the end of the time limit.
                 if remaining_s > PAUSE_S or not why:
                     why = str(e)
                 time.sleep(PAUSE_S)
@@ -194,8 +193,8 @@ class _Fetches:
         )
 
     def _contradiction(self, position: int) -> str:
-        """Return a text that says how the log's offsets contradict an OFFSET_OUT_OF_RANGE error. The text is
-        empty if they do not.
+        """Return how the log's offsets contradict an OFFSET_OUT_OF_RANGE error, or an empty string if they do
+        not.
         """
         first = _log_edge(self.range, "earliest", self.options)
         last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
@@ -208,7 +207,7 @@ class _Fetches:
 
 
 class LogDeleted(KprotoError):
-    """The error that the log for which the slice was planned no longer exists. Its text has the reason."""
+    """The error that the log for which a slice was planned no longer exists. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +220,8 @@ class _Chunk:
 
 
 def _current_range(slice_: Slice, options: Options) -> Range:
-    """Return the range to read: an open end that was not planned for this action is replaced by the log's
-    current end.
+    """Return the range to read. If it has an open end that was planned for another action, the end is
+    replaced by the log's current end.
     """
     range_ = slice_.range
     if not range_.open_end or (slice_.plan is not None and slice_.plan.is_of_this_action()):
@@ -232,7 +231,8 @@ def _current_range(slice_: Slice, options: Options) -> Range:
             range_ = _range_of_recreated_topic(range_, options)
         end = _log_edge(range_, "latest", options)
     except UnknownTopic:
-        # Ignore the error, because the fetch determines whether the topic was deleted or re-created.
+        # Ignore the error here, because the fetch that follows determines whether the topic was deleted or
+        # re-created.
         return range_
     if end < range_.end:
         name = f"{range_.topic}-{range_.partition}"

@@ -36,8 +36,8 @@ _NAMED = 4
 class Behind:
     """The lag of one source of a query, after a batch that has read from `start` to `end`.
 
-    `latest` has the ends of the logs at the time when the batch was planned. Each offset is that of the next
-    record. `rows_per_second` is the speed of the batch.
+    `latest` has the ends of the logs at the time when the batch was planned. `start`, `end` and `latest` have
+    the offset of the next record of each partition. `rows_per_second` is the speed of the batch.
     """
 
     rows: int
@@ -90,8 +90,8 @@ class Behind:
 def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
     """Return the lag of each Kafka source of a query, from ``query.lastProgress``.
 
-    Before the first batch there is no progress, and the result is empty. Sources of other kinds are omitted.
-    The progress may also be a parsed JSON object, as in Spark Connect.
+    Before the first batch `progress` is None, and the result is empty. Sources other than Kafka are omitted.
+    `progress` may also be a parsed JSON object, as in Spark Connect.
     """
     result: list[Behind] = []
     if progress is None:
@@ -137,8 +137,8 @@ def describe_batch(progress: Mapping[str, Any]) -> str:
 
 
 def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[TopicPartition], str]) -> str:
-    """Describe the partitions with the largest counts, in descending order, and say how many others there
-    are.
+    """Describe the partitions with the largest counts, ordered by partition, and say how many more partitions
+    there are.
     """
     largest = sorted(counts, key=lambda p: (-counts[p], p))[:_NAMED]
     remainder = [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []
@@ -146,9 +146,9 @@ def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[
 
 
 def _offsets(text: object) -> Offsets | None:
-    """Return the offsets in a progress, or None if they are not offsets of this source.
+    """Parse an offset in a query's progress. Return None if it is not an offset of this source.
 
-    `offsets` may be the text of JSON, or the parsed JSON.
+    `text` is JSON, or the object that was parsed from it.
     """
     try:
         value: object = json.loads(text) if isinstance(text, str) else text

@@ -2,13 +2,13 @@
 
 Spark plans a batch once per ``load()``, at the first action, and reuses the plan for later actions: the
 second `count`, or the next micro-batch of a stream that is joined with it. The action for which the plan was
-made reads exactly the planned ranges, however often Spark recomputes them. `slices` describes how a task
-knows its action.
+made reads exactly the planned ranges, however often Spark recomputes them. The module `slices` describes how
+a task determines whether the plan was made for its action.
 
 In later actions on the same plan, a task whose range is bounded by the start or end of the log determines
-this offset again. Such an action therefore reads the current records, as with Spark's own source, also those
-of a re-created topic. It does not read partitions that were added since the first action. If a task is
-repeated, it reads to the end of the log at the time of the repetition.
+that start or end again. A later action therefore reads the current records, as with Spark's own source,
+including those of a re-created topic. It does not read partitions that were added since the first action. If
+a task is repeated, it reads to the end of the log at the time of the repetition.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _offsets(name: str, value: str) -> Bound:
 
 
 def check_bound_order(starting: Bound | None, ending: Bound | None) -> None:
-    """Raise ConfigError if a batch ends before it starts, whatever the logs contain."""
+    """Raise ConfigError if the options alone show that a batch ends before it starts."""
     if isinstance(starting, GlobalTimestamp) and isinstance(ending, GlobalTimestamp):
         if starting.timestamp_ms > ending.timestamp_ms:
             reason = f"it must not be after endingTimestamp, {ending.timestamp_ms}"
@@ -225,7 +225,8 @@ def check_bound_edge(name: str, bound: Bound | None, edge: Edge, number: int) ->
 def _each_partition(
     name: str, value: str, shape: str, edges: dict[str, Edge] | None = None
 ) -> dict[TopicPartition, int]:
-    """Parse JSON such as ``{"flights": {"0": 5}}``. ``{"flights": "earliest"}`` is added to `edges`.
+    """Parse JSON such as ``{"flights": {"0": 5}}``. For ``{"flights": "earliest"}``, the topic is added to
+    `edges`.
 
     Without `edges`, the words "earliest" and "latest" are not allowed. Keys that begin with ``@`` are
     skipped, so that offsets can be copied from a query's progress.

@@ -171,7 +171,7 @@ def session(
     over `SETTINGS` and `cores`. If they name a cluster, kproto sets nothing.
 
     If a session exists, it is returned unchanged, with the source registered. A warning names the settings
-    whose values differ from `settings`. Raises MissingExtra, with what to install.
+    whose values differ from `settings`. The message of MissingExtra says which package to install.
     """
     try:
         from pyspark import __version__ as version
@@ -190,17 +190,19 @@ def session(
             "spark.sql.shuffle.partitions": str(cores),
         }
         if quick:
-            # TCP is used, because with it workers that are still running at the end of the session do not
+            # Use TCP, because with a Unix socket the workers that are still running at the end of the session
             # print an error.
             defaults["spark.python.unix.domain.socket.enabled"] = "false"
         if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
-            # The setting is omitted for RocksDB, which requires a Hadoop file system of another class.
+            # Omit the setting for plain checkpoint files, because RocksDB requires a Hadoop file system of
+            # another class.
             del defaults[_RAW_FILES]
         defaults = {"spark.master": f"local[{cores}]", **defaults}
         submitted = _submitted_settings()
         is_python_chosen = "spark.pyspark.python" in {**submitted, **(settings or {})}
         if is_python_chosen or "PYSPARK_PYTHON" in os.environ:
-            del defaults[DAEMON]  # The user's Python may not have this package, which contains the daemon.
+            # Keep Spark's own daemon: the Python that the user has chosen may not have this package.
+            del defaults[DAEMON]
         if not submitted.get("spark.master", "local").startswith("local"):
             defaults = {}
         builder = SparkSession.builder.appName(app)
@@ -227,7 +229,7 @@ def _warn_of_differing_settings(spark: SparkSession, settings: Mapping[str, str]
 
 def _submitted_settings() -> dict[str, str]:
     """Return the settings passed to spark-submit, except the name of the application. Without spark-submit
-    there are none.
+    the result is empty.
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
@@ -271,9 +273,9 @@ def _without_pandas_warning() -> Generator[None]:
 def _choose_python(spark: SparkSession) -> None:
     """Make local workers run this Python, unless the user has chosen another one.
 
-    The virtual environment of this Python need not be activated.
+    This works even if the virtual environment of this Python is not activated.
     """
-    # With Spark Connect, this process has no context: the server chooses its own Python.
+    # With Spark Connect this process has no context, and the server chooses the Python of its workers.
     context: Any = getattr(spark, "_sc", None)
     if context is None or not str(context.master).startswith("local"):
         return
@@ -286,7 +288,7 @@ def _choose_python(spark: SparkSession) -> None:
     python = shutil.which(str(context.pythonExec))
     if python is None or python in _launchers or Path(python).samefile(sys.executable):
         return
-    # Another Python searches only the paths that the JVM passes on, while this Python may search more.
+    # Test the import with only the paths that the JVM passes to its workers: this Python may search more.
     result = subprocess.run(
         [python, "-c", f"import {', '.join(_NEEDED)}"],
         env={**os.environ, "PYTHONPATH": _jvm_python_path(spark)},
@@ -350,7 +352,8 @@ def _is_importable(spark: SparkSession) -> bool:
         return True
     jvm = getattr(getattr(spark, "sparkContext", None), "_jvm", None)
     if jvm is None:
-        return True  # With Spark Connect, the environment of the server is unknown.
+        # The environment of a Spark Connect server is unknown; assume that its workers find the package.
+        return True
     return any(Path(path).resolve() == ROOT for path in _jvm_python_path(spark).split(os.pathsep) if path)
 
 

@@ -1,10 +1,11 @@
 """The work of one task, planned on the driver and pickled for an executor.
 
-Spark plans a batch once, at its first action, and reuses the plan for later actions. If a batch ends with its
-logs, a task must determine whether the plan was made for its action. If it was, the planned ends apply, so
-that ranges that Spark recomputes after losing an executor give the same rows. (If the rows of a shuffle
-change, Spark 4.2 fails the job, and older versions lose and duplicate rows.) In Spark 4.2 and newer, the id
-of an action is a UUID that begins with its time, which is compared with the time of the plan.
+Spark plans a batch once, at its first action, and reuses the plan for later actions. If a batch is to end at
+the end of each log, a task must determine whether the plan was made for its own action. If it was, the
+planned ends apply. A range that Spark recomputes after losing an executor then gives the same rows. (If the
+rows of a shuffle change, Spark 4.2 fails the job, and older versions lose and duplicate rows.) In Spark 4.2
+and newer, the id of an action is a UUID that begins with its time, which is compared with the time of the
+plan.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Plan(NamedTuple):
 
 
 class Slice(InputPartition):
-    """The range of a partition that one task reads. In a stream `plan` is None."""
+    """The range of a partition that one task reads. `plan` has the times of the batch's plan; it is None in a
+    stream.
+    """
 
     def __init__(self, range_: Range, plan: Plan | None = None) -> None:
         super().__init__(range_)

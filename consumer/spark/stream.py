@@ -5,7 +5,8 @@ its consequences:
 
 * Spark writes an end offset to the checkpoint before the batch runs. After a crash, Spark repeats the batch
   by ``partitions(start, end)`` alone, without ``latestOffset``. `partitions` therefore sends no request and
-  depends only on its arguments. `offsets` describes how an end contains the start of new partitions.
+  depends only on its arguments. The module `offsets` describes how an end offset contains the first offsets
+  of new partitions.
 * Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. It is
   therefore always the same offset, and ``startingOffsets`` is evaluated for the first end.
 * Spark calls ``commit(end)`` one batch late, and never for the last batch. Spark usually does not call
@@ -14,7 +15,7 @@ its consequences:
 * An exception in ``commit`` or ``latestOffset`` ends the query. The checkpoint determines the position, and
   commits to a group are for lag tools only. A commit may take at most two seconds. If it fails, this is
   logged, and the commit is retried later.
-* Spark calls ``latestOffset`` of an idle query about every 11 ms and relies on its result:
+* Spark calls ``latestOffset`` of an idle query about every 11 ms, and expects a current result:
   ``processAllAvailable()`` must include all records written before, and new partitions. The ends are
   therefore requested on every call, which costs less than a millisecond of CPU time. Only with many
   partitions is the list of topics cached.
@@ -110,7 +111,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Make the current ends of the logs the end of this run."""
+        """Let this run end at the current ends of the logs."""
         with kafka_option_names_in_errors():
             self.planner.stop_at_present_ends()
 
@@ -148,7 +149,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self.schema, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the offset `end`, up to which all batches are complete, to the group for lag tools."""
+        """Commit the offset `end` to the group for lag tools. All batches up to `end` are complete."""
         with kafka_option_names_in_errors():
             self.planner.commit(Offsets.from_json(end))
 
@@ -186,7 +187,7 @@ class Planner:
     def next_end(self, start: Offsets, max_offsets: int | None, *, patient: bool) -> Offsets:
         """Return the end of the next batch, or the object `start` itself if no batch follows.
 
-        With `patient`, minOffsetsPerTrigger and maxTriggerDelay may delay the batch.
+        `patient` says whether minOffsetsPerTrigger and maxTriggerDelay may delay the batch.
         """
         view, starts = self._view_and_starts(start)
         end = advance(start, view, starts, limit=max_offsets, ceiling=self._ceiling)
@@ -209,7 +210,8 @@ class Planner:
     def _view_and_starts(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
         """Return the view of the logs, and the first position of each new, re-created or truncated partition.
 
-        The metadata and the offsets are requested again if a topic was deleted between the two requests.
+        The metadata and the offsets are requested again if a topic was deleted after the metadata and before
+        the offsets were requested.
         """
         for retries_left in reversed(range(METADATA_TRIES)):
             try:
@@ -273,8 +275,8 @@ class Planner:
             found_changes = find_changes(start, view, self._is_selected)
         ahead = [p for p in found_changes.truncated if p not in view.truncations]
         if ahead and self.logs.isolation == "read_committed":
-            # The position was reached by a run that read uncommitted records. The logs are not truncated: the
-            # query waits until the transactions end.
+            # An earlier run that read uncommitted records has reached a position beyond the last stable
+            # offset. The logs are not truncated: the query waits until the transactions end.
             high_watermarks = self.logs.ends(ahead, isolation="read_uncommitted")
             ends = {
                 p: max(view.ends[p], min(start.positions[p], high_watermark))

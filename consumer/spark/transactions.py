@@ -12,9 +12,9 @@ Rules:
 
 * The transactional id is PREFIX-QUERY-PARTITION, so each task of a query has its own. A task that begins
   fences an earlier attempt. If two attempts write the same rows, one of them fails.
-* The marker is a committed offset of the group whose name is the transactional id, for partition 0 of the
-  topic. The offset is the number of the batch, committed in the same transaction as the rows. A task reads
-  the marker inside its transaction, after the earlier attempt was fenced, so the marker is final.
+* The marker is a committed offset for partition 0 of the topic, in a group whose id is the transactional id.
+  Its value is the number of the batch, and it is committed in the same transaction as the rows. A task reads
+  the marker after it has fenced earlier attempts, so no earlier attempt can still change the marker.
 * The marker's metadata contains the number of rows. If a repeated batch has another number of rows, Spark did
   not repeat the same rows, and a warning is logged. This is not an error, because a query may select rows at
   random.
@@ -114,7 +114,8 @@ def write(
             marker = _find_marker(task, options, marker_partition)
             for batch in chain([first], batches):
                 rows += batch.num_rows
-                # The iterator is consumed even if the rows are already written, because Spark expects it.
+                # The iterator is consumed even if the rows are already written, because Spark expects a
+                # writer to read all rows.
                 if marker is None:
                     send(producer, batch)
             if marker is not None:

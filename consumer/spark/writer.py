@@ -142,8 +142,8 @@ class RowWriter:
         if level is not None:
             producer_config["compression_level"] = level
         if "enable_idempotence" not in producer_config and producer_config.get("acks", "all") == "all":
-            # With more than 5 requests in flight, Java's producer disables idempotence. kproto's producer
-            # sends at most 5 instead, and preserves the order of records.
+            # Java's producer disables idempotence if more than 5 requests may be in flight. kproto's producer
+            # keeps it, and limits the requests in flight to 5, which preserves the order of records.
             producer_config[_IN_FLIGHT] = min(
                 5, self.options.number("max.in.flight.requests.per.connection", 5)
             )
@@ -193,7 +193,7 @@ class RowWriter:
         return WriterCommitMessage()
 
     def _send_all(self, producer: Producer, batch: RecordBatch) -> None:
-        """Send an Arrow batch in the transaction, whose commit raises any failure."""
+        """Send an Arrow batch in the transaction. The commit raises the error of a failed record."""
         self._send(producer, batch, [])
 
     def _send(self, producer: Producer, batch: RecordBatch, waiting: list[Delivery]) -> None:

@@ -1,7 +1,7 @@
 """Decodes keys and values into columns, according to the options ``value.format`` and ``key.format``.
 
-Each format is a row of `FORMATS`, which names its module. The module returns the type of the decoded column
-(on the driver, without Arrow), and decodes whole batches of values (on an executor).
+The table `FORMATS` names the module of each format. The module returns the type of the decoded column (on the
+driver, without Arrow), and decodes whole batches of values (on an executor).
 
 Rules:
 

@@ -335,7 +335,7 @@ class _Read:
     ) -> tuple[Ints, tuple[Column, Column]]:
         """Read many items of a few lanes. The positions of the items are determined one by one.
 
-        Return the lane of each item, and the columns of keys and values; without a map, the keys are None.
+        Return the lane of each item, and the columns of keys and values. The keys of an array are None.
         """
         view, inner = lanes.view, writer.inner[0]
         owner: list[int] = []

@@ -19,7 +19,7 @@ def common_type(node: AvroNode) -> AvroNode | None:
 def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bool:
     """Return whether two named types match: by their names without namespace, or by an alias of the reader's.
 
-    With `full`, the namespaces must match too, as for a type that the reader's union has to find.
+    With `full`, the namespaces must match too, unless an alias matches.
     """
     same = writer.name == reader.name if full else _short(writer) == _short(reader)
     return same or writer.name in reader.aliases
@@ -58,7 +58,7 @@ def _position(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
 
 
 def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
-    """Return what each symbol of the writer's enum is read as: the symbol itself, the reader's default
+    """Return for each symbol of the writer's enum the symbol that is read: the same one, the reader's default
     symbol, or None.
     """
     if reader.kind != "enum":

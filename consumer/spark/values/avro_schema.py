@@ -121,7 +121,7 @@ def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
 
 
 def _load(option: str, text: str) -> Any:
-    """Parse the JSON of a schema. A text that is only the name of a type is returned unchanged."""
+    """Parse the JSON of a schema. A string that is only the name of a type is returned as it is."""
     try:
         return json.loads(text)
     except ValueError as error:

@@ -73,8 +73,8 @@ def _check_ddl(option: str, ddl: str) -> None:
     Spark's own error would not name the option. Nested types are checked by Spark.
     """
     if "'" in ddl or '"' in ddl:
-        # The schema contains a comment or a default. A comma in it need not separate two columns, so this
-        # check is omitted.
+        # Omit this check if the schema has a comment or a default, which may contain commas that do not
+        # separate columns.
         return
     depth, columns = 0, [""]
     for character in ddl:
@@ -178,7 +178,7 @@ class _Objects:
             yield from self._pieces(values, rows[half:], bad)
 
     def _read_all(self, values: Column) -> Column | None:
-        """Return all objects as a column. If Arrow rejects them, set the attribute `why` to the reason and
+        """Return all objects as a column. If Arrow rejects them, store the reason in the attribute `why` and
         return None.
         """
         if not len(values):
@@ -316,8 +316,8 @@ def _holds(kind: Kind, matches: Callable[[Kind], bool]) -> bool:
 
 
 def _arrow_read_type(kind: Kind) -> Kind:
-    """Return the type as which Arrow reads a column. Dates are read as text and then cast; binary is read as
-    base64.
+    """Return the Arrow type with which a column is first read. Dates and binary values are read as strings
+    and then converted.
     """
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _arrow_read_type(field.type)) for field in kind])

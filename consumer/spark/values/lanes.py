@@ -23,7 +23,8 @@ pc: Any = import_module("pyarrow.compute")
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-_SLACK = 24  # The number of padding bytes after the last lane. A step may read them.
+# The number of padding bytes after the last lane, because a step may read beyond the end of a lane.
+_SLACK = 24
 
 
 class Lanes:
@@ -34,13 +35,13 @@ class Lanes:
         self._begin(np.concatenate([data, np.zeros(_SLACK, np.uint8)]), offsets[:-1].copy(), offsets[1:])
 
     def _begin(self, data: NDArray[np.uint8], at: Ints, end: Ints) -> None:
-        """Set the bytes of all lanes, and the position and end of each lane."""
+        """Initialize the lanes: the bytes that contain all of them, and the position and end of each."""
         self.data, self.at, self.end = data, at, end
         self.bad: dict[int, str] = {}
         self._numbers = self.windows("<i8")
 
     def within(self, start: Ints, stop: Ints) -> Lanes:
-        """Return new lanes on the same bytes, one for each pair of ascending offsets."""
+        """Return new lanes on the same bytes, one for each start and stop. The offsets are ascending."""
         inner = Lanes.__new__(Lanes)
         inner._begin(self.data, start.copy(), stop)
         return inner
@@ -60,7 +61,7 @@ class Lanes:
         return np.arange(len(self), dtype=np.int64)
 
     def windows(self, kind: str) -> NDArray[Any]:
-        """Return an array of numbers of type `kind`: number i consists of the bytes from offset i on."""
+        """Return an array of numbers of type `kind`: number i is read from the bytes at offset i."""
         size = np.dtype(kind).itemsize
         return np.ndarray((len(self.data) - size + 1,), kind, self.data, strides=(1,))
 
@@ -163,7 +164,7 @@ class Lanes:
         except pa.ArrowInvalid:
             good, bad = _texts(values)
             self.fail(lanes, np.isin(np.arange(len(lanes)), list(bad)), f"{name} is not UTF-8")
-            # Invalid texts become "", because the keys of a map cannot be null.
+            # Invalid strings become "", because the keys of a map cannot be null.
             return pc.coalesce(good, from_texts([""])[0])
 
     def finish(self, name: str) -> None:
@@ -181,7 +182,9 @@ def _texts(values: Any) -> Any:
 
 
 def scatter(column: Any, places: Ints, count: int) -> Any:
-    """Return a column of `count` rows, with the rows of `column` at `places` and nulls elsewhere."""
+    """Return a column of `count` rows. Row `places[i]` has the value of row i of `column`; all other rows are
+    null.
+    """
     if len(column) == count:
         return column
     from_ = np.full(count, -1, np.int64)

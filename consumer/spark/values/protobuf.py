@@ -148,8 +148,8 @@ def _check_message_indexes(lanes: Lanes, names: dict[tuple[int, ...], str], want
                 lanes.fail(rows, owners.reshape(-1) == number, reason)
 
 
-# The most message indexes of a value. Their number is the depth at which a message is nested; Protobuf's
-# compiler allows 32.
+# The maximum number of message indexes of a value. It is the nesting depth of a message, which Protobuf's
+# compiler limits to 32.
 _MAX_DEPTH = 32
 
 

@@ -126,10 +126,11 @@ _BLOCK = re.compile(r"\bpackage\s+([\w.\s]+);|\bmessage\s+(\w+)\s*\{|([{}])")
 
 
 def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
-    """Return the same as `message_names` for the text of a .proto file."""
+    """Return what `message_names` returns, for a schema that is the text of a .proto file."""
     names: dict[tuple[int, ...], str] = {}
     package = ""
-    # The open blocks. A block of a message has its indexes. Any other block has None.
+    # The blocks that are open at the current position, outermost first. The entry is the message indexes for
+    # a message, and None for any other block.
     blocks: list[tuple[int, ...] | None] = []
     for match in _BLOCK.finditer(_NOISE.sub(" ", text)):
         if match[1]:
@@ -252,5 +253,5 @@ def _field_ddl(column_format: ColumnFormat, field: Any, within: tuple[str, ...])
 
 
 def known(message: Any) -> str:
-    """Return Spark's type for a well-known message type, or an empty text for any other message."""
+    """Return Spark's type for a well-known message type, or an empty string for any other message."""
     return {TIMESTAMP: "TIMESTAMP", DURATION: "INTERVAL DAY TO SECOND"}.get(message.full_name, "")

@@ -1,4 +1,4 @@
-"""Decodes values of a registry: each with the schema that its schema id names."""
+"""Decodes values that contain schema ids: each with the registered schema of its id."""
 
 from __future__ import annotations
 

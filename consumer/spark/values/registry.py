@@ -73,7 +73,9 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Registry:
-    """A client of a registry: its addresses and NAME:PASSWORD. No repr or error has the password."""
+    """A client of a registry. `urls` are the registry's addresses, and `user` is NAME:PASSWORD. The password
+    is not contained in any repr or error.
+    """
 
     urls: tuple[str, ...]
     user: str | None = None
@@ -100,7 +102,7 @@ class Registry:
         return _References(self, form).read(self.get(path, f"the latest schema of {subject}"))
 
     def get(self, path: str, schema: str) -> dict[str, Any]:
-        """Return the answer to a request for `schema`: an object with the text of the schema.
+        """Return the registry's response to a request for `schema`: a JSON object that contains the schema.
 
         The request goes to each address in turn. If all addresses fail, they are tried again, because the
         registry may be restarting. Raises NoSuchSchema if the registry does not have the schema, and
@@ -149,7 +151,7 @@ class Registry:
 
 @dataclass(slots=True)
 class _References:
-    """Reads the schemas to which a schema refers, each version of a subject once."""
+    """Reads the schemas to which a schema refers. Each version of a subject is requested once."""
 
     registry: Registry
     form: str

@@ -1,8 +1,8 @@
 """Confluent's wire format: a schema id before the encoded value, or in a header of the record.
 
 A schema id is the byte 0 and a number as a big-endian int32, or the byte 1 and a GUID of 16 bytes. Confluent
-Platform 8 can write it into the header ``__value_schema_id`` or ``__key_schema_id`` instead. Such a header
-takes precedence, as in Confluent's DualSchemaIdDeserializer.
+Platform 8 can write the schema id into the header ``__value_schema_id`` or ``__key_schema_id`` instead. Such
+a header takes precedence, as in Confluent's DualSchemaIdDeserializer.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
     allowed = f"the byte 0 and an id of 4 bytes, or the byte 1 and a GUID of 16 bytes{more}"
     reason = f"the header {name} has no schema id; expected: {allowed}"
     bad = dict.fromkeys(np.flatnonzero((last >= 0) & present & invalid[numbers]).tolist(), reason)
-    # The prefix of a value without the header is empty. The prefix of a value with an invalid header is null,
-    # which makes the value null.
+    # A value without the header gets an empty prefix. A value with an invalid header gets a null prefix, so
+    # that the result of joining them is null.
     choice = np.where(numbers >= 0, numbers, np.where(last >= 0, len(ids), len(ids) + 1))
     prefixes = from_bytes([*ids, None, b""]).take(from_numpy(choice))
     return pc.binary_join_element_wise(prefixes, values, from_bytes([b""])[0]), bad
@@ -102,7 +102,7 @@ def _schema_id(header: bytes, indexed: bool) -> bytes | None:
         return None
     if indexed:
         count, end = _varint(header, end)
-        # The count is in zigzag encoding, which doubles it.
+        # `count` is still in zigzag encoding, which doubles the number of indexes.
         for _ in range(count >> 1):
             _, end = _varint(header, end)
             if end > len(header):
@@ -126,7 +126,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def data_and_offsets(values: Any) -> tuple[Any, Any]:
-    """Return the bytes of a BinaryArray, and the offsets of its values with the end of the last one."""
+    """Return the bytes of a BinaryArray, and the offsets at which its values begin, followed by the end of
+    the last value.
+    """
     _, places, data = values.buffers()
     if not len(values):
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
