@@ -15,7 +15,7 @@ next `Tick`. The parts share a `ClientCore` and never read a clock: `network` (c
 * Deadlines are handled before the event is applied. If the process was paused (SIGSTOP, a closed laptop), the
   member therefore loses partitions whose deadline has passed before any of their records is returned.
 * Each part of the engine only visits partitions that have changed or whose deadline has passed. So the cost
-  of an event does not depend on the number of partitions that it does not concern.
+  of an event does not grow with the number of partitions that are assigned.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ class ConsumerEngine:
     def assignment_deadline(self) -> int | None:
         """Return the time (ms) at which the member loses its partitions.
 
-        The time is postponed by responses of the coordinator and by polls. The result is None if the member
-        cannot lose partitions by a timeout.
+        Each response of the coordinator and each poll postpones this time. The result is None if no timeout
+        can make the member lose its partitions.
         """
         return self.group.assignment_deadline() if self.group_status.in_group else None
 
@@ -196,8 +196,8 @@ class ConsumerEngine:
     def _trusted_topic_id(self, topic: str) -> UUID | None:
         """Return the topic's id, or None if this consumer does not read the topic.
 
-        If the consumer has stopped reading the topic, the id received before is not trusted, because the
-        topic may have been re-created since.
+        The id of a topic that this consumer no longer reads may be outdated, because the topic may have been
+        re-created.
         """
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
@@ -224,8 +224,8 @@ class ConsumerEngine:
         self._visit_dirty()
         if self._run_next_callback() or not self.group_status.callbacks.is_empty:
             return
-        # If the last poll raised an error, records come first now, so that a lasting error does not block
-        # them.
+        # After a poll that raised an error, this poll returns records if there are any, so that a lasting
+        # error does not block other partitions.
         over = self.group_status.group_error is not None
         error = None if self._raised and not over else self._next_error(include_raised=over)
         if error is None:
@@ -235,7 +235,8 @@ class ConsumerEngine:
                 self._raised = False
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
                 return
-            # Records that poll does not return (aborted or compacted ones) count as processed.
+            # The position may have passed aborted or compacted records, which poll never returns. They count
+            # as processed.
             core.partitions.mark_processed()
             self._visit_dirty()
             error = self._next_error(include_raised=True)
@@ -246,8 +247,8 @@ class ConsumerEngine:
     def poll(self, event: ev.Poll, now: int) -> None:
         """Return buffered records in one step if no deadline, error or callback is due.
 
-        Most polls take this path. It only updates the fetcher, because taking records frees buffers. It
-        cannot move a deadline to an earlier time.
+        Most polls take this path instead of PollBegan, Take and PollEnded. As these polls only free buffers,
+        usually only the fetcher is updated, and no deadline moves to an earlier time.
         """
         core, partitions, status = self.core, self.core.partitions, self.group_status
         member, callbacks = status.member, status.callbacks
@@ -268,7 +269,7 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        # If there are none, the fetch has only transaction markers, or an invalid batch. The caller then
+        # Without records, the fetch only had transaction markers, or has an invalid batch. The caller then
         # sends PollBegan, Take and PollEnded.
         if not records:
             self.no_deadline_before = 0
@@ -283,8 +284,8 @@ class ConsumerEngine:
             self.no_deadline_before = 0
 
     def _refill_buffers(self) -> None:
-        """Update the fetcher for emptied buffers. If a partition needs other parts of the engine, call
-        `settle`.
+        """Update the fetcher after records were taken from buffers. If a partition also needs other parts of
+        the engine, call `settle`.
         """
         partitions = self.core.partitions
         touched, partitions.dirty = partitions.dirty, {}
@@ -292,7 +293,7 @@ class ConsumerEngine:
             for partition, state in touched.items():
                 if state.error is not None or not self.fetcher.on_records_returned(state):
                     partitions.dirty[partition] = state
-        except BaseException:  # Ctrl-C: the next step visits these partitions
+        except BaseException:  # After Ctrl-C the next step visits the partitions again.
             partitions.dirty.update(touched)
             raise
         if partitions.dirty:
@@ -331,8 +332,8 @@ class ConsumerEngine:
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
             if state is not None and state.has_position:
-                # An explicit commit may have marked records after `offset` as processed; these are not
-                # rewound.
+                # A commit by the application may have marked records after `offset` as processed. These are
+                # not returned again.
                 offset = max(offset, state.processed or 0)
                 if offset < state.position:
                     state.rewind(offset)
@@ -440,7 +441,7 @@ class ConsumerEngine:
         self.group.subscription.on_metadata(requested)
 
     def _on_plan_metadata(self, topics: frozenset[str]) -> None:
-        """Handle the Metadata response of a plan for those topics that this consumer reads."""
+        """Handle a plan's Metadata response, as far as it is about topics that this consumer reads."""
         updater = self.metadata
         self._metadata_changed(topics if updater.everything else topics & updater.topics)
 
@@ -448,7 +449,7 @@ class ConsumerEngine:
         """Run all parts of the engine until no finished call and no dirty partition is left."""
         core = self.core
         while not self.closed:
-            if core.network.finished:  # Responses are handled before the deadlines below.
+            if core.network.finished:  # Responses come before deadlines: one may have arrived in time.
                 finished, handled = core.network.finished, 0
                 try:
                     core.network.finished = []
@@ -456,7 +457,7 @@ class ConsumerEngine:
                         handled += 1
                         if call.purpose is not None and not self.closed:
                             call.purpose(call)
-                except BaseException:  # Ctrl-C: the remaining calls are handled by the next step
+                except BaseException:  # After Ctrl-C the next step handles the remaining calls.
                     if core.network.finished is not finished:
                         core.network.finished[:0] = finished[handled:]
                     raise
@@ -490,7 +491,7 @@ class ConsumerEngine:
                     self.validator.visit(state)
                     self.fetcher.visit(state)
                     self.collector.visit(state)
-            except BaseException:  # Ctrl-C: the next step visits all these partitions again
+            except BaseException:  # After Ctrl-C the next step visits all these partitions again.
                 for state in touched.values():
                     state.mark_dirty()
                 raise
@@ -533,8 +534,8 @@ class ConsumerEngine:
         """Remove and return the actions of this step, including those of the network client."""
         core = self.core
         if core.network.actions:
-            # A single assignment takes the network's actions and clears them. If Ctrl-C came between two
-            # assignments, the requests would be sent twice.
+            # One statement both takes the network's actions and clears them. With two statements, a Ctrl-C
+            # between them would leave the actions in both lists, and the requests would be sent twice.
             core.actions, core.network.actions = [*core.actions, *core.network.actions], []
         if self.runner.ended:
             core.actions.extend(self.runner.take())
@@ -624,8 +625,8 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     core.now, engine.no_deadline_before = now, 0
     engine.handle_deadlines()
     TABLE[type(event)](engine, event)
-    # Unless a call has finished, these events change nothing for the other parts of the engine: bytes without
-    # a complete response, the end of a poll, and the beginning of a poll, because a `Take` follows.
+    # The events in `QUIET` need no work of the other parts of the engine unless a call has finished. They are
+    # received bytes, the end of a poll, and the beginning of a poll, which is followed by a `Take`.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()

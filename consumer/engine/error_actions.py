@@ -1,8 +1,8 @@
 """Tables that say what a client does after an error code: one table per kind of request.
 
-Kafka marks codes as retriable and as a sign of stale metadata (`kproto.error_codes`). The table of a request
-only lists the codes whose action does not follow from these marks. A code without an entry and without a mark
-is raised.
+Kafka marks error codes as retriable, or as caused by outdated metadata (`kproto.error_codes`). The table of a
+request only lists the codes whose action does not follow from these marks. A code without an entry and
+without a mark is raised.
 
     action_for(FETCH, code) is ErrorAction.REFRESH_METADATA
 """
@@ -34,7 +34,7 @@ class ErrorAction(Enum):
     LOSE_MEMBERSHIP = "lose membership"  # The member was removed: its partitions belong to other members.
     SPLIT_BATCH = "split batch"  # The batch is too large: split it.
     DROP_INVALID_RECORDS = (
-        "drop invalid records"  # Some records of the batch are invalid: send the valid ones without them.
+        "drop invalid records"  # Some records of the batch are invalid: send only the valid ones.
     )
     RENUMBER = "renumber"  # The broker does not expect this sequence number: assign new ones.
     ABORT = "abort"  # The transaction can only be aborted. The next transaction can succeed.
@@ -53,16 +53,16 @@ _GROUP: Row = {
     E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.RETRY,
 }
 
-# Fetch, as in FetchCollector.handleInitializeErrors. CORRUPT_MESSAGE is raised, as in Java.
+# Actions for Fetch, as in FetchCollector.handleInitializeErrors. CORRUPT_MESSAGE is raised, as in Java.
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
     E.CORRUPT_MESSAGE: ErrorAction.RAISE,
-    # Kafka does not mark this code as retriable. The client retries, because one side has outdated metadata
-    # and soon gets newer metadata.
+    # Kafka does not mark this code as retriable. The client retries, because the client or the broker has
+    # outdated metadata, which is soon updated.
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
-    # Of the errors of fetch sessions only this one refreshes metadata, as in AbstractFetch (M163).
+    # This is the only error code of fetch sessions that refreshes metadata, as in AbstractFetch (M163).
     E.FETCH_SESSION_TOPIC_ID_ERROR: ErrorAction.REFRESH_METADATA,
 }
 
@@ -153,7 +153,7 @@ TXN_PARTITIONS: Row = {
 TXN_OFFSETS: Row = {
     **TRANSACTION,
     E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
-    # As for OffsetCommit: the topic was deleted. Java retries indefinitely.
+    # The topic was deleted, so the offsets cannot be committed. Java retries indefinitely.
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.ABORT,
     E.UNKNOWN_MEMBER_ID: ErrorAction.ABORT,
     E.ILLEGAL_GENERATION: ErrorAction.ABORT,

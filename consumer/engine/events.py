@@ -47,8 +47,8 @@ class Unsubscribe(msgspec.Struct, frozen=True):
 class PollBegan(msgspec.Struct, frozen=True):
     """The application has entered poll. The records that earlier polls returned count as processed.
 
-    max.poll.interval.ms does not expire until `PollEnded`. The caller now sends `Take` whenever records may
-    have arrived, and finally `PollEnded`, even after an error.
+    max.poll.interval.ms does not expire until `PollEnded`. During the poll the caller sends `Take` each time
+    records may have arrived. At its end the caller sends `PollEnded`, even after an error.
     """
 
 
@@ -60,8 +60,8 @@ class Take(msgspec.Struct, frozen=True):
     """Return at most `limit` records, or with `columns` all buffered records as columns.
 
     The event is valid between `PollBegan` and `PollEnded`. The engine returns a `CallListener`, `Deliver` or
-    `Raise`, or none of them if no record is buffered. While a rebalance callback runs, max.poll.interval.ms
-    may expire, as in Java.
+    `Raise`, or no action for poll if no record is buffered. While a rebalance callback runs,
+    max.poll.interval.ms may expire, as in Java.
     """
 
     limit: int
@@ -71,8 +71,8 @@ class Take(msgspec.Struct, frozen=True):
 class Poll(msgspec.Struct, frozen=True):
     """Poll in one step. The step succeeds if records are buffered and no deadline, error or callback is due.
 
-    The engine returns a `Deliver` if the step succeeds, and nothing otherwise. In the second case the caller
-    sends `PollBegan`, `Take` and `PollEnded`.
+    If the step succeeds, the engine returns a `Deliver`. Without a `Deliver` the caller sends `PollBegan`,
+    `Take` and `PollEnded`.
     """
 
     limit: int
@@ -90,9 +90,10 @@ class ListenerReturned(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Rewind partitions to `offsets`, because the application has not received the records from there on.
+    """Rewind partitions to `offsets`: the application has not received the records at and after these
+    offsets.
 
-    All returned records count as processed, except those from the offsets in `held` on.
+    All returned records count as processed, except those at and after a partition's offset in `held`.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -102,7 +103,7 @@ class GiveBack(msgspec.Struct, frozen=True):
 class Processed(msgspec.Struct, frozen=True):
     """The application has advanced in its iteration over the returned records.
 
-    All returned records count as processed, except those from the offsets in `held` on.
+    All returned records count as processed, except those at and after a partition's offset in `held`.
     """
 
     held: Mapping[TopicPartition, int]
@@ -146,7 +147,10 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Commit `offsets`, or if it is None all returned records, except those from the offsets in `held` on.
+    """Commit `offsets`, or the positions after all returned records if `offsets` is None.
+
+
+    `held` maps a partition to its first unprocessed offset; records at and after it are not committed.
 
     The `Done` contains the error of the commit, or None. With `once` the commit is not retried.
     """
@@ -219,7 +223,9 @@ Event = (
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Return these records from poll. `losses` counts the partitions released since the consumer started."""
+    """Return these records from poll. `losses` is the number of partitions released since the consumer was
+    created.
+    """
 
     rows: list[ConsumerRecord]
     columns: list[ColumnBatch]

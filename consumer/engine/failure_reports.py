@@ -5,7 +5,8 @@
 Rules:
 
 * Every request that is retried indefinitely reports each failed attempt here. `repeated` says whether the
-  previous attempt failed as well. A failure that does not occur again counts as ended.
+  previous attempt failed as well. A failure that does not occur again within the retry interval counts as
+  ended.
 * A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions and topics. The
   report contains the request, the reason and the duration. While the failure lasts, the report is repeated
   after growing intervals.
@@ -27,8 +28,8 @@ from .timeouts import FAILURE_REPORT_DELAY_MS, ReportIntervals
 class _Failure(msgspec.Struct, eq=False):
     """A request that keeps failing for one reason.
 
-    `since` maps each failing partition or topic to the times of its first and last failure. Its key is None
-    if the request is about neither.
+    `since` maps each failing partition or topic to the times of its first and last failure. The key is None
+    if the request is not about a partition or topic.
     """
 
     since: dict[TopicPartition | str | None, tuple[int, int]]

@@ -123,7 +123,7 @@ def coordinator_request(key: str, key_type: int = 0) -> Prepared:
 
 
 def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAddress | tuple[int, str]:
-    """Return the coordinator's address, or the pair (error code, error message)."""
+    """Return the node id and address of the coordinator, or the pair (error code, error message)."""
     if version >= 4 and not response.coordinators:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the response contains no coordinator"
     first = response.coordinators[0] if version >= 4 else response
@@ -135,14 +135,14 @@ def coordinator_of(response: FindCoordinatorResponse, version: int) -> BrokerAdd
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Map each topic to its partitions. The topics and the partitions of each are sorted."""
+    """Map each topic to its partitions. The topics are sorted, and so are each topic's partitions."""
     grouped: dict[str, list[TopicPartition]] = {}
     for partition in sorted(partitions):
         grouped.setdefault(partition.topic, []).append(partition)
     return grouped
 
 
-# What the argument `node` of `Cluster.request` allows, for error messages.
+# The allowed values of the argument `node` of `Cluster.request`, for error messages.
 ROUTES: Final = (
     'None, a node id, "controller", ("group", name), ("transaction", transactional_id), '
     '("share", "GROUP:TOPIC_ID:PARTITION") or ("leader", topic, partition)'
@@ -153,7 +153,7 @@ PLACES = f"{', '.join(_SPECS)} or a time in ms since 1970, an integer of at leas
 def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:
     """Return the timestamp for ListOffsets that `spec` means: a word such as "earliest", or a time in ms.
 
-    Raises ConfigError if `spec` is invalid. `name` is the argument's name in the error.
+    Raises ConfigError if `spec` is invalid. The error contains `name`, the name of the argument.
     """
     if isinstance(spec, str) and spec in _SPECS:
         return _SPECS[spec]
@@ -261,7 +261,7 @@ ValueT = TypeVar("ValueT")
 
 
 def consistent_values(entries: Iterable[tuple[TopicPartition, ValueT]]) -> dict[TopicPartition, ValueT]:
-    """Map each partition of a response to its value. A partition with contradicting values is omitted."""
+    """Map each partition of a response to its value. Omit partitions with different values."""
     values: dict[TopicPartition, ValueT] = {}
     contradicted: set[TopicPartition] = set()
     for partition, value in entries:
@@ -292,7 +292,8 @@ def offset_commit_codes(
 
 
 def version_limit(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
-    """Return the highest version to use: `last_with_names` if a topic's id is unknown, or None (no limit)."""
+    """Return `last_with_names`, the highest version to use, if a topic id is unknown; else None (no limit).
+    """
     return None if all(view.topic_id(topic) for topic in topics) else last_with_names
 
 
@@ -405,7 +406,8 @@ Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 def init_producer_id_request(
     transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch | None
 ) -> Prepared:
-    """Build an InitProducerId request for a producer id, or, with `own`, for the next epoch of this id.
+    """Build an InitProducerId request for a producer id. With `own`, request the next epoch of this producer
+    id.
 
     If a producer id is requested for a transactional id, the previous producer with this transactional id is
     fenced.

@@ -54,7 +54,7 @@ class ConsumerShutdown:
         # Time (ms) at which close ends, even if it still waits for responses or callbacks.
         self.close_ends_at: int | None = None
         self._close_event: ev.Close | None = None
-        # Whether the group, if any, has been left, and close has begun to close the fetch sessions.
+        # Whether close has left the group (if any) and has begun to close the fetch sessions.
         self._has_left = False
         # The partitions that had a position when close was called. Only their processed offsets have to be
         # committed.
@@ -92,8 +92,8 @@ class ConsumerShutdown:
     ) -> None:
         """Commit processed offsets of manually assigned partitions if auto commit is on, then call `proceed`.
 
-        All earlier commits also complete before `proceed` is called. With `policy="java"` offsets are only
-        committed during close (M99).
+        `proceed` is called after all earlier commits have completed, too. With `policy="java"` processed
+        offsets are only committed during close (M99).
         """
         options, states = self._core.options, dict[TopicPartition, PartitionState]()
         if options.enable_auto_commit and not (options.as_java and not self._close_event):
@@ -116,7 +116,7 @@ class ConsumerShutdown:
         """Complete the calls of unsubscribe if all partitions have been released."""
         if not self._unsubscribe_tokens or self._is_committing_manual or not self._group.is_settled:
             return
-        # The application may have subscribed or assigned again before all partitions were released.
+        # If the application has subscribed or assigned again in the meantime, its new partitions are kept.
         if not self._group.subscription.is_active and not self._status.is_manual:
             self._core.partitions.clear()
             self._status.source = AssignmentSource.NONE
@@ -143,8 +143,8 @@ class ConsumerShutdown:
         if event.processed:
             core.partitions.mark_processed()
         self._positioned = frozenset(p for p, state in core.partitions.states.items() if state.has_position)
-        # The member's deadline is earlier than that of close, so that LeaveGroup is sent even if a callback
-        # or a commit does not end.
+        # The member gets less time than close has, so that LeaveGroup can still be sent if a callback or a
+        # commit does not end.
         timeout_ms = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
         if self._status.in_group:
             self._group.close(event.leave, timeout_ms)

@@ -25,15 +25,14 @@ OFFSETS_COMMIT_TIMEOUT_MS: Final = 5_000
 
 # Connections:
 
-# Timeout (ms) of the first attempt to connect. Each attempt that times out doubles the timeout. A handshake
-# that loses two SYNs takes 3 s (RFC 6298).
+# Timeout (ms) of the first attempt to connect. Each attempt that times out doubles the timeout. A TCP
+# handshake takes 3 s if the first two SYNs are lost (RFC 6298).
 FIRST_SETUP_TIMEOUT_MS: Final = 3_000
 # Timeout (ms) of a request whose response a healthy broker does not delay. Each attempt that times out
 # doubles the timeout. A segment that is lost twice arrives after 3 s (RFC 6298).
 FIRST_RESPONSE_TIMEOUT_MS: Final = 5_000
 # Time (ms) after which a connection attempt counts as slow, and requests that any broker can serve go to
-# another address. If an address is reachable, its host responds to the SYN immediately, or after 1 s if the
-# first SYN was lost.
+# another address. A reachable host responds to the SYN immediately, or after 1 s if the first SYN was lost.
 SLOW_CONNECT_MS: Final = 1_500
 # Interval (ms) of Metadata requests that check whether a broker is alive while it works on a slow request.
 LIVENESS_CHECK_INTERVAL_MS: Final = 2_000
@@ -97,7 +96,7 @@ class Backoff(msgspec.Struct, frozen=True):
     random: Random
 
     def after(self, failures: int, first_ms: int | None = None) -> int:
-        """Return the time (ms) to wait after a failure; `failures` is the number of failures before it."""
+        """Return the time (ms) to wait after a failure that follows `failures` failures in a row."""
         first_ms = self.first_ms if first_ms is None else first_ms
         wait = self.spread(first_ms << min(max(failures, 0), MAX_DOUBLINGS))
         return min(wait, max(self.max_ms, self.first_ms))

@@ -57,7 +57,7 @@ def read_metadata(
 def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], int]) -> Plan[None]:
     """Wait until every topic has a leader for each partition.
 
-    The plan raises UnknownTopic for a topic that is still unknown after `PATIENCE` more Metadata responses.
+    The plan requests the metadata of an unknown topic `PATIENCE` times, and then raises UnknownTopic.
     """
     names = sorted(set(topics))
     for attempt in count():
@@ -105,7 +105,7 @@ def await_partitions(
 
 
 def partitions_of(view: ClusterView, topic: str, clock: Callable[[], int]) -> Plan[list[TopicPartition]]:
-    """Return the current partitions of a topic, in order."""
+    """Return the partitions of a topic, in ascending order, according to fresh metadata."""
     yield from read_metadata(view, [topic], clock)
     yield from await_topics(view, [topic], clock)
     return [TopicPartition(topic, index) for index in sorted(view.topics[topic].partitions)]
@@ -148,7 +148,7 @@ def find_coordinator(view: ClusterView, key: str, clock: Callable[[], int], key_
             )
 
 
-# The first item of a route to a coordinator, by the key type of FindCoordinator.
+# The first item of a `Route` that names a coordinator, indexed by the key type of FindCoordinator.
 _COORDINATOR_ROUTES: Final = ("group", "transaction", "share")
 Route = int | tuple[str, str] | tuple[str, str, int] | str | None
 
@@ -158,7 +158,8 @@ def request(
 ) -> Plan[tuple[Message, int]]:
     """Send one request to the broker that `route` names; return (response, version).
 
-    The plan does not retry the request after a lost connection.
+    If the connection breaks, the plan raises the error and does not retry, because the broker may have
+    executed the request.
     """
     node: int | None = None
     if isinstance(route, int):

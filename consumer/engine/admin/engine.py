@@ -1,4 +1,4 @@
-"""A client that only runs plans, without I/O.
+"""The engine of an admin client: it runs plans, and performs no I/O itself.
 
 actions = step(engine, Run(token, admin.read_metadata(...), 30_000), now)
 actions = step(engine, Data(key, received), now)       # ... Done(token, view, None)

@@ -33,7 +33,7 @@ from .plan import (
 )
 from .records import list_offsets
 
-# The group state with which DescribeGroups describes a group that does not exist.
+# The state in which DescribeGroups returns a group that does not exist.
 DEAD = "Dead"
 
 
@@ -71,11 +71,11 @@ class Group(msgspec.Struct, frozen=True):
     """A group with its members, committed offsets and lag, as its coordinator described it.
 
     `state` is Kafka's name of the group state: Empty, PreparingRebalance, CompletingRebalance, Stable, or
-    Dead for a group that does not exist. A committed offset is that of the *next* record to read. `lag` is
-    the number of records that the group has not committed, for every partition of the topics that have a
-    commit or are assigned. If a partition has no commit, all of its records count. `type` is the value of
-    `ListedGroup.type`, or None if the group does not exist. A share group has no committed offsets and no
-    lag.
+    Dead for a group that does not exist. A committed offset is that of the *next* record to read. `lag` maps
+    each partition to the number of its records that the group has not committed. It covers all partitions of
+    each topic of which some partition has a commit or is assigned. If a partition has no commit, all of its
+    records count. `type` is the value of `ListedGroup.type`, or None if the group does not exist. A share
+    group has no committed offsets and no lag.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Group(msgspec.Struct, frozen=True):
     def total_lag(self) -> int | None:
         """Total number of records that the group has not committed.
 
-        The total is None, not 0, for a group without commits and without assigned partitions.
+        The number is None for a group without commits and without assigned partitions.
         """
         return sum(self.lag.values()) if self.lag else None
 
@@ -105,7 +105,8 @@ class _Description(msgspec.Struct, frozen=True):
     members: tuple[GroupMember, ...] = ()
 
 
-# The request that describes the groups of each type that DescribeGroups does not describe (KIP-1043).
+# Group type -> the request that describes groups of this type. DescribeGroups only describes classic groups
+# (KIP-1043).
 _DESCRIBE_REQUESTS: Final[Mapping[str, type[Message]]] = {
     "consumer": ConsumerGroupDescribeRequest,
     "share": ShareGroupDescribeRequest,
@@ -208,7 +209,9 @@ def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[_D
 def _describe_as(
     group_type: str, request: type[Message], view: ClusterView, name: str, clock: Callable[[], int]
 ) -> Plan[_Description | None]:
-    """Describe a group of the type `group_type`. Returns None if no group of this type has the name."""
+    """Describe the group `name` as a group of the type `group_type`. Returns None if it is not a group of
+    this type.
+    """
     message = request(group_ids=[name], include_authorized_operations=False)  # type: ignore[call-arg]
     while True:
         call = yield from _request_coordinator(view, name, message, clock)
@@ -253,7 +256,9 @@ def _named_partitions(assignment: Any) -> tuple[TopicPartition, ...]:
 def _request_coordinator(
     view: ClusterView, name: str, request: Message, clock: Callable[[], int]
 ) -> Plan[Call]:
-    """Send a request to the group's coordinator. Look the coordinator up again if it does not respond."""
+    """Send a request to the group's coordinator. If it does not respond, look the coordinator up and send
+    again.
+    """
     while True:
         node = yield from find_coordinator(view, name, clock)
         [call] = yield [Ask(request, node=node)]
@@ -299,7 +304,7 @@ def _lag(
 
 
 def delete_groups(view: ClusterView, names: Iterable[str], clock: Callable[[], int]) -> Plan[None]:
-    """Delete groups without members, with their committed offsets."""
+    """Delete groups and their committed offsets. The groups must have no members."""
     for name in dict.fromkeys(names):
         repeated = False
         while True:

@@ -75,7 +75,7 @@ def commit_offsets(
 def _refresh_recreated(
     view: ClusterView, errors: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[None]:
-    """Read the metadata of re-created topics, whose cached ids the coordinator does not know."""
+    """Refresh the metadata of re-created topics, whose cached ids the coordinator does not know."""
     topics = {partition.topic for partition, code in errors.items() if code == ErrorCode.UNKNOWN_TOPIC_ID}
     if topics:
         yield from read_metadata(view, topics, clock)

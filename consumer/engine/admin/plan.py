@@ -25,7 +25,7 @@ PATIENCE = 3
 class Ask(msgspec.Struct):
     """One request to the broker `node`, or to any broker if `node` is None.
 
-    Without `timeout_ms` the request has the timeout request.timeout.ms.
+    The request times out after `timeout_ms`, or after request.timeout.ms if `timeout_ms` is None.
     """
 
     request: Message | Prepared
@@ -61,7 +61,7 @@ def may_repeat(call: Call) -> bool:
 
 
 def pause_after_error(row: Row, code: int, request: str, detail: str) -> Rest:
-    """Return the pause after a retriable error code. Raises BrokerError for any other code."""
+    """Return the pause before the retry after a retriable error code. Raises BrokerError for other codes."""
     if action_for(row, code) in (
         ErrorAction.RETRY,
         ErrorAction.REFRESH_METADATA,

@@ -63,7 +63,9 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class OffsetAt(msgspec.Struct, frozen=True):
-    """The first offset with at least the requested timestamp; None if the partition has no such record."""
+    """The offset of the first record whose timestamp is not before the requested one; None without such a
+    record.
+    """
 
     offset: int | None
     timestamp: int | None
@@ -107,8 +109,8 @@ def list_offsets(
                     continue
                 code = entry.error_code
                 if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                    # Messages in the formats before 0.10 have no timestamps. As in Java, the result is
-                    # therefore that no record has this timestamp.
+                    # Messages in the formats before 0.10 have no timestamps. As in Java, the result for such
+                    # a partition is an offset of None and not an error.
                     code = ErrorCode.NONE
                 offset_at = OffsetAt(
                     entry.offset if entry.offset >= 0 else None,
@@ -146,7 +148,7 @@ def _from_leaders(
     request: Callable[[Mapping[TopicPartition, int]], Message | Prepared],
     read: Callable[[Call], Answers[T]],
 ) -> Plan[dict[TopicPartition, T]]:
-    """Send requests to the leaders of the partitions, and retry them until each partition has a result."""
+    """Send each leader a request for its partitions. Retry until each partition has a result."""
     pending = dict(wants)
     results: dict[TopicPartition, T] = {}
     attempts: dict[TopicPartition, int] = {}
@@ -214,8 +216,8 @@ def fetch(
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
     """Fetch the partitions once from their leaders, without fetch sessions.
 
-    A partition's error is part of its result, even if it only says that the leader has moved. The next fetch
-    of this partition first refreshes its metadata.
+    A partition's error code is part of its result. The plan does not retry, even if the leader has moved. In
+    that case the next fetch of the partition refreshes the metadata first.
     """
     yield from await_partitions(view, wants, clock)
     nodes: dict[int, dict[TopicPartition, int]] = {}
@@ -322,8 +324,8 @@ def produce(
         ]
         if may_repeat(call):
             # The records are not sent again: the broker may have appended them, and only an idempotent
-            # producer can repeat a batch without a duplicate. The next request reads the leader from fresh
-            # metadata.
+            # producer can repeat a batch without a duplicate. The leader is forgotten, so that the next
+            # request refreshes the metadata first.
             view.forget_leader(partition)
             raise call.error or RequestTimedOut("Produce", timeout_ms)
         entry = consistent_values(

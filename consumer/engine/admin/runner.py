@@ -131,7 +131,7 @@ class PlanRunner:
                 answers = []
         except StopIteration as end:
             self._end(job, end.value, None)
-        except BaseException as error:  # SystemExit as well: the caller of the plan receives every exception
+        except BaseException as error:  # The caller of the plan receives every exception, even SystemExit.
             self._end(job, None, error)
 
     def _ask(self, job: _Job, asks: list[Ask]) -> None:

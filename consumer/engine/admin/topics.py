@@ -61,9 +61,10 @@ def on_controller(
 
     The plan refreshes the metadata after NOT_CONTROLLER and after a lost connection.
 
-    `done` is the error code of a topic that is already in the requested state. The code counts as success if
-    an earlier attempt may have been executed: after a lost connection, or after a response without one of
-    `names`. With `ignore_done` the code always counts as success. Other errors raise BrokerError.
+    `done` is the error code for a topic that is already in the requested state. The code counts as success if
+    the broker may have executed an earlier attempt: after a lost connection, or after a response that lacks
+    one of `names`. With `ignore_done` the code always counts as success. Errors that are not retriable raise
+    BrokerError.
     """
     while True:
         if view.controller is None or view.controller not in view.brokers:
@@ -145,8 +146,8 @@ def create_partitions(
     def answers(call: Call) -> Sequence[_Topic]:
         return expect_response(CreatePartitionsResponse, call).results
 
-    # INVALID_PARTITIONS means that the topic has at least that many partitions already.
-    # `_await_partition_counts` checks the number.
+    # INVALID_PARTITIONS means that the topic already has at least the requested number of partitions.
+    # `_await_partition_counts` checks how many.
     yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
     yield from _await_partition_counts(view, totals, clock)
 
@@ -177,8 +178,8 @@ def _await_partition_counts(
 ) -> Plan[None]:
     """Wait until the topics have at least these numbers of partitions, each with a leader.
 
-    If `may_grow` is false, the plan raises an error for a topic that already existed with fewer partitions.
-    Two responses must show fewer partitions, because the metadata of the first broker may be outdated.
+    If `may_grow` is false, a topic with fewer partitions existed before, and the plan raises an error. It
+    does so after two responses with fewer partitions, because the first response may be outdated.
     """
     fewer: set[str] = set()
     while True:

@@ -2,9 +2,9 @@
 
 Rules:
 
-* Offsets come from the batch headers. A batch whose records were compacted away still moves the position to
-  the offset after the batch. So do control batches and batches of aborted transactions, whose records are
-  never returned.
+* Offsets come from the batch headers. After a batch whose records were all compacted away, the position is
+  the offset after the batch. The same holds for control batches and batches of aborted transactions, whose
+  records are never returned.
 * The first batch may begin before the position; its earlier records are skipped.
 * An invalid batch raises RecordError every time it is reached, after the records before it. A batch is also
   invalid if it begins before the end of the previous batch, has a record outside of the batch's offsets, or
@@ -12,8 +12,8 @@ Rules:
   position back. Within a batch, offsets may repeat or decrease, as brokers accept that from producers without
   compression.
 * A batch of a few kilobytes may have millions of records. A fetch with such batches is decoded in parts of
-  `PART_RECORDS` records, each when a poll needs it. If a record is malformed, the records of the parts before
-  it are returned.
+  `PART_RECORDS` records. A part is decoded when a poll needs its records. If a record is malformed, the
+  records of the parts before it are returned.
 * If a fetch has many records, they are decoded as columns, and each poll converts the rows that it returns to
   objects. This is twice as fast as decoding records one by one. A fetch is decoded batch by batch if it has
   few or invalid records, or if numpy and pyarrow are not imported. The returned records are the same in both
@@ -52,8 +52,9 @@ MIN_VIEW_SHARE = 8
 # by batch.
 MAX_DECODED_BYTES = 256 << 20
 
-# Maximum number of records of a fetch that is decoded as a whole, if it has less than seven bytes for each
-# record. A larger fetch is decoded in parts. Decoding a million records as columns takes 120 MB.
+# Maximum number of records of a compressed fetch that is decoded as a whole. A fetch with more records is
+# decoded in parts if it has fewer than seven bytes for each record, which is only possible with compression.
+# Decoding a million records as columns takes 120 MB.
 MAX_DECODED_RECORDS = 500_000
 
 # Number of records in a part of a fetch that is decoded in parts.
@@ -78,8 +79,7 @@ class CompletedFetch:
     """The record batches that one fetch returned for one partition.
 
     `position` is the offset of the next record to return, and `end` the offset of the partition's next fetch.
-    The constructor raises RecordError if the data contains no complete, valid batch that reaches the
-    position.
+    The constructor raises RecordError if no complete, valid batch in the data ends at or after the position.
     """
 
     __slots__ = (
@@ -121,7 +121,8 @@ class CompletedFetch:
         if isinstance(data, memoryview) and len(data) * MIN_VIEW_SHARE < memoryview(data.obj).nbytes:
             data = bytes(data)
         self._max_decompressed = max_decompressed
-        # The fetches of the same response, in the order of the response. They are decoded together.
+        # The fetches from the same response, in its order. Small fetches of one response are decoded
+        # together.
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
         self._lent = False
         self.position = position
@@ -129,7 +130,7 @@ class CompletedFetch:
         self.end, self._epochs, count, self._end_error = _end_of(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
-        # `fetched` has all bytes of the fetch, from which error messages get the offsets of an invalid batch.
+        # `fetched` has all bytes of the fetch, because the message for an invalid batch contains its offsets.
         # `data` has only the bytes before the invalid batch.
         self.fetched = data
         self.data = data if self._end_error is None else data[: self._end_error.offset]
@@ -139,8 +140,8 @@ class CompletedFetch:
         # Whether the fetch has so many records that they are decoded in parts. Records without compression
         # need at least seven bytes each.
         self.decodes_in_parts = count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
-        # Number of records according to the batch headers. A header may be malformed, so a record counts only
-        # if there is a byte for it.
+        # Number of records according to the batch headers. A header may be malformed, so the number is at
+        # most the number of bytes.
         self._count = min(count, len(self.data))
         self._columns: Columns | None = None
         # Records that were converted before a poll requested them, and the number of the first record's row.
@@ -149,14 +150,15 @@ class CompletedFetch:
         self._batches: Iterator[Batch] | None = None
         self._transactions: AbortedTransactions | None = None
         self._batch: Batch | None = None
-        # The parts of `_batch` that are not decoded yet, and the position when its first part was decoded.
+        # The parts of `_batch` that are not decoded yet, and the position at the start of `_batch`.
         self._parts: Iterator[list[Record]] = iter(())
         self._start = position
         self._rows: list[ConsumerRecord] = []
         self._row = 0
         self._error: RecordError | None = None
         if isinstance(data, memoryview):
-            # This is the last statement: the list must not contain a fetch whose constructor raised.
+            # The fetch is added to the list last, so that the list never contains a fetch whose constructor
+            # raised.
             self._siblings.append(self)
 
     @property
@@ -191,7 +193,9 @@ class CompletedFetch:
         return self._from_batches(topic, partition, limit)
 
     def _start_decoding(self) -> None:
-        """Start to decode as columns, or batch by batch, as for data with an invalid batch."""
+        """Start to decode as columns if possible, and otherwise (for example with few records) batch by
+        batch.
+        """
         self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
         self._parts = iter(())
         self._transactions = AbortedTransactions(self._aborted) if self._aborted else None
@@ -442,7 +446,7 @@ class CompletedFetch:
     def _valid_part(self, *, first: bool = False) -> tuple[Data, int, RecordError | None]:
         """Return the data before the first invalid batch, the offset after that data, and the error.
 
-        If `first` is true, return only the data up to the first batch that reaches the position.
+        With `first` the data ends after the first batch that has an offset at or after the position.
         """
         stop, end, why = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)
@@ -530,7 +534,7 @@ def locate_error(error: KprotoError, partition: TopicPartition, position: int, d
 
 
 def _end_of_unusual(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
-    """Return the result of `_end_of` for old message formats, and for invalid or missing batches."""
+    """Do the work of `_end_of` for data with old message formats or invalid batches, and for empty data."""
     last: Batch | None = None
     epochs: list[tuple[int, int]] = []
     total = 0

@@ -36,7 +36,7 @@ class FetchCollector:
         self._ready: dict[TopicPartition, PartitionState] = {}
         self._errors: dict[TopicPartition, KprotoError] = {}
         self._unraised: dict[TopicPartition, KprotoError] = {}
-        # The partitions whose first fetch is decoded, with the most recently used partition last.
+        # The partitions whose first buffered fetch is decoded; the most recently used partition is last.
         self._decoding: dict[TopicPartition, tuple[PartitionState, CompletedFetch]] = {}
         # The partition from which a poll is taking records; None between polls.
         self.begun: PartitionState | None = None
@@ -108,8 +108,8 @@ class FetchCollector:
     def _make_room_for(self, first: PartitionState) -> PartitionState:
         """Return the partition to take records from when the maximum number of fetches is decoded.
 
-        Return `first` if the decoded records of a paused partition can be freed for it. If no partition with
-        decoded records is paused, return one of these partitions instead.
+        If a paused partition has decoded records, free them and return `first`. Otherwise return a partition
+        whose fetch is already decoded.
         """
         for partition, (_, fetch) in self._decoding.items():
             if partition not in self._ready:

@@ -8,12 +8,12 @@ Rules:
   So no partition waits fetch.max.wait.ms for the others.
 * The next records of each partition are fetched while the application processes the previous ones. If each
   partition of a broker still has buffered records and a buffer is full, the next fetch waits until that
-  buffer has room. So a fetch requests many partitions: their response costs little more than that for one.
+  buffer has room. So a fetch requests many partitions at once, which costs little more than to request one.
 * A broker gets another fetch only while at most `fetch_max_bytes` of its partitions' records are buffered, so
   at most twice that much is buffered. Records of paused partitions do not count: up to `fetch_max_bytes` of
   them stay buffered, and any further ones are discarded and fetched again.
-* A response is used only for partitions whose epoch is still that of the request. It is ignored for a
-  partition that was sought, revoked or reset in between.
+* A response is ignored for each partition that was sought, revoked or reset after the request was sent. The
+  partition's state then has a newer `epoch` than the request.
 * Errors of a partition are handled when they arrive, but raised after the buffered records before them.
 * No fetch is sent to a broker that throttles the client. If a broker repeatedly responds immediately and
   without records, the client backs off.
@@ -113,7 +113,8 @@ class Fetcher:
     def on_records_returned(self, state: PartitionState) -> bool:
         """Update a partition after its records were returned.
 
-        Return False if this method cannot update the partition, and the caller must call `visit`.
+        This method only handles the most common case, a buffer that has become empty. Otherwise it returns
+        False, and the caller calls `visit`.
         """
         partition = state.partition
         node = self._requested_from.get(partition)
@@ -167,7 +168,7 @@ class Fetcher:
             return None
         node = self._replicas.fetch_node(state)
         if node is None:
-            # The Metadata response marks all partitions dirty, so that `visit` is called again for this one.
+            # `visit` is called again after the next Metadata response, which marks all partitions dirty.
             self._metadata.need()
         return node
 
@@ -211,7 +212,7 @@ class Fetcher:
         try:
             broker.open = True
             self._send(node, FETCH_LANE, broker.session, on_response, wait)
-        except BaseException:  # Ctrl-C interrupted the send: the fetch was not sent
+        except BaseException:  # After Ctrl-C during the send, the fetch was not sent.
             broker.open = False
             raise
         broker.added = {}
@@ -241,7 +242,7 @@ class Fetcher:
         try:
             broker.extra_open = True
             self._send(node, SIDE, session, on_response, 0)
-        except BaseException:  # Ctrl-C interrupted the send: the fetch was not sent
+        except BaseException:  # After Ctrl-C during the send, the fetch was not sent.
             broker.extra_open = False
             raise
         for state, _ in states:
@@ -303,7 +304,7 @@ class Fetcher:
         broker.not_before = max(broker.not_before, quiet_until)
         if not session.accepts(response, call.version):
             if quiet_until > core.now and not response.error_code:
-                return  # The response is empty, because the broker throttles the client (KIP-219).
+                return  # A broker that throttles the client sends an empty response (KIP-219).
             do = action_for(FETCH, response.error_code)
             if do is ErrorAction.RAISE:
                 core.queue_error(broker_error(response.error_code, "Fetch"))
@@ -336,14 +337,15 @@ class Fetcher:
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
         if not has_records and session is broker.session:
-            broker.with_more_records.clear()  # The high watermarks of earlier responses were outdated.
+            # No partition had records, so the earlier high watermarks were outdated.
+            broker.with_more_records.clear()
         if session is broker.session and not refused:
             self._count_empty_responses(broker, has_records)
 
     def _count_empty_responses(self, broker: BrokerFetches, has_records: bool) -> None:
         """Back off from a broker that keeps responding immediately and without records.
 
-        The backoff is at most as long as the broker was allowed to wait for records.
+        The backoff is at most as long as fetches may wait at the broker for records.
         """
         core = self._core
         if has_records or core.now - broker.asked_at >= broker.may_wait // 2:
@@ -384,8 +386,8 @@ class Fetcher:
             self._on_error(node, state, entry)
             return
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        # Brokers return the last stable offset even with read_uncommitted, which reads records up to the high
-        # watermark.
+        # The last stable offset is ignored with read_uncommitted, which reads records up to the high
+        # watermark. Brokers return it nevertheless.
         stable = entry.last_stable_offset if self._committed_only else -1
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
@@ -476,7 +478,7 @@ class Fetcher:
         if leader.leader_id >= 0:
             view.set_leader(state.partition, leader.leader_id, leader.leader_epoch)
         if view.leader(state.partition) in (None, node):
-            # Either the broker has outdated metadata, or the epoch in the request does not exist.
+            # Either the broker has outdated metadata, or the leader epoch in the request does not exist.
             if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > MAX_OLDER_RESPONSES:
                 view.forget_leader(state.partition)
             state.back_off_until(at)
@@ -499,7 +501,8 @@ class Fetcher:
             if not open_ones:
                 then()
 
-        # The request uses the MAIN connection, where it does not wait behind a fetch in flight.
+        # The request is sent on the MAIN connection, because on the FETCH connection it would wait for the
+        # fetch in flight.
         requests = [
             (node, request)
             for node, broker in self._nodes.items()

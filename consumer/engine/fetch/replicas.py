@@ -7,8 +7,8 @@ Rules:
 * If the follower fails or does not respond, the client fetches from the leader again (M154). For some time
   these fetches contain no rack: with one, the leader would name the same follower again, and the partition
   would not be read.
-* The first failure of a follower removes the rack for `REPLICA_BACKOFF_MS`. Each further failure doubles this
-  time, until a follower returns records.
+* After the first failure of a follower, fetches contain no rack for `REPLICA_BACKOFF_MS`. Each further
+  failure doubles this time, until a follower returns records.
 * The rack is a field of the whole fetch, so it applies to all partitions of the fetch.
 """
 

@@ -7,9 +7,9 @@ Rules (Java's FetchSessionHandler, M160 to M163):
 * A full request contains every partition. An incremental request contains the new and the changed partitions,
   and those that the broker must forget. A partition whose topic id changed is forgotten under the old id and
   added under the new one.
-* A response that does not fit the request is discarded, and the next request is full. After
-  FETCH_SESSION_ID_NOT_FOUND the session id is discarded. After any other error the next request closes the
-  session and requests a new one.
+* A response with a partition that was not requested is discarded, and so is the response to a full request if
+  a partition is missing. The next request is then full. After FETCH_SESSION_ID_NOT_FOUND the session id is
+  discarded. After any other error the next request closes the session and requests a new one.
 * Session id 0 in a response means that the broker keeps no session. The records are used, and the next
   request is full.
 * `set_target` and `forget` change one partition at a time, so the cost of a request only depends on the
@@ -101,7 +101,7 @@ class FetchSessionHandler:
         # `sessionless` is true for a single fetch outside of any session.
         self.epoch = FINAL_EPOCH if sessionless else INITIAL_EPOCH
         self.targets: dict[TopicPartition, FetchTarget] = {}
-        # The targets that the broker knows from the requests so far.
+        # The targets that the requests of this session have sent to the broker.
         self.requested: dict[TopicPartition, FetchTarget] = {}
         self._names: dict[tuple[UUID, int], TopicPartition] = {}
         self._changed: dict[TopicPartition, None] = {}
@@ -125,7 +125,7 @@ class FetchSessionHandler:
             self._changed[partition] = None
 
     def has_requested(self, partition: TopicPartition) -> bool:
-        """Return whether a request of this session has sent the partition's current target."""
+        """Return whether the broker knows the partition's current target from a request of this session."""
         target = self.targets.get(partition)
         return target is not None and self.requested.get(partition) == target
 
@@ -264,7 +264,7 @@ class BrokerFetches:
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether to delay the next fetch: no buffer is empty, and a full one will soon have room."""
+        """Whether to delay the next fetch: a buffer is full, and no buffer is empty."""
         return bool(self.full) and not self.drained
 
     def forget(self, partition: TopicPartition) -> None:

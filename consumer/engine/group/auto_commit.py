@@ -60,7 +60,7 @@ class AutoCommit:
     def pump(self) -> None:
         """Commit processed offsets if the interval has ended.
 
-        The membership commits those of revoked partitions.
+        The offsets of partitions that are being revoked are committed by the membership instead.
         """
         core = self._core
         if self._next_at is None or self._in_flight or self._next_at > core.now:
@@ -80,7 +80,7 @@ class AutoCommit:
         if error is None:
             self._last_error = None
         elif str(error) != self._last_error:
-            # The same error is not reported again at the next interval.
+            # An error is not reported again if the next commit fails with the same error.
             self._last_error = str(error)
             self._core.report("uncommitted", reason=str(error))
             is_retried = isinstance(error, (CommitFailed, Fenced, Retriable))

@@ -34,10 +34,10 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Whether partitions that were revoked after the call are removed from the commit, instead of failing it.
     # False for commits that the application requests.
     drops_revoked: bool = False
-    # The only member id and generation with which the commit may be sent; None for any. The commit before a
-    # member leaves has one, and in Java also the commit before JoinGroup.
+    # The only member id and generation with which the commit may be sent; None for any. It is set for the
+    # commit before a member leaves, and with `policy="java"` also for the commit before JoinGroup.
     required_identity: Identity | None = None
-    # Whether this is an initial commit. Close does not wait for its second attempt.
+    # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
     # Whether the commit is sent only once, like Java's commitAsync (M130).
     is_single_attempt: bool = False
@@ -83,7 +83,7 @@ class CommitQueue:
     def first(self) -> QueuedCommit | None:
         """The first commit of the queue that has not timed out; None if there is none.
 
-        Commits before it are removed from the queue.
+        Commits that have timed out are removed from the front of the queue.
         """
         while self._waiting and self._waiting[0].is_completed:
             self._waiting.popleft()
@@ -92,8 +92,8 @@ class CommitQueue:
     def add(self, commit: QueuedCommit) -> None:
         """Add a new commit. A commit with a required identity goes to the front of the queue.
 
-        A required identity is only valid until the next generation begins, while the other commits may wait
-        for that generation.
+        A commit with a required identity (member id and generation) can only succeed until the next
+        generation begins. The other commits can be sent in that generation.
         """
         if commit.required_identity is None:
             self._waiting.append(commit)
@@ -102,8 +102,7 @@ class CommitQueue:
         self._calls += 1
         heapq.heappush(self._deadlines, (commit.deadline, self._calls, commit))
         if len(self._deadlines) > 100 + 2 * len(self._waiting):
-            # Most commits complete long before their deadlines, so the heap consists mostly of completed
-            # ones.
+            # Remove completed commits from the heap: most commits complete long before their deadlines.
             self._deadlines = [entry for entry in self._deadlines if not entry[2].is_completed]
             heapq.heapify(self._deadlines)
 
@@ -128,8 +127,8 @@ class CommitQueue:
             heapq.heappop(self._deadlines)
             if commit is in_flight and commit.call is not None:
                 if commit.call.deadline <= now:
-                    # The request has timed out at the same time. The commit fails with the request's error,
-                    # which is more specific.
+                    # The request has timed out as well. The request's error will fail the commit, because it
+                    # is more specific.
                     continue
                 commit.reason = commit.reason or "the coordinator has not answered yet"
             commit.complete(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.reason))

@@ -1,9 +1,10 @@
 """Offset commits: they are sent one at a time, in the order of the calls, in every phase of a rebalance.
 
 * Commits are sent one after the other, so that an older offset never overwrites a newer one (M130).
-* A commit of a member carries the member's identity at the time the commit is sent. During a rebalance the
-  commit waits (M95). It is sent in the next generation if the member has kept all partitions of the commit,
-  and otherwise fails with CommitFailed. With `policy="java"` a commit fails immediately during a rebalance.
+* A commit of a member carries the identity (member id and generation) that the member has when the commit is
+  sent. During a rebalance the commit waits (M95). It is sent in the next generation if the member has kept
+  all partitions of the commit, and otherwise fails with CommitFailed. With `policy="java"` a commit fails
+  immediately during a rebalance.
 * Commits and JoinGroup use different connections, so a commit may arrive at the coordinator after the next
   generation has begun. ILLEGAL_GENERATION therefore ends the membership only if the member still has the
   identity that was sent (M3).
@@ -11,8 +12,9 @@
   the commit is sent, the offset is not sent (KIP-516). A coordinator before Kafka 4.2 identifies topics by
   name, and would accept the offset for the new topic. Before each commit to such a coordinator, the member
   therefore requests the topic ids from it.
-* Every commit completes: it succeeds, fails or times out, or closing the consumer fails it. A commit of all
-  positions fails if partitions with uncommitted records have been lost.
+* Every commit completes: it succeeds, fails or times out, or closing the consumer fails it. A commit that
+  names no offsets, and so means all returned records, fails if partitions with uncommitted records have been
+  lost.
 * Retriable errors are retried with a growing backoff until the timeout of the commit (M129). If the
   coordinator does not respond, it is looked up again.
 * Besides the application's commits, the queue contains two kinds: the initial commits of partitions without a
@@ -72,8 +74,8 @@ REFRESH_MS = 3_600_000
 class Committer:
     """Sends the commits of a consumer one after the other, and completes or retries each of them.
 
-    `on_error(code, identity)` is called for each error of a commit that carries a member's identity, because
-    some errors end the membership.
+    `on_error(code, identity)` is called for each error of a commit that carries the member id and generation
+    of the member (its identity), because some errors end the membership.
     """
 
     def __init__(
@@ -166,8 +168,8 @@ class Committer:
     ) -> dict[TopicPartition, PartitionState]:
         """Return the states of the partitions with processed records that are not committed.
 
-        Only partitions in `partitions` are returned, unless it is None. With `policy="java"` all partitions
-        with a position are returned, even if nothing has changed.
+        If `partitions` is not None, only states of these partitions are returned. With `policy="java"` the
+        states of all partitions with a position are returned, even if nothing has changed.
         """
         now, positions = self._core.now, self._core.partitions
         if self._core.options.as_java:
@@ -259,7 +261,7 @@ class Committer:
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
         """Return the current id of the partition's topic; None if it is unknown or may be outdated.
 
-        A cached id may belong to a deleted topic if the topic's metadata is not kept up to date.
+        The id of a topic whose metadata is not kept up to date may belong to a deleted topic.
         """
         if (state := self._core.partitions.get(partition)) is not None:
             return state.topic_id
@@ -386,8 +388,9 @@ class Committer:
             may_use_names=may_use_names,
         )
         has_all_ids = all(topic in commit.sent_topic_ids for topic, _ in commit.offsets)
-        # The request has the full request timeout, even if the timeout of the commit is shorter. A request
-        # that times out closes its connection, and with it would fail the other requests on the connection.
+        # The request has the full request timeout, even if the timeout of the commit is shorter. If the
+        # request timed out earlier, its connection would be closed, and the other requests on the connection
+        # would fail.
         commit.call = core.send(
             request,
             lambda call: self._on_call_finished(commit, call, may_use_names),
@@ -439,7 +442,7 @@ class Committer:
 
     def _on_call_finished(self, commit: QueuedCommit, call: Call, used_names: bool) -> None:
         if commit.call is not call:
-            return  # `commit` was queued again, for another coordinator.
+            return  # `commit` was queued again, because the coordinator has changed.
         self._in_flight = None
         if isinstance(call.response, OffsetCommitResponse):
             self._on_response(commit, call, call.response)
@@ -546,8 +549,8 @@ class Committer:
     def _cannot_write(self, code: int) -> bool:
         """Return whether the code means that the broker is still the coordinator but cannot write offsets.
 
-        With `policy="java"` the result is False, because Java's consumer looks the coordinator up again. The
-        lookup interrupts its heartbeats.
+        With `policy="java"` the result is always False. Java's consumer then looks the coordinator up again,
+        which interrupts its heartbeats.
         """
         return code in CANNOT_WRITE and not self._core.options.as_java
 
@@ -560,7 +563,7 @@ class Committer:
     def _retry(self, commit: QueuedCommit, reason: str, error: KprotoError | None = None) -> None:
         """Queue the commit again, with a backoff.
 
-        A commit with a single attempt fails with `error` instead, if there is one.
+        If there is an `error`, a commit that is only sent once fails with it instead.
         """
         if commit.is_completed:
             return
@@ -578,7 +581,9 @@ class Committer:
         commit.complete(error)
 
     def close(self) -> None:
-        """Fail all commits that have not completed. No request is sent after the consumer has been closed."""
+        """Fail all commits that have not completed, because the consumer has been closed and sends no more
+        requests.
+        """
         in_flight = [self._in_flight] if self._in_flight is not None else []
         commits = [*in_flight, *self._queue.clear()]
         self.initial_commits.clear()

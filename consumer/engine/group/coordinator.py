@@ -85,7 +85,7 @@ class CoordinatorLookup:
         self._on_lost(why)
 
     def verify(self, node: int | None, why: str) -> None:
-        """Verify with another broker that `node`, which cannot handle a request, is the coordinator."""
+        """Ask another broker whether `node` is still the coordinator, because it cannot handle a request."""
         core = self._core
         if node is None or node != self.node or self._call is not None or self._next_at > core.now:
             return
@@ -117,8 +117,8 @@ class CoordinatorLookup:
         if node is None:
             return
         self.node = None
-        # The backoff counts from the last lookup. If the node has responded as the coordinator since then,
-        # the backoff has mostly ended.
+        # The backoff counts from the last lookup. If that was long ago, because the coordinator has worked
+        # since, the next lookup is due now.
         self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)

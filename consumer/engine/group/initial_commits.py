@@ -1,12 +1,12 @@
 """Initial commits: a partition without a commit gets one before its first record is returned.
 
-* Without an initial commit (M206), a crash before the application's first commit could skip records: after
-  the restart, the policy "latest" would select a later end of the log (M203).
-* Start offsets that are looked up together are committed together. So every record of a new partition is
-  read, wherever a crash happens (M209).
-* An initial commit that gets no response, or that carries the identity of another generation, is retried with
-  a growing backoff. Until it succeeds, no record of the partition is returned. After any other error, poll
-  raises the error and then returns the records.
+* An initial commit (M206) protects against skipped records. Without it, after a crash before the
+  application's first commit, the policy "latest" would select the end of the log at the restart (M203).
+* Start offsets that are looked up together are committed together. A later crash therefore cannot make the
+  consumer skip records of a new partition (M209).
+* An initial commit that gets no response, or is rejected because its member id and generation are outdated,
+  is retried with a growing backoff. Until it succeeds, no record of the partition is returned. After any
+  other error, poll raises the error and then returns the records.
 * A consumer that is being closed does not wait for a second attempt. The start offset is reported as
   uncommitted, and the next owner of the partition looks up a start offset again.
 """

@@ -79,11 +79,11 @@ class Membership:
         # The error of the last commit before a revocation or before leaving. Close and unsubscribe raise it.
         self.commit_error: KprotoError | None = None
         self._callbacks = self._status.callbacks
-        # The callback after which the member expects the event `Released`.
+        # The callback after which the event `Released` is applied to the member.
         self._releasing: RebalanceCallback | None = None
         # The last error that ended the membership.
         self._last_error: KprotoError | None = None
-        # The member's next deadline (ms). The next event invalidates it.
+        # The member's next deadline (ms), computed again after each event.
         self._deadline: int | None = None
         self._deadline_is_known = False
         # The names of the requests whose last attempt failed, and ASSIGNMENT if the last assignment could not
@@ -146,7 +146,7 @@ class Membership:
         self._has_unsubscribed = True
 
     def unsubscribe(self) -> None:
-        """Start to release all partitions and to leave the group. `is_settled` is true when both are done."""
+        """Start to release all partitions and to leave the group. `is_settled` is true at the end."""
 
         def leave() -> None:
             self.apply_event(protocol.Unsubscribed())
@@ -178,9 +178,9 @@ class Membership:
     def _commit_before_leaving(self, leave: Callable[[], None], timeout_ms: int) -> None:
         """Commit processed offsets if a rebalance is in progress, then call `leave`.
 
-        A member that leaves during a rebalance loses its partitions without a commit, because their owner in
-        the next generation is unknown. The coordinator accepts commits of the previous generation until the
-        next one begins.
+        When a member leaves during a rebalance, no commit follows its callback, because the next owner of its
+        partitions is unknown. The offsets are therefore committed first: the coordinator accepts commits of
+        the previous generation until the next one begins.
         """
         member, options = self.member, self._core.options
         commits = options.enable_auto_commit and not options.as_java
@@ -205,8 +205,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # If the member has joined the next generation, its partitions are now revoked, which commits
-                # the offsets.
+                # Otherwise the member is in the next generation, and `leave` commits the offsets when it
+                # revokes the partitions.
                 self.report_uncommitted(states, error)
             leave()
 
@@ -229,8 +229,8 @@ class Membership:
     def _update_poll_state(self) -> None:
         """Notify the member whether the application waits in poll and runs no callback.
 
-        A poll that is going to raise the error that ended the membership counts as not waiting, because the
-        application may stop after this error.
+        A poll that will raise the error that ended the membership does not count as waiting: the application
+        may stop after this error.
         """
         error = self._last_error
         is_unreported = error is not None and (type(error), str(error)) in self._core.errors
@@ -303,8 +303,8 @@ class Membership:
         if action.precedes_join_or_close:
             self._commit_then(callback, self._add_callback)
         else:
-            # Java commits neither in unsubscribe nor before a cooperative rebalance's revocation, which
-            # follows the assignment.
+            # Java does not commit in unsubscribe. Java also does not commit before the revocations of a
+            # cooperative rebalance, which come after the assignment.
             self._add_callback(callback)
 
     def _commit_then(self, callback: RebalanceCallback, proceed: Callable[[RebalanceCallback], None]) -> None:
@@ -317,7 +317,7 @@ class Membership:
             states = self._committer.states_to_commit(callback.partitions)
 
         def on_committed(error: KprotoError | None) -> None:
-            # If the partitions were lost during the commit, the report of the loss replaces this one.
+            # If the partitions were lost during the commit, only the loss is reported, not the failed commit.
             if error is not None and callback is self._releasing:
                 self.report_uncommitted(states, error)
             proceed(callback)
@@ -331,7 +331,7 @@ class Membership:
     def is_committing_revoked(self) -> bool:
         """Whether the commit of revoked partitions has been requested.
 
-        The membership reports a failure of the commit, so that close need not.
+        The membership then reports a failure of this commit, so close does not report it.
         """
         return self._releasing is not None and self._releasing.is_committing
 
@@ -342,7 +342,7 @@ class Membership:
 
     def _release(self, callback: RebalanceCallback) -> None:
         if callback is not self._releasing:
-            return  # The partitions were lost during the commit.
+            return  # The partitions were lost during the commit, so they are already released.
         self._releasing = None
         if callback.kind == "revoked":
             for partition in callback.partitions:
@@ -538,7 +538,7 @@ class Membership:
     def on_coordinator_found(self, node: int) -> None:
         """Notify the member of the coordinator.
 
-        A member without a subscription may need the coordinator to leave the group.
+        A member that has unsubscribed needs the coordinator too, to leave the group.
         """
         self.apply_event(protocol.CoordinatorFound(node))
 

@@ -38,8 +38,7 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     releases: bool = False
     # Whether no commit follows the return of the callback. Java commits before the callback instead.
     is_committed: bool = False
-    # Whether the commit for these partitions has been requested. The membership then reports a failure of
-    # this commit.
+    # Whether a commit for these partitions has been requested. The membership reports its failure.
     is_committing: bool = False
 
 
@@ -131,8 +130,8 @@ class GroupStatus:
         """The member id and generation of the last assignment, to send offsets in a transaction.
 
         The values are kept after the partitions are lost, so that the coordinator rejects offsets of lost
-        partitions. Without a member id it would accept them. The result is ("", -1) before the first
-        assignment, and with assign().
+        partitions. Without a member id the coordinator would accept these offsets. The result is ("", -1)
+        before the first assignment, and with assign().
         """
         identity = None if self.member is None or self.is_manual else self.member.assigned_identity
         return ("", -1) if identity is None else (identity.member_id, identity.generation)

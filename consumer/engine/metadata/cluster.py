@@ -29,8 +29,8 @@ from kproto.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_TOPIC_ID = UUID(int=0)
 NO_LEADER = -1
-# The upper half of the ids that the client gives to topics without a broker's id, see `local_id`. No random
-# UUID has this half, because it lacks the version number of a UUID.
+# The upper 64 bits of each local topic id (see `local_id`). No random UUID begins with these bits, because
+# they contain no valid UUID version.
 _LOCAL = 2**64 - 1
 
 # First version of Metadata with reliable leader epochs. In earlier versions the epochs can decrease
@@ -123,8 +123,8 @@ class ClusterView:
             view = TopicView(name, topic_id, topic.is_internal, topic.error_code)
             for entry in topic.partitions:
                 if entry.partition_index in view.partitions:
-                    # The partition is listed twice. The second entry would look like a change after each
-                    # response.
+                    # The response lists the partition twice. The second entry is ignored: otherwise each
+                    # response would look like a change.
                     continue
                 epoch = entry.leader_epoch if entry.leader_epoch >= 0 and version >= RELIABLE_EPOCHS else None
                 new = PartitionView(

@@ -24,9 +24,9 @@ SHARED_ID = "another topic has the same id"
 class MetadataUpdater:
     """Refreshes the metadata of the topics that a client uses.
 
-    Metadata is refreshed regularly, and after a short backoff when a leader or a partition is missing. This
-    backoff grows while responses contain nothing new (M197). After a long time without metadata, or if a
-    broker requires it, the client starts again with the bootstrap addresses (KIP-1102).
+    Metadata is refreshed regularly. If a leader or a partition is unknown, it is also refreshed after a short
+    backoff, which grows while responses contain nothing new (M197). After a long time without metadata, or if
+    a broker requires it, the client starts again with the bootstrap addresses (KIP-1102).
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class MetadataUpdater:
             set[tuple[str, str]](),
         )
         self._failures = 0
-        # Number of responses in a row that `need` required, and that contained nothing new.
+        # Number of responses in a row that contained nothing new, although `need` had been called before the
+        # request.
         self._unhelpful = 0
         self._needed = False
         self._first_request_at = 1 << 62  # Time of the first request.
@@ -66,7 +67,7 @@ class MetadataUpdater:
         self._topic_requests: dict[str, int] = {}
         self._topic_requested_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
-        # Topic -> number of requests for it in a row whose response contained nothing new.
+        # Topic -> number of responses in a row that contained nothing new about the topic.
         self._unhelpful_by_topic: dict[str, int] = {}
         # Topics whose last description in a response was missing or inconsistent.
         self._inconsistent: set[str] = set()
@@ -76,7 +77,7 @@ class MetadataUpdater:
         """Set the topics whose metadata is kept up to date. New topics are requested at once."""
         if topics == self.topics and everything == self.everything:
             return
-        # No refresh was scheduled or in flight, so the known metadata may be outdated.
+        # Without a scheduled refresh or a request in flight, the known metadata may be outdated.
         asleep = self._next_at is None and self._call is None
         # A topic that was not watched may have changed since the last response about it.
         is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)
@@ -96,10 +97,11 @@ class MetadataUpdater:
     def look_up(self, topic: str, *, has_waiters: bool = False) -> None:
         """Add the topic to those whose metadata is kept up to date.
 
-        Until a response describes it, it is also requested separately from the others, with a backoff.
+        Until a response describes the topic, it is also requested separately from the other topics, with a
+        backoff.
 
-        `has_waiters` says that a producer's send waits for the topic, so that a request that is already
-        scheduled may be sent earlier.
+        If `has_waiters` is true, a producer's send waits for the topic. A request for the topic that is
+        already scheduled may then be sent earlier.
         """
         if topic not in self.topics:
             self.topics |= {topic}
@@ -170,8 +172,8 @@ class MetadataUpdater:
     def tick(self) -> None:
         """Start again at the bootstrap addresses if brokers have not responded for long enough.
 
-        Received data must be handled before this call, because after a pause of the process a response may
-        already have arrived.
+        The caller must handle received data before it calls `tick`: after a pause of the process, a response
+        may already have arrived.
         """
         rebootstrap_at = self._rebootstrap_at()
         if rebootstrap_at is not None and rebootstrap_at <= self._core.now:
@@ -225,7 +227,8 @@ class MetadataUpdater:
                 return
             reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
             self._report_unreachable(str(call.error), reasons or None)
-            # Java never raises such an error. This client raises it only before the first response.
+            # Java never raises an error if no broker responds. This client does, unless a broker has
+            # responded before.
             late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
             if late or call.outcome is not Outcome.NO_RESPONSE:
                 core.queue_error(call.error)
@@ -263,8 +266,8 @@ class MetadataUpdater:
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
         """Report that no broker responds, unless the last report of the same reasons is too recent.
 
-        If an address fails for a new reason, the report is sent immediately. Reports of known reasons follow
-        after growing intervals.
+        A new reason of an address is reported immediately. Known reasons are reported again after growing
+        intervals.
         """
         core = self._core
         if not self.trouble:

@@ -14,14 +14,14 @@ from kproto.wire.message import Message
 
 
 class Prepared(msgspec.Struct):
-    """A request whose version is not known yet: `build(version)` builds the message when it is sent."""
+    """A request of unknown version. `build(version)` builds the message when the request is sent."""
 
     message: type[Message]
     build: Callable[[int], Message]
 
 
 class Outcome(Enum):
-    """The outcome of a call. Only after `NO_RESPONSE` an immediate retry can succeed."""
+    """The outcome of a call. An immediate retry can only succeed after `NO_RESPONSE`."""
 
     ANSWERED = "answered"
     NO_RESPONSE = "no response"  # The connection broke, or the request timed out.

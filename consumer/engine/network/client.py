@@ -4,10 +4,10 @@ The module selects the connection for each request, and retries or fails request
 
 Rules:
 
-* Requests to one broker use *lanes*, one connection each. MAIN is the default and carries all other requests.
-  GROUP carries membership requests, because a JoinGroup occupies its connection until all members have
-  joined. FETCH carries fetches, which wait at the broker for records. SIDE carries fetches that must not wait
-  behind those on FETCH. An offset commit therefore never waits behind a fetch or a JoinGroup.
+* Requests to one broker use *lanes*, one connection each. MAIN is the default, for all requests that have no
+  other lane. GROUP carries membership requests, because a JoinGroup occupies its connection until all members
+  have joined. FETCH carries fetches, which wait at the broker for records. SIDE carries fetches that must not
+  wait behind those on FETCH. An offset commit therefore never waits behind a fetch or a JoinGroup.
 * A connection is opened when a call needs it, or in advance (`connect`). The key of a connection is never
   reused, so the client recognizes and ignores events of closed connections.
 * When a connection breaks, its calls fail, and the client backs off from the broker (`nodes`). Later calls to
@@ -108,8 +108,7 @@ class NetworkClient:
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.view = ClusterView()
-        # API key -> the highest version to use. The limit is for brokers that advertise versions which they
-        # cannot decode.
+        # API key -> the highest version to use. Some brokers advertise versions that they cannot decode.
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
@@ -324,7 +323,7 @@ class NetworkClient:
                     self.on_broken((connection.host, connection.port), lane, why)
 
     def _close_reason(self, connection: Connection, why: str) -> str:
-        """Return the likely reason why the broker closed the connection, because brokers seldom send one."""
+        """Return the likely reason why the broker closed the connection. Brokers seldom send the reason."""
         if not connection.is_open or not (why == CLOSED or "reset" in why):
             return why
         if connection.login is not None and (
@@ -350,8 +349,9 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        Return False if the connection was closed because the broker had demanded a longer pause than the
-        client makes. The calls that waited are then sent on a new connection.
+        Return False if the connection was closed: the broker had demanded a longer pause than
+        `metadata_max_age_ms`, and may still read nothing from the connection. The calls that waited are then
+        sent on a new connection.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True
@@ -394,7 +394,7 @@ class NetworkClient:
                 self._disconnect(connection, error.detail, now, denied=error)
 
     def tick(self, now: int) -> None:
-        """Handle the renewals, throttle ends, timeouts and backoffs that are due at `now`."""
+        """Handle what is due at `now`: SASL renewals, ends of throttling, timeouts and ends of backoffs."""
         self._renew_sessions(now)
         for connection in list(self._connections.values()):
             if not self._end_throttle(connection, now):
@@ -448,8 +448,8 @@ class NetworkClient:
     def metadata_changed(self, now: int) -> None:
         """Close connections to each address where the metadata now lists no broker, or a different one.
 
-        Connections to bootstrap addresses at which no broker was ever listed are kept. If two brokers
-        exchange their addresses, their old connections would still lead to the previous broker.
+        If two brokers exchange their addresses, each old connection leads to the wrong broker. Connections to
+        a bootstrap address are kept if the metadata never listed a broker there.
         """
         before, self._listed = self._listed, {}
         for node, broker in self.view.brokers.items():
@@ -528,7 +528,8 @@ class NetworkClient:
         self._timeouts.forget(connection)
         self._renewals.pop(connection.key, None)
         is_first_timeout = silent and not self._nodes.count_timeout(address, api_key)
-        # A broker that has begun the login is alive but may be slow. The next attempt gets twice the time.
+        # A broker that has responded before the login is alive but may be slow. The next connection attempt
+        # gets twice the time.
         login = connection.login
         logs_in = login is not None and login.begun and connection.setup_timeout_ms < self._setup_timeout
         for place in [

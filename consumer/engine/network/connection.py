@@ -8,7 +8,7 @@ Rules:
   version responds in version 0, with the versions of ApiVersions that it knows (KIP-511). The client then
   sends ApiVersions again, in the highest common version.
 * If the listed versions do not allow a call, the client requests the versions again, because one response may
-  be wrong. The call fails if the new list does not allow it either.
+  be wrong. The call fails if the second response does not list its version either.
 * A request waits until the versions are known, because its body may depend on its version. It also waits
   while the connection is throttled (`throttle`).
 * If a request gets no response in time, the connection is closed, as in Java. Otherwise a late response could
@@ -82,7 +82,7 @@ EDGES: Edges[ConnectionState] = {
         {S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.AUTHENTICATING, S.READY, S.CLOSED}
     ),
     S.AUTHENTICATING: frozenset({S.READY, S.CLOSED}),
-    # AUTHENTICATING follows when the SASL session is renewed (KIP-368).
+    # A READY connection returns to AUTHENTICATING when its SASL session is renewed (KIP-368).
     S.READY: frozenset({S.AUTHENTICATING, S.CLOSED}),
     S.CLOSED: frozenset(),
 }
@@ -241,7 +241,7 @@ class Connection:
         return data
 
     def _ask_versions_again(self, call: Call) -> bytes:
-        """Keep a call that the listed versions do not allow, and request the versions again."""
+        """Keep a call for which the broker lists no common version, and request the versions again."""
         call.awaits_versions = True
         self.waiting.append(call)
         if any(isinstance(pending.request, ApiVersionsRequest) for _, pending in self.in_flight):
@@ -332,13 +332,13 @@ class Connection:
     def renew(self, deadline: int) -> bytes:
         """Renew the SASL session.
 
-        The renewal must be complete by `deadline`. Requests in flight that may take longer postpone the
-        deadline.
+        The renewal must be complete by `deadline`, or later if requests in flight may take longer.
 
-        New calls wait until the renewal is complete.
+        Calls that are sent during the renewal wait until it is complete.
         """
         assert self.login is not None
-        # The broker responds to the calls in flight before the renewal, and a JoinGroup may take long.
+        # The deadline is extended, because the broker first responds to the calls in flight, and a JoinGroup
+        # may take long.
         deadlines = (call.deadline + self.setup_timeout_ms for _, call in self.in_flight)
         self.deadline = max(deadline, *deadlines, self.throttled_until + self.setup_timeout_ms)
         move(self, ConnectionState.AUTHENTICATING, EDGES)

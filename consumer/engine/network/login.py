@@ -36,7 +36,8 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 # Maximum number of characters of a broker's error message that this client's error repeats.
 _MAX_MESSAGE = 300
 
-# Kafka's message for wrong credentials. The client's error omits it, because its own text says more.
+# Kafka's message for wrong credentials. The client's error omits this message, because the error already says
+# that the credentials were rejected.
 _UNINFORMATIVE = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
 
 # Minimum time (ms) between two renewals of a session. A broker rejects an earlier renewal.
@@ -218,7 +219,7 @@ class Login:
 def _one_line(words: str) -> str:
     """Return a broker's text as one printable line of limited length.
 
-    A peer that is not authenticated yet can send any text.
+    The text is not trusted, because the broker may not be authenticated yet.
     """
     line = " ".join(
         "".join(char if char.isprintable() else " " for char in words[: 4 * _MAX_MESSAGE]).split()

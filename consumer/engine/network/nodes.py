@@ -5,9 +5,9 @@ Rules:
 * The reason of an address's last failure is kept until a connection to the address becomes ready.
 * After a failure the client backs off from the address, beginning with `reconnect_backoff_ms`. Each further
   failure doubles the backoff up to its maximum, with jitter (Kafka's ClusterConnectionStates).
-* Each timeout in a row doubles the timeout of this API at this address, so that a slow broker has more time
-  for each retry. If the connection setup to an address takes long (for example because the broker's login
-  uses a directory), the next setup gets a timeout of twice that time.
+* Each timeout in a row of requests of one API to one address doubles the timeout of the next such request, so
+  that a slow broker has more time for each retry. If the connection setup to an address takes long (for
+  example because the broker's login uses a directory), the next setup gets a timeout of twice that time.
 * A call for any broker goes to the ready address with the fewest requests in flight, or else to an address
   that is connecting. If there is neither, it goes to an address that it has not tried, round-robin (Kafka's
   leastLoadedNode).
@@ -58,8 +58,8 @@ class NodeStates:
     def on_ready(self, address: Address, took: int | None) -> None:
         """Clear the failures of an address whose connection is ready.
 
-        `took` is the time (ms) that the connection setup took. It is None if the connection was ready before,
-        for example when its session was renewed.
+        `took` is the duration (ms) of the connection setup. It is None if the connection was ready before and
+        only renewed its session.
         """
         self._failures.pop(address, None)
         self._timeouts.pop((address, SETUP), None)
@@ -77,7 +77,9 @@ class NodeStates:
         )
 
     def count_timeout(self, address: Address, api_key: int) -> bool:
-        """Count a timeout. Return True if the previous attempt had timed out as well."""
+        """Count a timeout. Return whether the previous request of this API to the address had timed out as
+        well.
+        """
         before = self._timeouts.get((address, api_key), 0)
         self._timeouts[address, api_key] = before + 1
         return before > 0
@@ -145,7 +147,9 @@ class NodeSelector:
         return (unconnected or available or rotated)[0]
 
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
-        """Return when (ms) calls for any broker leave this connection if its setup is slow, or None."""
+        """Return when (ms) calls for any broker move from this connection to another address if its setup is
+        slow, or None.
+        """
         if connection.ready:
             return None
         free = [at for call in connection.waiting if (at := self._available_elsewhere_at(call)) is not None]

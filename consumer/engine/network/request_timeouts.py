@@ -8,9 +8,9 @@ Rules:
   commit after offsets.commit.timeout.ms at most. While a long response is arriving, its request does not
   count as late.
 * Produce requests and requests of transactions may wait for replicas until their timeout. While such a
-  request is in flight, metadata is refreshed repeatedly (`needs_liveness_check`). The cluster fences a frozen
-  broker after broker.session.timeout.ms (9 s), and then omits it from the metadata. The client then closes
-  the connection.
+  request is in flight, metadata is refreshed repeatedly (`needs_liveness_check`). If the broker has stopped
+  responding, the cluster fences it after broker.session.timeout.ms (9 s), and then omits it from the
+  metadata. The client then closes the connection.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def _api_key(call: Call) -> int:
 def _broker_wait_ms(call: Call) -> int | None:
     """Return how long (ms) a healthy broker may delay its response; None if that is unknown.
 
-    The only JoinGroup with a known delay is a member's first one, which obtains the member id: the broker
-    responds to it immediately (KIP-394).
+    For JoinGroup the delay is unknown, except for a member's first JoinGroup, which obtains the member id.
+    The broker responds to that request immediately (KIP-394).
     """
     request = call.request
     if isinstance(request, FetchRequest):

@@ -7,12 +7,12 @@ Rules:
 * The fetcher and the producer's sender check `NetworkClient.throttled_until` before they build a request.
 * In request versions below those in `FROM`, the broker itself delays the response. When the client receives
   it, the throttle time has passed.
-* A pause lasts for at most `metadata_max_age_ms`, because a response that demands days is probably wrong. The
+* The client pauses for at most `metadata_max_age_ms`, because a throttle time of days is probably wrong. The
   report states this limit. After a pause that was cut short the client uses a new connection, because the
   broker may still read nothing from the old one.
 * Throttling of at least a second is reported. While it lasts, the report is repeated after growing intervals.
-  A pause that ends after the next report is due is reported immediately, because no response comes during the
-  pause. Java reports nothing, even if the pause takes 24 days.
+  If the pause will last beyond the time of the next report, it is reported at once, because no response that
+  could cause a report comes during the pause. Java reports nothing, even if the pause takes 24 days.
 """
 
 from __future__ import annotations
@@ -125,5 +125,7 @@ class ThrottleReports:
         return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
     def _outlasts(self, now: int) -> bool:
-        """Return whether the throttling lasts beyond the next report, and longer than already reported."""
+        """Return whether the throttling will end after the next report is due, and later than the last report
+        said.
+        """
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

@@ -29,7 +29,7 @@ RESPONSE_OVERHEAD_BYTES = 512
 class Open(msgspec.Struct, frozen=True):
     """Connect a socket to host:port, with TLS if `tls` is set.
 
-    A response of more than `max_response` bytes ends the connection.
+    The owner closes the connection if a response has more than `max_response` bytes.
 
     The owner then sends `Opened(key)`, or `Broken(key, why)`. With TLS it sends `Reached(key)` before
     `Opened(key)`.
@@ -72,7 +72,7 @@ class Opened(msgspec.Struct, frozen=True):
     """The connection is established.
 
     If the connection breaks before the first response, the owner connects to the host's next address and
-    sends this event again. The first request must then be written again.
+    sends `Opened` again. The first request must then be written again.
     """
 
     key: int
@@ -87,7 +87,8 @@ class Reached(msgspec.Struct, frozen=True):
 class Data(msgspec.Struct, frozen=True):
     """Received bytes, in pieces of any size.
 
-    Empty `data` says that a part of a long response has arrived. The whole response follows as an `Answer`.
+    The owner sends empty `data` when a part of a long response has arrived. The whole response follows as an
+    `Answer`.
     """
 
     key: int
@@ -112,8 +113,8 @@ _ALERT = 0x1503
 class Broken(msgspec.Struct, frozen=True):
     """The connection has ended.
 
-    `why` is `CLOSED` if the peer closed the connection without an error. If `denied` is true, new connections
-    will also fail until the configuration is changed.
+    `why` is the reason, or `CLOSED` if the peer closed the connection without an error. If `denied` is true,
+    new connections will also fail until the configuration is changed.
     """
 
     key: int

@@ -63,8 +63,8 @@ Waiting = dict[TopicPartition, PartitionState]
 
 UNSAID = "the response does not contain it"
 NO_TIMESTAMPS = "the topic's messages have no timestamps (message format before 0.10): latest"
-# Special timestamp -> the one to look up instead if the leader returns no offset. A log without records has
-# no maximum timestamp, and a log without tiered segments has no latest tiered offset.
+# Special timestamp -> the special timestamp to look up instead if the leader returns no offset. A log without
+# records has no maximum timestamp, and a log without tiered segments has no latest tiered offset.
 WITHOUT = {MAX_TIMESTAMP: LATEST, LATEST_TIERED: EARLIEST}
 
 
@@ -170,7 +170,8 @@ class OffsetLookup:
     def _mark_in_flight(states: Waiting, waiting: Waiting) -> None:
         """Mark the lookups as in flight.
 
-        The request must have been sent before this call, because Ctrl-C may interrupt the send.
+        Called after the request was sent. If Ctrl-C interrupts the send, the lookups are therefore not
+        marked, and the next step sends them.
         """
         for partition, state in states.items():
             state.lookup_pending = True
@@ -244,7 +245,9 @@ class OffsetLookup:
             state.back_off_until(at)
 
     def _back_off_longest(self, states: Iterable[PartitionState]) -> None:
-        """Retry after the longest backoff, because the error is raised to the application."""
+        """Retry these partitions after the longest backoff. Their error is raised to the application, which
+        may have to fix the cause.
+        """
         until = self._core.now + self._core.options.retry_backoff_max_ms
         for state in states:
             state.back_off_until(until)
@@ -292,7 +295,8 @@ class OffsetLookup:
     def out_of_range(self, state: PartitionState, why: str = "") -> None:
         """Reset a partition after OFFSET_OUT_OF_RANGE. Its buffer must be empty.
 
-        From the second reset in a row on, the lookup is delayed by a growing backoff.
+        If the previous reset did not help, the lookup is delayed by a backoff, which grows with each further
+        reset.
         """
         options = self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
@@ -314,8 +318,9 @@ class OffsetLookup:
         ours = self._core.group_status.in_group
         initializing = state.state is FetchState.INITIALIZING
         if ours and (initializing or is_local(state.topic_id) or (unread and policy != "none")):
-            # Another owner of the partition may already have noticed the new topic, and have committed an
-            # offset in it. Without topic ids, the topic may also not have been re-created at all.
+            # Look up the committed offset first: another owner of the partition may already have committed an
+            # offset of the new topic. Without topic ids, it is also possible that the topic was not
+            # re-created.
             state.on_topic_recreated()
             state.is_new = True
             state.await_committed_offset()
@@ -337,7 +342,7 @@ class OffsetLookup:
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
-                # The Metadata response marks all partitions dirty, which adds this one to the lookups again.
+                # The next Metadata response marks all partitions dirty, so this partition is looked up again.
                 self._metadata.need()
                 self._listing.pop(partition, None)
             else:

@@ -133,8 +133,8 @@ class PartitionState:
         self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
         self.pending_commit: object | None = None  # The last commit that has not got a response.
         self.reset: OffsetReset | None = None
-        # Number of resets in a row because of OFFSET_OUT_OF_RANGE: at most one fetch with records came
-        # between two of them.
+        # Number of resets in a row because of OFFSET_OUT_OF_RANGE. Two resets count as in a row if at most
+        # one fetch between them had records.
         self.reset_count = 0
         self.start_uncommitted = False
         self.paused = False
@@ -259,7 +259,8 @@ class PartitionState:
     def add_fetch(self, chunk: CompletedFetch) -> None:
         """Add a fetch to the buffer. The partition's next fetch starts at the end of this one."""
         if self.fetches or self.has_returned:
-            self.reset_count = 0  # The reset has led to more than one fetch with records.
+            # The last reset was followed by more than one fetch with records, so it has succeeded.
+            self.reset_count = 0
         self.fetches.append(chunk)
         self.fetch_offset = chunk.end
         self.failures = 0
@@ -305,7 +306,7 @@ class PartitionState:
             self._home.update_uncommitted(self)
         if self.pending_commit is not None or self.committed != offset:
             self.pending_commit = by
-            # If they differ, the partition is already marked as uncommitted.
+            # If the offsets differ, the partition is already marked as uncommitted.
             if self.processed == self.committed:
                 self._home.update_uncommitted(self)
 
@@ -396,8 +397,8 @@ class SubscriptionState:
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
-        # Number of partitions that were ever released. A caller that holds records compares two readings to
-        # notice a release.
+        # Number of partitions that were ever released. A caller that has records which the application has
+        # not received compares this number with an earlier one to notice a release.
         self.losses = 0
 
     def __contains__(self, partition: TopicPartition) -> bool:

@@ -3,10 +3,10 @@
 Rules:
 
 * Only the last seek of a partition is applied.
-* A seek is dropped and reported when the group assigns its partition to another member. If the seek waited
-  until the partition comes back, its offset could be long outdated.
+* A seek is dropped and reported when the group assigns its partition to another member. Otherwise the seek
+  would apply whenever the partition is assigned to this member again, when its offset could be outdated.
 * In a cooperative rebalance another member first revokes the partition, so this member gets it one generation
-  later. A seek waits for this assignment, but no longer than the other member may take to revoke the
+  later. A seek waits for this assignment, at most for the time that the other member has to revoke the
   partition.
 """
 
@@ -57,8 +57,8 @@ class PendingSeeks:
     def over(self, owned: Container[TopicPartition], now: int, *, last: bool) -> list[TopicPartition]:
         """Drop the seeks that do not wait for a later assignment, and return their partitions.
 
-        `last` says that this assignment completes the rebalance. In a cooperative rebalance a further
-        JoinGroup may follow, after which the partition can still be assigned.
+        If `last` is true, this assignment completes the rebalance. Otherwise a further JoinGroup of a
+        cooperative rebalance follows, and its assignment may still contain the partition.
         """
         ended: list[TopicPartition] = []
         for partition, seek in list(self._waiting.items()):

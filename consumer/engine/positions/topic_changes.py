@@ -3,13 +3,14 @@
 Rules:
 
 * An earlier id of a topic is ignored for `STALE_METADATA_MS` after it was replaced, because a broker with
-  outdated metadata may still return it. After this time an earlier id counts as a change like any other id.
-  Perhaps the response that replaced it was wrong, for example because another cluster had the same address.
+  outdated metadata may still return it. After this time an earlier id counts as a change like any other id,
+  because the response that replaced it may have been wrong. For example, another cluster may have used the
+  same address.
 * A new id means that the topic was re-created, and that positions in the deleted topic are invalid. A call of
   assign() refers to the topic that exists at that time, even if this client has read an earlier topic of that
   name.
-* All topics of a response are examined, not only those of assigned partitions: a subscribed pattern matches
-  no topic while it is deleted.
+* All topics of a response are examined, not only those of assigned partitions. A topic that matches a
+  subscribed pattern has no assigned partitions between its deletion and its re-creation.
 * A broker before Kafka 2.8 sends no topic ids. Without ids a topic counts as re-created as soon as a response
   lacks it, so that its offsets are not committed any more. Its positions are reset when a response lists it
   again.

@@ -11,7 +11,8 @@ Rules (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
 * Every truncation is raised or reported. If the reset policy is "none", poll raises `LogTruncated` with the
   offset where the logs diverge. With any other policy the partition continues at that offset, and the
   truncation is reported.
-* Brokers before 2.3 accept the request only from other brokers, so positions are not validated there.
+* Brokers before 2.3 accept OffsetForLeaderEpoch only from other brokers, so positions in their logs are not
+  validated.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class PositionValidator:
             self._checking.pop(state.partition, None)
 
     def _validate_against_leader(self, state: PartitionState) -> None:
-        """Start validation if the leader's epoch is newer than the one that `state.validated` contains."""
+        """Start validation if the leader's epoch is newer than `state.validated`."""
         leader = self._core.view.partition(state.partition)
         epoch = leader.leader_epoch if leader is not None else None
         if epoch is None or (state.validated is not None and epoch <= state.validated):
@@ -94,8 +95,7 @@ class PositionValidator:
                 continue
             leader = core.view.leader(partition)
             if leader is None:
-                # The Metadata response marks all partitions dirty, which adds this one to the validation
-                # again.
+                # The next Metadata response marks all partitions dirty, so this partition is validated then.
                 self._metadata.need()
                 del self._checking[partition]
             else:
@@ -138,7 +138,8 @@ class PositionValidator:
             self._on_response(current_states, current, call)
 
         self._core.send(Prepared(OffsetForLeaderEpochRequest, build), on_response, node=node)
-        # The states change after the send, because Ctrl-C may interrupt the send.
+        # The states are marked after the send: if Ctrl-C interrupts the send, the next step sends the
+        # request.
         for partition, state in states.items():
             state.lookup_pending = True
             self._checking.pop(partition, None)

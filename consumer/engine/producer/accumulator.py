@@ -3,14 +3,15 @@
 Rules (Java's RecordAccumulator):
 
 * One batch per partition accepts records. The batch is sealed, and accepts no further records, when it is
-  full or when the sender sends it. Because `take` is the innermost loop of a producer, it only adds one or
-  four entries to a list for each record; the sender encodes the batch later.
+  full or when the sender sends it. `take` is called for each record, so it does little work: it appends the
+  record's fields to a list. The sender encodes the batch later.
 * `buffer.memory` bounds the memory of the records before compression, from the append of a record until its
   response. While more than half of the memory is in use, a partition whose oldest record has waited for a
   second accepts no more records. So records that cannot be delivered leave memory for other partitions.
 * A record is appended without a lock. No function is called between the check of the batch's free memory and
   the append, so no other thread, signal handler or finalizer can run between them. At any other point in
-  `take` they may run and send records. If Python has no GIL, `take` holds the guard.
+  `take`, other threads, signal handlers and finalizers may send records. If Python has no GIL, `take` holds
+  the producer's lock (the guard).
 * Rare operations hold the guard (the producer's lock) for a short time: a new batch, the end of a batch, an
   unknown topic. While the guard is held, no code of the application runs except signal handlers and
   finalizers.
@@ -69,8 +70,8 @@ GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", l
 class RecordAccumulator:
     """The batches of a producer, from the append of their records until the end of their delivery."""
 
-    # Whether callers must append every record by `take`. If false, they may append the most common kind of
-    # record directly, by the same statements as in `take`.
+    # Whether callers must append every record by `take`. If false, callers may append records without a key
+    # and headers by statements of their own, which must be the same as in `take`.
     gated = not GIL
 
     def __init__(
@@ -90,8 +91,8 @@ class RecordAccumulator:
         # A callback that wakes the sender when there is a notification for it. It is called with the guard
         # held.
         self.notify_sender: Callable[[], object] = self._set_notified
-        # Whether the default of `notify_sender` was called. It serves a producer without a sender thread to
-        # wake.
+        # Whether the default of `notify_sender` was called. The default is for producers without a sender
+        # thread.
         self.sender_notified = False
         self.why = ""
         # Why no records are accepted; "" while the accumulator accepts them.
@@ -236,14 +237,14 @@ class RecordAccumulator:
     def _on_missing_partition(self, route: TopicRoute, partition: int) -> None:
         """Raise an error for a partition that is missing from two further Metadata responses.
 
-        Only responses after the first attempt to send count. The first of them may have been built before
-        that attempt, when the partition did not exist yet; the second was built later.
+        The two responses must arrive after the first attempt to send. The broker may have built the first
+        response before that attempt, when the partition did not exist yet.
         """
         topic_partition, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
             first_version, last_attempt = self._missing_partitions.get(topic_partition, (route.version, now))
-            # A waiting send tries again after each response. If the last attempt is older than a request
-            # timeout, it was made by another send.
+            # A waiting send tries again after each Metadata response. If the last attempt is older than a
+            # request timeout, it belongs to an earlier send, and the count starts again.
             if now - last_attempt > self._options.request_timeout_ms:
                 first_version = route.version
             self._missing_partitions[topic_partition] = first_version, now
@@ -317,8 +318,8 @@ class RecordAccumulator:
         queue.batches += 1
         batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
         batch.room -= BATCH_OVERHEAD
-        # Ctrl-C may come between any two of these statements. Their order ensures that the sender knows a
-        # batch that gets no record, and that the batch expires.
+        # Ctrl-C may come between any two of these statements. Their order ensures that the sender knows the
+        # batch even if Ctrl-C comes before its first record, so that the batch is removed.
         self.notify_sender()
         self.buffered += wanted
         self._notifications.new_batches.append(batch)
@@ -329,8 +330,8 @@ class RecordAccumulator:
     def _grow(self, batch: ProducerBatch, used: int, *, stepwise: bool) -> bool:
         """Reserve more memory for a batch; return False if there is none.
 
-        A batch of the sticky partition grows in steps, because another partition may become the sticky one
-        after each step.
+        If `stepwise` is true, the batch is in the sticky partition and grows by `STICKY_BYTES`, because
+        another partition may be selected after each such step.
         """
         step = STICKY_BYTES if stepwise else batch.size
         wanted = min(self._options.batch_size, batch.size + min(step, batch.size))
@@ -349,14 +350,15 @@ class RecordAccumulator:
         return True
 
     def _on_buffer_full(self) -> None:
-        """Seal all batches, so that they are sent, because the buffer is full."""
+        """Record that buffer.memory is used up, and seal all batches, so that the sender sends them."""
         self.why = f"the buffer of {self._options.buffer_memory} bytes is full"
         self.seal_all()
 
     def _is_stalled(self, queue: PartitionQueue) -> bool:
         """Return whether the partition accepts no records now.
 
-        A partition accepts none if it makes no progress while more than half of the memory is in use.
+        A partition accepts no records if its oldest record is delayed while more than half of the memory is
+        in use.
         """
         options = self._options
         if self.buffered * 2 <= options.buffer_memory:
@@ -409,7 +411,7 @@ class RecordAccumulator:
             self.seal(batch)
 
     def needs_sender_now(self) -> bool:
-        """Return whether a notification needs the sender at once, instead of after linger.ms."""
+        """Return whether the sender has a notification to handle at once, without waiting for linger.ms."""
         return bool(self._notifications.queues_to_visit or self._notifications.unknown_topics)
 
     def has_notifications(self) -> bool:
@@ -451,14 +453,14 @@ class RecordAccumulator:
         return queue
 
     def forget(self, topic: str) -> None:
-        """Forget the route of a topic, so that sends to the topic wait for metadata again."""
+        """Forget a topic's partitions and leaders, so that sends to the topic wait for metadata again."""
         with self.guard:
             self.routes.pop(topic, None)
 
     def fail_waiting_sends(self, topic: str, error: KprotoError) -> None:
         """Make the sends that wait for this topic raise `error`.
 
-        If no send waits, the error is dropped, and the next send requests metadata.
+        If no send waits for the topic, the error is dropped, and the next send requests metadata.
         """
         with self.guard:
             if topic in self._requested:

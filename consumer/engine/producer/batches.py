@@ -3,8 +3,8 @@
 Rules:
 
 * The records of a batch are delivered or fail together, unless the broker rejects single records, or the
-  batch as too large. Then the records move to other batches. `places` has the new place of each record: a
-  batch and an index. `current_place` looks it up.
+  batch as too large. Then the records move to other batches. `places` then has the new batch of each record,
+  and the record's index in that batch. `current_place` follows these entries.
 * The batches of a queue keep their order. The parts of a split batch take the place of this batch.
 * When a batch is encoded, its rows are dropped, and only the timestamp of each record is kept.
 """
@@ -113,7 +113,8 @@ class ProducerBatch:
         self.data: bytes | None = None
         self.identity: ProducerIdAndEpoch | None = None
         self.sequence = -1
-        self.number = 0  # How many batches of the queue got a sequence number before this one.
+        # Number of batches of the queue that had got a sequence number before this batch got its own.
+        self.number = 0
         self.attempts = 0
         self.failures = 0
         self.retry_at = 0
@@ -125,8 +126,8 @@ class ProducerBatch:
         self.places: list[tuple[ProducerBatch, int]] | None = None
         # Pairs (index of a record, callback to call when the record's delivery ends).
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
-        # The count of failed deliveries in which the producer has included this batch, and the indexes of the
-        # records whose failure the application knows.
+        # The failure count of the producer that includes this batch, and the indexes of the records whose
+        # failure the application already knows.
         self.delivery_failures: DeliveryFailures | None = None
         self.known_failures: set[int] | None = None
 
@@ -170,8 +171,9 @@ class ProducerBatch:
     def use_general_rows(self) -> None:
         """Convert `rows` to the general format, in which records may have keys and headers.
 
-        The guard must be held. Other threads may append during the conversion. They cannot append between the
-        check of the count and the two assignments, because no function is called between them.
+        The guard must be held. Other threads may append during the conversion. If the count of records has
+        changed at the end, the conversion starts again. No thread can append between the check of the count
+        and the assignments after it, because no function is called there.
         """
         while self.shared_timestamp is not None:
             count = self.count
@@ -255,7 +257,7 @@ class PartitionQueue:
 
     def __init__(self, partition: TopicPartition, owner: Any) -> None:
         self.partition = partition
-        # The producer that the application uses. Deliveries refer to it.
+        # The application's producer, to which the deliveries of this queue refer.
         self.owner = owner
         self.filling: ProducerBatch = NO_BATCH
         self.waiting: deque[ProducerBatch] = deque()
@@ -276,13 +278,13 @@ class PartitionQueue:
         # Number of batches that have received a sequence number.
         self.numbered = 0
         # Whether the leader has accepted a batch of this producer id and epoch. Until then only one batch is
-        # in flight: a leader accepts any number as the first one of an epoch. If the first batch had to be
-        # resent, the leader could append a second one before it, and reject the first.
+        # in flight, because a leader accepts any sequence number from the first batch of an epoch. If that
+        # batch were lost, the leader could append a second batch in flight, and then reject the first batch.
         self.epoch_accepted = False
         # Whether a failed batch may be in the log. If so, batches without a sequence number need a new epoch.
         # Batches with a number keep their epoch, so that the broker recognizes duplicates.
         self.needs_new_epoch = False
-        # `order` of the first batch that is not in the log, according to the broker; later ones are not in
+        # `order` of the first batch that is not in the log, according to the broker. Later batches are not in
         # the log either. Only these batches may be renumbered.
         self.renumber_from: tuple[int, ...] | None = None
         # Batches that the broker rejected because of their sequence number. The response to a later batch may
@@ -292,7 +294,7 @@ class PartitionQueue:
     def oldest(self) -> int | None:
         """Return when the oldest open batch was created (ms), or None. Any thread may call this method."""
         for batches in (self.in_flight, self.waiting):
-            with suppress(IndexError):  # The sender may just have removed the batch.
+            with suppress(IndexError):  # The sender may have emptied the list.
                 return batches[0].created
         return None if self.filling is NO_BATCH else self.filling.created
 
@@ -310,7 +312,7 @@ class PartitionQueue:
         self.numbered += 1
 
     def reinsert(self, batch: ProducerBatch) -> None:
-        """Put the batch back among the waiting ones, at the position of its `order`."""
+        """Put the batch back among the waiting batches, which are sorted by `order`."""
         index = 0
         while index < len(self.waiting) and self.waiting[index].order < batch.order:
             index += 1
@@ -335,7 +337,7 @@ class PartitionQueue:
         return f"<PartitionQueue {self.partition}: {len(self.waiting)} wait, {len(self.in_flight)} in flight>"
 
 
-# A batch without room: stands for `filling` in a queue where no batch accepts records.
+# A batch that accepts no records: the value of `filling` in a queue where no batch accepts records.
 NO_BATCH: ProducerBatch = ProducerBatch.__new__(ProducerBatch)
 NO_BATCH.room = -1
 NO_BATCH.sealed = True
@@ -351,8 +353,8 @@ class TopicRoute(msgspec.Struct):
     sticky: PartitionQueue
     # How many Metadata responses about the topic have arrived.
     version: int = 0
-    # Number of bytes that `sticky` has received since it was selected, except those of its unsealed batch.
-    # The number is negative if the unsealed batch had records before the selection.
+    # Number of bytes that the sticky partition has received since it was selected, without those of its
+    # unsealed batch. The number is negative if the unsealed batch already had records at the selection.
     sticky_bytes: int = 0
 
 

@@ -250,7 +250,7 @@ class ProducerEngine:
         if not batch.sealed:
             with self.records.guard:
                 self.records.seal(batch)
-        if not batch.count:  # Ctrl-C came before the first record was appended
+        if not batch.count:  # After Ctrl-C a batch may have no record.
             queue.waiting.remove(batch)
             self.responses.end_batch(batch)
             self.schedule.reschedule(queue)
@@ -266,7 +266,7 @@ class ProducerEngine:
             # An invalid record that passed validation only fails its own batch.
             except Exception as error:
                 self.responses.fail_batch(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
-                self.schedule.reschedule(queue)  # The next batch of the queue can be sent.
+                self.schedule.reschedule(queue)  # The queue's next batch can now be sent.
                 return False
         elif unnumbered and batch.identity is not None:
             producer_id, epoch = batch.identity
@@ -361,7 +361,7 @@ class ProducerEngine:
                 self.responses.fail_batch(batch, error)
 
     def _metadata_changed(self, requested: frozenset[str] | None) -> None:
-        """Update the routes of topics after a Metadata response."""
+        """Update the partitions and leaders of topics after a Metadata response."""
         for topic in sorted(self.metadata.topics if requested is None else requested):
             view = self.core.view.topics.get(topic)
             code, count_of_errors = self.metadata.topic_errors.get(topic, (0, 0))
@@ -418,7 +418,8 @@ class ProducerEngine:
                     self.responses.fail_batch(batch, error)
 
     def settle(self, *, look: bool = True) -> None:
-        """Handle what the event has changed, and if `look` is true also the deadlines that have passed.
+        """Run all parts of the engine after an event. If `look` is true, also handle the deadlines that have
+        passed.
 
         Responses are handled before deadlines: if the process was paused, a response may have arrived in time
         but be read late.

@@ -6,11 +6,11 @@ Rules (Java's Sender and TransactionManager):
   sent again in their order.
 * A batch that is too large, or contains invalid records, is split. The parts take its place in the queue.
 * If a failed batch may be in the log, batches without a sequence number get the next epoch. They are sent
-  after all batches that have a number. If the log certainly lacks a batch, this batch and all later ones are
-  renumbered (as in Java since KIP-360).
+  after all batches that have a sequence number. If the log certainly lacks a batch, this batch and all later
+  ones are renumbered (as in Java since KIP-360).
 * The first failed batch with a reason is reported immediately. The number of further failed records with the
-  same reason is reported after growing intervals. In addition to the reports, each delivery, flush and close
-  raises its own failures.
+  same reason is reported after growing intervals. Apart from these reports, a delivery, flush or close raises
+  the error of the records that it waits for.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ class ProduceResponses:
     def _retry(self, batch: ProducerBatch, *, innocent: bool = False) -> None:
         """Put the batch back into its queue. The queue sends no batch until none is in flight.
 
-        An `innocent` batch failed only because an earlier batch has failed. Such a batch is retried without a
-        backoff.
+        If `innocent` is true, the batch failed only because an earlier batch has failed, and is retried
+        without a backoff.
         """
         queue = batch.queue
         queue.halted = True
@@ -187,8 +187,8 @@ class ProduceResponses:
     def _transactional(self) -> bool:
         """Whether the producer is transactional.
 
-        The batches of a transaction succeed or fail together. Their sequence numbers are never used for
-        another batch.
+        In a transaction all batches succeed or fail together, so their sequence numbers are never used for
+        other batches.
         """
         return self._core.options.transactional_id is not None
 
@@ -221,7 +221,8 @@ class ProduceResponses:
         self._report(batch, str(error))
         queue = batch.queue
         if batch.sequence >= 0:
-            # The log may lack this batch's sequence numbers, so the numbers after them need a new epoch.
+            # The log may lack this batch's sequence numbers. A broker would then reject the numbers after
+            # them, so later batches need a new epoch.
             queue.needs_new_epoch = True
         if batch in queue.waiting:
             queue.waiting.remove(batch)
@@ -248,7 +249,7 @@ class ProduceResponses:
     def _separate_invalid(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
         """Move each invalid record to a batch of its own.
 
-        If the broker does not name the invalid records, the batch is split into halves.
+        If the response does not name the invalid records, split the batch into halves instead.
         """
         invalid = {record_error.batch_index for record_error in response.record_errors} & set(
             range(len(batch))

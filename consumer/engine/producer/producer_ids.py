@@ -86,7 +86,7 @@ class SequenceNumbers:
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch. Return False if there is no producer id.
 
-        If the queue needs a new epoch or producer id, the queue gets it before the batch gets its number.
+        A queue that needs a new epoch or producer id gets it first.
         """
         if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity

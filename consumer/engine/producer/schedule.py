@@ -5,15 +5,15 @@ Rules:
 * The first batch of a queue determines what the queue waits for. The queue is visited again after a response,
   after new metadata, or at a scheduled time. The cost of an event does not depend on the number of queues
   that it does not concern.
-* A queue whose first batch must wait for a response is in none of the wait lists.
+* A queue whose first batch must wait for a response is not scheduled. The response schedules it again.
 * A broker handles the requests of a connection one after the other. If a connection has the maximum number of
   requests in flight and further batches are ready, the queues are distributed over `connections_per_broker`
   connections, until no request is in flight and no batch is ready. A queue changes its connection only if
   none of its batches is in flight. With acks=0 the client cannot know which batches are in flight, so it uses
   one connection.
 * A broker remembers a producer's last five batches of a partition. A batch that is resent may already be in
-  the log, and so may the batches after it. While a batch may still have to be resent, the client sends fewer
-  later batches than the broker remembers. Otherwise the broker could forget the batch and append it twice.
+  the log, and so may the batches after it. While a batch may still have to be resent, the client sends at
+  most four batches after it. Otherwise the broker could forget the batch and append it twice.
 * Some brokers limit the number of connections. After an additional connection to a broker has failed, the
   client uses a single connection to this broker for a minute.
 """
@@ -42,7 +42,7 @@ class SendSchedule:
     def __init__(self, core: ClientCore[ProducerOptions], metadata: MetadataUpdater) -> None:
         # Connection -> the queues whose next batch may be sent on the connection.
         self.queues: dict[BrokerConnection, dict[PartitionQueue, None]] = {}
-        # Broker that has several connections -> queue -> number of the connection that the queue uses.
+        # For each broker that has several connections: queue -> number of the connection that the queue uses.
         self._spread: dict[int, dict[PartitionQueue, int]] = {}
         # Broker whose additional connection has failed -> time (ms) until which it has a single connection.
         self._single_until: dict[int, int] = {}
@@ -80,7 +80,7 @@ class SendSchedule:
         else:
             connection = self._connection_of(leader, queue)
             if queue.in_flight and queue.connection.node == leader and queue.connection != connection:
-                return  # The queue changes to `connection` after the response to its batches in flight.
+                return  # The queue only changes its connection after the responses to its batches in flight.
             self.queues.setdefault(connection, {})[queue] = None
 
     def _connection_of(self, node: int, queue: PartitionQueue) -> BrokerConnection:
@@ -109,7 +109,7 @@ class SendSchedule:
             self._spread.pop(node, None)
 
     def on_connection_failed(self, connection: BrokerConnection) -> None:
-        """Return to a single connection if the failed connection is an additional one."""
+        """Return to a single connection to the broker if `connection` is an additional one."""
         if connection.lane == MAIN:
             return
         self._single_until[connection.node] = self._core.now + EXTRA_CONNECTION_BACKOFF_MS

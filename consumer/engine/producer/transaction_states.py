@@ -81,7 +81,7 @@ class PendingCall(msgspec.Struct):
 
     @property
     def unreported_error(self) -> KprotoError | None:
-        """The error of a failed commit if no caller has received it; otherwise None."""
+        """The error of a failed commit that no caller has received yet; otherwise None."""
         return self.error if self.name == "commit" and self.done and not self.reported else None
 
 

@@ -146,8 +146,8 @@ class TransactionManager:
     def call(self, name: str, who: object = None) -> PendingCall:
         """Start the operation `name` (begin, commit or abort), and return the call to wait for.
 
-        Raises IllegalState if the state does not allow the operation, or the error that the transaction has.
-        If the same operation is still in progress, its pending call is returned.
+        Raises IllegalState if the state does not allow the operation, or the transaction's error if it has
+        failed. If the same operation is still in progress, its pending call is returned.
         """
         current_call = self.current_call
         if current_call is not None and current_call.name == name and not current_call.reported:
@@ -155,7 +155,8 @@ class TransactionManager:
                 raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress")
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
-                # If not, Ctrl-C came after the call was created and before the operation began.
+                # The operation has begun. Otherwise Ctrl-C came after the call was created, and the operation
+                # begins below.
                 return current_call
         to = self._require_allowed(name)
         self.current_call = current_call = PendingCall(name)
@@ -204,9 +205,10 @@ class TransactionManager:
         self.error = error
 
     def ensure_ready(self) -> bool:
-        """Return whether batches may be sent. Before that, new partitions are added to the transaction."""
+        """Add new partitions to the transaction. Return whether batches may be sent now."""
         if self.state is S.ABORTABLE_ERROR or self.state is S.ABORTING_TRANSACTION:
-            # The batches that remain were sent before the failure or the abort; only these are sent again.
+            # The batches that remain were sent before the failure or the abort. They are sent again if the
+            # abort has to wait for their responses.
             return not self._bumps_epochs
         if self.state is not S.IN_TRANSACTION and self.state is not S.COMMITTING_TRANSACTION:
             return False
@@ -260,7 +262,7 @@ class TransactionManager:
     def _discard(self, error: KprotoError) -> None:
         """Fail the open records of this transaction, and drop its offsets.
 
-        Records that were sent are kept if an abort has to wait for their responses.
+        Records that were already sent do not fail yet if the abort has to wait for their responses.
         """
         keeps_sent = not self._bumps_epochs and self.state is not S.FATAL_ERROR
         with self._records.guard:
@@ -272,7 +274,7 @@ class TransactionManager:
                 batch.queue.waiting.remove(batch)
             self._responses.end_batch(batch)
         with self._records.guard:
-            # The transaction's error is raised instead of these failures.
+            # These failures are not reported, because the transaction's error is raised instead.
             self._records.take_failures()
             self._offsets.clear()
         self._new.clear()
@@ -421,7 +423,8 @@ class TransactionManager:
                 self._on_no_response(call)
                 return
             codes = added_partition_codes(response)
-            # This code is checked last, because only another partition's code shows the reason.
+            # OPERATION_NOT_ATTEMPTED is checked last: it only means that another partition failed, whose code
+            # shows the reason.
             last = ErrorCode.OPERATION_NOT_ATTEMPTED
             for partition, code in sorted(codes.items(), key=lambda answer: answer[1] == last):
                 if not self._check(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
@@ -431,7 +434,7 @@ class TransactionManager:
                 self._new -= requested
                 self._on_added()
 
-        # `_on_added` clears it when the coordinator has confirmed.
+        # `_on_added` clears the flag when the coordinator has confirmed the partitions.
         self._needs_new_epoch = self._bumps_epochs
         request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, on_response, node=self._node, max_version=LAST_PARTITIONS)
@@ -444,7 +447,7 @@ class TransactionManager:
 
     def _add_offsets(self) -> None:
         """Send the next request for offsets: add the group, look up its coordinator, or commit them."""
-        with self._records.guard:  # The application's threads may add offsets at any time.
+        with self._records.guard:  # Other threads may add offsets.
             member, offsets_to_commit = next(
                 (member, dict(offsets)) for member, offsets in self._offsets.items()
             )
@@ -588,7 +591,7 @@ class TransactionManager:
         if action is ErrorAction.USE:
             return True
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            # Coordinators before Kafka 2.7 send INVALID_PRODUCER_EPOCH to a fenced producer
+            # Coordinators before Kafka 2.7 send INVALID_PRODUCER_EPOCH to a fenced producer.
             code = ErrorCode.PRODUCER_FENCED
         self.why = f"the broker answers {request} with {describe(code)}"
         error = broker_error(code, request, f"transactional id {self.id!r}{', ' if detail else ''}{detail}")
@@ -605,6 +608,7 @@ class TransactionManager:
         elif self.state is not S.ABORTABLE_ERROR and not (
             action is ErrorAction.ABORT and request in ADDING_REQUESTS
         ):
-            # If this condition is false, the error belongs to a request that the abort has made obsolete.
+            # Otherwise the error belongs to a request that is obsolete, because the transaction is aborted
+            # anyway.
             self.fail(error)
         return False
