@@ -60,7 +60,7 @@ class Take(msgspec.Struct, frozen=True):
     """Return at most `limit` records, or with `columns` all buffered records as columns.
 
     The event is valid between `PollBegan` and `PollEnded`. The engine returns a `CallListener`, `Deliver` or
-    `Raise`, or no action for poll if no record is buffered. While a rebalance callback runs,
+    `Raise`, or none of these actions if no record is buffered. While a rebalance callback runs,
     max.poll.interval.ms may expire, as in Java.
     """
 
@@ -148,7 +148,6 @@ class Resume(msgspec.Struct, frozen=True):
 
 class Commit(msgspec.Struct, frozen=True):
     """Commit `offsets`, or the positions after all returned records if `offsets` is None.
-
 
     `held` maps a partition to its first unprocessed offset; records at and after it are not committed.
 

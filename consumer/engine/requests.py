@@ -292,8 +292,7 @@ def offset_commit_codes(
 
 
 def version_limit(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
-    """Return `last_with_names`, the highest version to use, if a topic id is unknown; else None (no limit).
-    """
+    """Return the highest version to use: `last_with_names` if a topic id is unknown, else None (no limit)."""
     return None if all(view.topic_id(topic) for topic in topics) else last_with_names
 
 

@@ -63,9 +63,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class OffsetAt(msgspec.Struct, frozen=True):
-    """The offset of the first record whose timestamp is not before the requested one; None without such a
-    record.
-    """
+    """The first record at or after a requested timestamp. `offset` is None if no such record exists."""
 
     offset: int | None
     timestamp: int | None

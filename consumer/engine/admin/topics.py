@@ -147,7 +147,7 @@ def create_partitions(
         return expect_response(CreatePartitionsResponse, call).results
 
     # INVALID_PARTITIONS means that the topic already has at least the requested number of partitions.
-    # `_await_partition_counts` checks how many.
+    # `_await_partition_counts` checks the actual number.
     yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
     yield from _await_partition_counts(view, totals, clock)
 

@@ -397,8 +397,8 @@ class SubscriptionState:
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
-        # Number of partitions that were ever released. A caller that has records which the application has
-        # not received compares this number with an earlier one to notice a release.
+        # Number of partitions that were ever released. A caller with unprocessed records compares this number
+        # with an earlier reading to notice a release.
         self.losses = 0
 
     def __contains__(self, partition: TopicPartition) -> bool:
