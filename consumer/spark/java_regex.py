@@ -381,7 +381,7 @@ class _Reader:
                 break
             if self.accept("&&"):
                 if self.peek() == "&":
-                    raise self.error_at("the intersection has more than two &")
+                    raise self.error_at("an intersection is written with two &, not more")
                 if present is not None:
                     sets.append(present)
                     present = None

@@ -9,7 +9,7 @@
     kproto.testing.groups        a group of your consumers, as a Hypothesis state machine
     kproto.testing.strategies    Hypothesis strategies for messages and batches
     kproto.testing.properties    checks of one assignor, decoder or reader of batches
-    kproto.testing.warm_up       makes slow first uses before Hypothesis measures the time of an example
+    kproto.testing.warm_up       compiles and imports in advance what would exceed Hypothesis's deadline
 
 `strategies`, `groups` and `certificates` need the extra `testing`.
 """

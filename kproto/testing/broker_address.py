@@ -1,4 +1,4 @@
-"""The address of a broker, as text."""
+"""Parses the address of a broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import ConfigError
 
 
 def parse_broker_address(option: str, text: object) -> tuple[str, int]:
-    """Parse HOST:PORT into host and port. Raises a ConfigError that names `option` for any other text."""
+    """Parse HOST:PORT into host and port. Raises a ConfigError that names `option` for any other value."""
     try:
         parsed = addresses(text) if isinstance(text, str) and ":" in text else []
     except ConfigError:

@@ -40,8 +40,8 @@ KAFKA: Final = "4.3.1"  # The Kafka version that is started by default.
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 
-# The code of a process that stops the broker and deletes its folder if the test process is killed. In this
-# case its stdin ends without data.
+# The code of a process that stops the broker and deletes its folder if the test process is killed. A killed
+# test process closes the stdin of this process without writing to it.
 _WATCH: Final = """
 import os, shutil, sys, time
 if not sys.stdin.read():
@@ -118,8 +118,8 @@ def java() -> str:
 def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None) -> str:
     """Return a class path with these artifacts (group:artifact:version) and their dependencies.
 
-    Maven fetches the artifacts into the user's cache, once per machine and `name`. Raises BrokerMissing if
-    Maven fails.
+    Maven fetches the artifacts into the folder `name` of the user's cache, unless they are there already.
+    Raises BrokerMissing if Maven fails.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", name)
     place = folder or cache
@@ -142,8 +142,8 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Generator[None]:
-    """Lock a folder, so that no other process fills it during the block. The folder is created if it does not
-    exist.
+    """Lock a folder during the block, so that only one process at a time writes to it. The folder is created
+    if it does not exist.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as held:
@@ -166,7 +166,7 @@ def kafka_jars(version: str = KAFKA) -> str:
     scala = "2.12" if release < (2, 4) else "2.13"
     artifacts = [f"org.apache.kafka:kafka_{scala}:{version}"]
     if release < (2, 4):
-        # The release's own ZooKeeper needs an older Java.
+        # Use a newer ZooKeeper: the version that these releases depend on needs an older Java.
         artifacts.append("org.apache.zookeeper:zookeeper:3.5.9")
     if release >= (3, 5):
         artifacts.append(f"org.apache.kafka:kafka-tools:{version}")
@@ -300,7 +300,7 @@ def _process(order: Sequence[str], folder: str) -> Generator[tuple[subprocess.Po
 def killed_with_this_process(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
     """Stop a process and delete its folder at the end of the block, or when this process is killed.
 
-    If the current process is killed, a third process stops the process and deletes the folder.
+    A watcher process does this if the current process is killed.
     """
     order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
     quiet = subprocess.DEVNULL
@@ -368,7 +368,7 @@ def why_silent(
 ) -> str:
     """Wait until the broker's response to Metadata contains the broker.
 
-    Return "" if it does, or the reason why it does not.
+    Return "", or the reason why there was no such response within `seconds`.
     """
     from consumer import Cluster
 

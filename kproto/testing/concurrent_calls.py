@@ -12,8 +12,8 @@ def first_error(long: Callable[[], object], short: Callable[[], object], end: Ca
     """Call `short` repeatedly while another thread calls `long`; return the first error message of either
     call.
 
-    The result is empty if all calls succeed until `long` returns. After the loop this thread calls `end`,
-    which must make `long` return.
+    At the end this thread calls `end`, which must make `long` return. The result is empty if all calls before
+    `end` succeeded.
     """
     long_errors: list[str] = []
 
@@ -31,7 +31,7 @@ def first_error(long: Callable[[], object], short: Callable[[], object], end: Ca
             short()
         except KprotoError as error:
             short_error = str(error)
-    errors_before_end = list(long_errors)  # Later errors are caused by `end`.
+    errors_before_end = list(long_errors)  # Errors after this line are caused by `end`.
     end()
     thread.join(30)
     return short_error or (errors_before_end[0] if errors_before_end else "")

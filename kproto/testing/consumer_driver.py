@@ -121,7 +121,7 @@ class CommandDriver(RebalanceListener):
     def _is_repeated(self, error: Exception) -> bool:
         """Return whether this login or connection error was printed already.
 
-        A login or connection error is raised by each poll until its cause has ended.
+        Every poll raises the error again until its cause has ended.
         """
         refusal = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
         previous, self.last_connection_error = self.last_connection_error, refusal

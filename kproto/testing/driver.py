@@ -21,8 +21,8 @@ Rules:
 * The application is one loop, as in the drivers of the original clients. It executes a command if one is
   waiting; otherwise, after `subscribe`, it polls for 50 ms. During `sleep` it does not poll, but the model's
   timers run.
-* A callback prints its line, commits if the configuration has `commit_in_revoke`, sleeps `revoke_ms`, and
-  returns.
+* A callback prints its output line, commits if the configuration has `commit_in_revoke`, sleeps `revoke_ms`,
+  and returns.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ from .driver_protocol import (
 from .model_connections import BOOTSTRAP, ModelConnections
 
 CONNECT_MS = 100  # The wait in ms before the next bootstrap address is tried.
-# How long in ms a member looks for a broker before it reports that no broker responds. If all commands were
-# read by then, the member ends.
+# How long in ms a member looks for a broker before it reports that no broker responds. If `close` or the end
+# of the input was read by then, the member ends.
 REPORT_NO_BROKER_MS = 2_000
-# How long in ms a driver polls after unsubscribe, for clients that run the callback in poll.
+# How long in ms a driver still polls after unsubscribe, because the client runs the callback of unsubscribe
+# in poll.
 POLL_AFTER_UNSUBSCRIBE_MS = {"librdkafka": 1_500}
 
 NAMES = ("kproto", *model_names())  # The clients that can be driven.
@@ -83,8 +84,8 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
 
 
 def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.ModelConfig:
-    """Return a model's configuration from a driver's options. Options that only this model has are put into
-    `extra`.
+    """Return a model's configuration from a driver's options. The attribute `extra` of the configuration gets
+    the options that only this model has.
 
     Raises ConfigError for an option that the model does not have.
     """
@@ -153,7 +154,7 @@ WORDS: Mapping[str, set[str]] = {
 
 
 def handles_connection_loss(module: Model) -> bool:
-    """Return whether the given module of a model handles the event `ConnectionLost`."""
+    """Return whether the model in this module handles the event `ConnectionLost`."""
     return getattr(module, "HEARS_DISCONNECTS", False) is True
 
 

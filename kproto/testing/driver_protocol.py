@@ -31,7 +31,7 @@ class Commands:
         self.wake: Callable[[], None] = lambda: None
         self.ended = False  # Whether the command `close` was read. No command follows `close`.
         stream_object: object = stream
-        # Escape bytes that cannot be decoded. The output is escaped in the same way.
+        # Escape input bytes that cannot be decoded, in the same way as the output.
         if isinstance(stream_object, TextIOWrapper):
             stream_object.reconfigure(errors="backslashreplace")
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
@@ -62,13 +62,13 @@ class Commands:
 
 
 def print_line(*words: object) -> None:
-    """Print one line with a single write, because the callback of a future may print at the same time."""
+    """Print one line with a single write, because another thread may print a line at the same time."""
     sys.stdout.write(" ".join([f"{time.time():.6f}", *map(str, words)]) + "\n")
     sys.stdout.flush()
 
 
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions as text: T:P, sorted."""
+    """Return partitions as a sorted string of TOPIC:PARTITION, separated by spaces."""
     return " ".join(sorted(f"{partition.topic}:{partition.partition}" for partition in partitions))
 
 

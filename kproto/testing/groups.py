@@ -23,10 +23,10 @@ a failure as a short list of calls:
     ...
     state.teardown()
 
-Run the reported calls in a separate test. Then `state.world` is the failing world: use its `trace()`,
-`rewind()` and `save()`. A replayed world calls `application` again with its own members. `save()` stores the
-names of your assignors, for `World.load(path, assignors=[my_assignor])`. It does not store your applications:
-the members of a loaded world only read.
+To debug a failure, run the reported calls in a separate test. Then `state.world` is the failing world: use
+its `trace()`, `rewind()` and `save()`. A replayed world calls `application` again with its own members.
+`save()` stores the names of your assignors, for `World.load(path, assignors=[my_assignor])`. It does not
+store your applications: the members of a loaded world only read.
 
 An application is an object that you define. Each of these methods is optional:
 
@@ -131,7 +131,8 @@ class Group(RuleBasedStateMachine):
     def kill(self, member: int) -> None:
         victim = self._member(member)
         self.world.kill(victim)
-        self.applications.pop(victim.name, None)  # The application's state is lost with the process.
+        # Forget the application: its state is lost with the process.
+        self.applications.pop(victim.name, None)
 
     @precondition(lambda self: self.trouble and self._members())
     @rule(member=_ANY, ms=st.sampled_from((50, 1_000, 5_000)))
@@ -188,7 +189,7 @@ class Group(RuleBasedStateMachine):
         consumer = self._member(member)
         owned = sorted(consumer.owned & consumer.owns())
         if owned:
-            # The engine rejects a pause of a partition that it has lost.
+            # Ignore the error that the engine raises if it has lost the partition in the meantime.
             with contextlib.suppress(IllegalState):
                 consumer.pause(owned[partition % len(owned)])
 

@@ -84,8 +84,8 @@ class Issuer:
 
     @checked(now_ms=FUNCTION_WITHOUT_ARGUMENTS)
     def check(self, now_ms: Callable[[], int]) -> Check:
-        """Return the function with which a broker checks a token. For each token it uses the keys that the
-        issuer has at that time.
+        """Return the function with which a broker checks a token. The function checks each token with the
+        keys that the issuer has at the time of the check.
         """
         audience = [] if self.audience is None else [self.audience]
         return lambda token: signed(self.jwks, now_ms, issuer=self.name, audience=audience)(token)
@@ -93,7 +93,8 @@ class Issuer:
     def new_key(self) -> str:
         """Sign later tokens with a new key, and return the kid of the key.
 
-        Key sets that were read before this call do not contain the new key.
+        A broker that has read the key set before this call does not know the new key until it reads the key
+        set again.
         """
         if self.algorithm == "ES256":
             curves: Any = import_module("cryptography.hazmat.primitives.asymmetric.ec")
@@ -149,7 +150,8 @@ class Issuer:
     def _authenticated(self, header: str) -> str:
         """Return the client id of an HTTP basic authentication header; empty if the secret is wrong.
 
-        Client id and secret may be form-encoded (RFC 6749, 2.3.1) or not (Java's default).
+        Both encodings of client id and secret are accepted: form-encoded (RFC 6749, 2.3.1) and plain (Java's
+        default).
         """
         try:
             client, _, secret = b64decode(header.removeprefix("Basic ")).decode().partition(":")

@@ -85,8 +85,8 @@ class Kafka:
     def server(self) -> Server:
         """The embedded broker itself, to inject errors: `kafka.server.fail("Produce", ...)`.
 
-        If the broker is a real one, the fixture skips the test. Without the fixture, the property raises
-        IllegalState.
+        With a real broker, a test that reads this property is skipped. Without the pytest fixture, the
+        property raises IllegalState instead.
         """
         if self._server is None:
             raise self._without_server(
@@ -96,7 +96,7 @@ class Kafka:
 
     @property
     def cluster(self) -> Cluster:
-        """A `Cluster` for what this class does not offer: any request, offsets by time, raw fetches."""
+        """A `Cluster` for calls that this class does not have: any request, offsets by time, raw fetches."""
         with self._making:  # A lock is needed, because calls may come from several threads.
             if self._cluster is None:
                 self._cluster = Cluster(self._own, **self._security)
@@ -125,7 +125,7 @@ class Kafka:
     ) -> list[RecordMetadata]:
         """Write records, wait for their acknowledgement, and return their metadata.
 
-        Text is encoded as UTF-8.
+        Strings are encoded as UTF-8.
 
         `timestamp` is in ms since 1970. Without `partition`, the key selects the partition.
         """
@@ -200,8 +200,8 @@ class Kafka:
         """Return when `condition()` is true. Raises AssertionError after `timeout` seconds.
 
         The error names `what`, and the last value or error of the condition. A condition that raises
-        AssertionError or UnknownTopic is called again. A condition that consists of assertions must return
-        True at its end.
+        AssertionError or UnknownTopic is called again. A condition that consists of assertions must end with
+        `return True`.
         """
         end = _deadline(time.monotonic(), timeout)
         while True:
@@ -219,7 +219,7 @@ class Kafka:
             time.sleep(0.02)
 
     def clean(self) -> None:
-        """Delete the topics that were created by `create_topic` of this object."""
+        """Delete the topics that `create_topic` of this object has created."""
         names, self.created = self.created, []
         existing = self.cluster.topics() if names else {}
         if names := [topic for topic in names if topic in existing]:
@@ -258,8 +258,8 @@ def _not_read(remaining: Mapping[TopicPartition, int], goals: Mapping[TopicParti
 
 
 def _not_awaited(condition: object) -> ConfigError:
-    """Return the error for a condition that returns an awaitable. Nothing awaits this object, and the object
-    itself counts as true.
+    """Return the error for a condition that returns an awaitable. The awaitable would never be awaited, and
+    as an object it counts as true.
     """
     if inspect.iscoroutine(condition):
         condition.close()
@@ -299,7 +299,7 @@ class AsyncKafka:
 
     @property
     def cluster(self) -> AsyncCluster:
-        """The same as `Kafka.cluster`, with coroutines. It is closed with the broker of the test."""
+        """The same as `Kafka.cluster`, with coroutines. The fixture closes the cluster."""
         return cast("AsyncCluster", _InThreads(self._kafka.cluster))
 
     @property

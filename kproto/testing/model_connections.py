@@ -154,7 +154,7 @@ class ModelConnections:
                 if connection.ready:
                     self._events.append(ConnectionLost(connection.address))
             case _:
-                pass  # The read bytes are only a part of a long response.
+                pass  # Wait for more bytes: only a part of a response was read.
 
     def _on_response(self, connection: _Connection, body: bytes | bytearray) -> None:
         if not connection.open:

@@ -16,7 +16,7 @@
 that a test created by `create_topic` are deleted after the test. If the broker cannot be started, the tests
 fail; they are not skipped. A test that uses `kafka.server`, the embedded broker, is skipped on a real one.
 `--kafka-command-config=FILE`, Java's client.properties, describes the security of a HOST:PORT broker;
-`kafka.options()` are the same options for the code under test.
+`kafka.options()` returns the same options for the code under test.
 
 The workers of pytest-xdist share a HOST:PORT broker. Their tests with these fixtures run one at a time, as
 they may use the same names of topics and groups.
@@ -88,7 +88,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Warm up if a module with Hypothesis tests uses kproto, so that no first use exceeds their deadline."""
+    """Warm up if a module with Hypothesis tests uses kproto, so that compilation and imports do not exceed
+    the tests' deadline.
+    """
     if session.config.getoption("collectonly", False):
         return
     names: dict[str, Any] = {}
@@ -130,7 +132,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 def _end_at_the_call(trace: TracebackType | None) -> None:
     """End the traceback at the last frame that belongs neither to kproto nor to the standard library.
 
-    If the last frame belongs to pytest, the traceback stays complete.
+    If that frame belongs to pytest, no test made the call, and the traceback stays complete.
     """
     last: TracebackType | None = None
     root = ""

@@ -41,13 +41,14 @@ from ..wire.codecs import Compiled
 from .invariants import InvariantBroken
 from .world.user_code import reject_awaitable
 
-# The most Python lines that an assignor may execute. 1,000 partitions for 100 members need a tenth of them.
+# The most Python lines that an assignor may execute. An assignment of 1,000 partitions to 100 members needs a
+# tenth of this number.
 MOST_LINES: Final = 2_000_000
 
 # The limits of a decoder for each byte of its input: executed Python lines, and bytes of memory.
 LINES_A_BYTE, BYTES_A_BYTE = 500, 200
 
-# The lower bounds of a decoder's limits of lines and bytes, which allow for compilation and imports.
+# The minimum of each of the two limits of a decoder, which allows for compilation and imports.
 LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 
 # The function that compiles the codec of a message at its first use.
@@ -175,7 +176,7 @@ def _at_most(lines: int) -> Generator[None]:
         return trace
 
     def trace_compilation(frame: FrameType, event: str, arg: Any) -> Any:
-        """Do not count lines until the codec is compiled, because tracing makes the compilation 30 times
+        """Trace no lines while a codec is being compiled, because tracing makes the compilation 30 times
         slower.
         """
         nonlocal compilation
@@ -196,7 +197,7 @@ def _at_most(lines: int) -> Generator[None]:
 def _stands_still(code: CodeType) -> bool:
     """Return whether the bytecode has an instruction that jumps to itself, as in `while True: pass`.
 
-    A line that jumps to itself escapes the limit of lines, because Python 3.11 traces it only once.
+    Such a loop escapes the limit of executed lines, because Python 3.11 traces its line only once.
     """
     return any(
         instruction.argval == instruction.offset

@@ -45,9 +45,9 @@ Frames = Callable[[Address, Address, bool, bytes | None], object]
 class WatchProxy:
     """A proxy that listens on `listen` for the broker at `bootstrap` (HOST:PORT).
 
-    Port 0 of `listen` is any free port. The listeners of other brokers use free ports of the same address.
-    `advertise` is the address in Metadata instead of that of `listen`.
-    `tls` is the context for connections to the cluster.
+    With port 0 in `listen`, the proxy uses any free port. The listeners of other brokers use free ports of
+    the same address. `advertise` replaces the address `listen` in responses to Metadata requests. `tls` is
+    the context for connections to the cluster.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class WatchProxy:
                         self._tell(exchange)
 
         tasks = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
-        ended_at: int | None = None  # Stays None if the proxy itself ends.
+        ended_at: int | None = None  # The time at which a connection ended, or None if the proxy ends first.
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             ended_at = now_ms()
@@ -219,8 +219,8 @@ class WatchProxy:
     async def _here(self, broker: Address) -> Address:
         """Return the address of the proxy's listener for this broker.
 
-        One listener is created for all clients. It is created even if the client that needed it first has
-        disconnected before.
+        All clients share one listener for each broker. Its creation continues even if the client that first
+        needed the listener disconnects.
         """
         if broker not in self._ports:
             task = self._wanted.get(broker)
@@ -264,9 +264,10 @@ def now_ms() -> int:
 def _why(error: OSError, host: str) -> str:
     """Return the message of a connection error.
 
-    For TLS errors the message says what to change, as the clients' messages do.
+    The message of a TLS error says what to change, as it does in kproto's clients.
     """
     if isinstance(error, ssl.SSLError):
         return sentence(error, host)
     closed = "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"
-    return error.strerror or str(error) or closed  # asyncio raises this error without a message.
+    # asyncio raises an error without a message if the broker closes the connection in the TLS handshake.
+    return error.strerror or str(error) or closed

@@ -41,7 +41,8 @@ QUICK: Final[dict[str, Any]] = {
     "socket_connection_setup_timeout_ms": 1_000,
 }
 
-# The assignors that members of one schedule use. Any two entries of a line have an assignor in common.
+# The assignors of members. A schedule uses one line, and each member one entry of this line. Any two entries
+# of a line have an assignor in common.
 STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
@@ -55,7 +56,7 @@ MIXED_GROUP_STRATEGIES: Final = (("range",), ("cooperative-sticky", "range"))
 
 PAUSES_MS: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
 SETTLE_MS: Final = 30_000
-# The time in ms to settle with models. It is longer than without models, because librdkafka detects a silent
+# The time in ms to settle with models. It is longer than `SETTLE_MS`, because librdkafka detects a silent
 # connection only after one minute.
 SETTLE_WITH_MODELS_MS: Final = 150_000
 
@@ -98,8 +99,8 @@ def settle(world: World, ms: int = SETTLE_MS) -> None:
     """Let a world settle: heal all faults, start all brokers, and let all applications poll.
 
     Settling takes at most `ms` of virtual time. It ends earlier if the invariants `AT_REST` hold and no
-    application observed an event for longer than any membership timeout. From that time on only heartbeats
-    and fetches can follow.
+    application has observed an event for longer than the consumers' session.timeout.ms and
+    max.poll.interval.ms. After this time only heartbeats and fetches can follow.
     """
     world.heal()
     for node in world.nodes:

@@ -112,7 +112,7 @@ class SecuredKafka(Kafka):
     def set_password(self, user: str, password: str) -> None:
         """Change the password of `user`.
 
-        As on a real broker, sessions that are open continue until they have to re-authenticate
+        Open sessions continue, as on a real broker, until they have to re-authenticate
         (connections.max.reauth.ms) or their connection breaks. Raises ConfigError for an unknown user.
         """
         self.server.users.set(self._known(user), password)
@@ -242,8 +242,8 @@ def secured(
 
 
 class On(TypedDict, total=False):
-    """The resource of a rule: the resource with this name or, with `prefixed`, all resources whose names
-    begin with it.
+    """The resource of a rule: a topic, a group, a transactional id or the cluster. With `prefixed`, the rule
+    applies to all resources whose names begin with the given name.
     """
 
     topic: str

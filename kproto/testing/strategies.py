@@ -53,7 +53,8 @@ from ..wire.types import ZERO_UUID, Primitive, Versions
 
 M = TypeVar("M", bound=Message)
 
-LONG = (126, 127, 128, 300)  # Lengths on both sides of the limit of a one-byte varint.
+# Lengths around the one at which a compact length (encoded as length + 1) needs a second byte: 127.
+LONG = (126, 127, 128, 300)
 
 INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -349,8 +350,8 @@ def record_batches(
 ) -> RecordBatch:
     """Draw record batches of one magic, with up to `max_records` records, compressed by one of `codecs`.
 
-    `compacted` allows offset gaps, batches without records, and delete horizons. Only logs contain these;
-    producers do not send them. `control` allows transaction markers. Batches of magic 0 and 1 may only have
+    `compacted` allows offset gaps, batches without records, and delete horizons, which exist only in logs and
+    not in requests of producers. `control` allows transaction markers. Batches of magic 0 and 1 may only have
     the offset gaps, and neither headers, producer ids nor zstd. The first draw raises ConfigError for an
     unknown magic, for codecs that the magic does not have, and for `max_records` below 1.
     """
@@ -405,7 +406,7 @@ def record_batches(
     if magic == 2:
         header |= {"base_offset": base, "last_offset": last + (draw(_steps) - bool(written) if gaps else 0)}
     elif "timestamp_type" in header and header["compression"] == "none":
-        # All messages get one append time, because a broker appends all messages of a request at the same
+        # Give all messages the same timestamp, because a broker appends all messages of a request at the same
         # time.
         for message in written:
             message.timestamp = written[0].timestamp

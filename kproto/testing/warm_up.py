@@ -1,4 +1,5 @@
-"""Do slow first uses in advance, so that they do not exceed Hypothesis's deadline of 200 ms per example.
+"""Compile codecs and import modules in advance, so that no example of a test exceeds Hypothesis's deadline of
+200 ms.
 
     from kproto.testing.warm_up import warm_up
 
@@ -30,7 +31,7 @@ def warm_up(messages: Iterable[type[Message]] = ()) -> None:
             for codecs in (message.__decoders__, message.__encoders__):
                 _ = codecs[version]
     _use_world()
-    # If no broker can be started on this machine, no test can use one.
+    # Ignore errors: if no broker can be started on this machine, no test can use one.
     with contextlib.suppress(KprotoError, OSError):
         _use_broker()
 

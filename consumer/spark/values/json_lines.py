@@ -3,11 +3,11 @@
 The values of a batch are joined with line feeds and read in one call. No value can affect another value: each
 must begin with ``{`` and end with ``}``, so an unclosed object cannot continue in the next value, and a
 string cannot contain a line feed. Each value therefore yields at least one object. If there are as many
-objects as values, each value is exactly one object. If a batch fails, msgspec checks each value with the same
-types.
+objects as values, each value is exactly one object. If Arrow rejects a batch, msgspec decodes each value with
+the same types, to find the values that are bad.
 
 Arrow's reader cannot read an object as a map. For columns that contain a MAP, msgspec splits the values into
-parts without maps, which Arrow reads. Such a column costs one Python object for each item.
+parts without maps, which Arrow can read. Such columns are slower, because each item becomes a Python object.
 """
 
 from __future__ import annotations

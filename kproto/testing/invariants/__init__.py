@@ -1,15 +1,14 @@
-"""Invariants: functions that check a claim about a world. The name of each function states its claim.
+"""Invariants: functions that check a property of a world. The name of each function states the property.
 
     world.watch(*ALWAYS)      # check after each event that an application observes
     ... world.run(...) ...
     check(world)              # check the whole run, after `settle`
 
 Each invariant takes a `World` and raises `InvariantBroken`, which names the client, the reason and the time.
-Invariants are claims about kproto's consumers. A model of another client is checked only where it affects
-kproto's consumers, for example if a partition has two owners. It is then checked by the rules of the original
-client.
+Invariants describe kproto's consumers. A model of another client is checked only where it affects kproto's
+consumers, for example if a partition has two owners. It is then checked by the rules of the original client.
 
-`kproto.testing.properties` has properties of single parts: an assignor, a decoder, a reader of batches. The
+`kproto.testing.properties` has checks of one assignor, decoder or reader of batches, without a world. The
 numbers I1 to I20 refer to `docs/rules/invariants.md`, which lists the bugs of other clients behind these
 invariants.
 

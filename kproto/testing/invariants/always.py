@@ -11,8 +11,8 @@ from .queries import violation
 def no_partition_has_two_owners(world: World) -> None:
     """I4: among the members of a group's generation, at most one works on a partition.
 
-    A member that the coordinator has removed is not counted: it works on its partitions until a response
-    reports the removal. A static member for which a rebalance did not wait is not counted either, nor is a
+    Three kinds of clients are not counted: a member that the coordinator has removed, which works on its
+    partitions until a response reports the removal; a static member for which a rebalance did not wait; and a
     model that joined without revoking its partitions.
     """
     owners: dict[tuple[str, TopicPartition], str] = {}
@@ -40,8 +40,9 @@ def no_partition_has_two_owners(world: World) -> None:
 def _is_unassigned_to_model(group: GroupDescription, client: Client, partition: TopicPartition) -> bool:
     """Return whether a model owns a partition that its generation did not assign to it.
 
-    librdkafka owns such partitions if its topics grow while its application receives an assignment: it then
-    joins again without a REVOKE (rd_kafka_cgrp_revoke_all_rejoin).
+    In librdkafka this happens if topics grow while the application is receiving an assignment: librdkafka
+    then joins again without a REVOKE event (rd_kafka_cgrp_revoke_all_rejoin), so the application keeps its
+    partitions.
     """
     member = group.member(client.member_id)
     return (
@@ -54,7 +55,7 @@ def _is_unassigned_to_model(group: GroupDescription, client: Client, partition: 
 def a_fenced_member_is_silent(world: World) -> None:
     """I3: a fenced client delivers nothing until its next assignment.
 
-    The model of sarama-cluster is exempt, because sarama-cluster continues to deliver.
+    The model of sarama-cluster is exempt, because a fenced sarama-cluster continues to deliver records.
     """
     last = world.observations[-1] if world.observations else None
     if last is None or last.kind != "delivered":

@@ -34,10 +34,10 @@ def what_is_owned_is_read(world: World) -> None:
 
 
 def every_record_was_delivered(world: World) -> None:
-    """I10, I14: each record since the start of the group was delivered to a member, also those of new
-    partitions.
+    """I10, I14: each record since the start of the group was delivered to a member, including the records of
+    new partitions.
 
-    If the leader is a model that does not notice new partitions (sarama-cluster, S1-9), these partitions are
+    If the leader is a model that does not notice new partitions (sarama-cluster), these partitions are
     exempt.
     """
     for group in {consumer.group for consumer in consumers(world) if consumer.group is not None}:
@@ -116,7 +116,7 @@ def the_group_converges(world: World) -> None:
 
 
 def what_was_assigned_is_owned(world: World) -> None:
-    """I11: each member works on its assigned partitions, even if its metadata does not contain them."""
+    """I11: each member owns its assigned partitions, even those that its metadata does not contain."""
     for consumer in consumers(world):
         group = world.cluster.coordinator.describe(consumer.group or "")
         if group is None or not world.is_stable(group.group_id) or not consumer.is_stable():

@@ -35,7 +35,7 @@ def nothing_of_a_revoked_partition_is_delivered(world: World) -> None:
 def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
     """Records of a partition are delivered in order, each once, until a seek or the loss of the partition.
 
-    I15: offsets without records (deleted records, control batches) are skipped.
+    I15: delivery continues after offsets without records (deleted records, control batches).
     """
     for name, history in histories(world):
         expected: dict[TopicPartition, int] = {}
@@ -58,8 +58,9 @@ def nothing_is_skipped_or_repeated_while_owned(world: World) -> None:
 def a_partition_starts_where_the_group_committed(world: World) -> None:
     """I13: the first record after an assignment is at the group's committed offset.
 
-    In a group with models the first record may be an earlier one. sarama commits with the leader epoch at
-    which it began to read, and a client that checks epochs (KIP-320) has to return to the end of that epoch.
+    In a group with models the first record may be an earlier one. The reason is that sarama commits offsets
+    with the leader epoch at which it began to read. If that epoch ends before the committed offset, a client
+    that checks epochs (KIP-320) has to return to the end of the epoch.
     """
     mixed = any(isinstance(client, ModelClient) for client in world.clients.values())
     for consumer in consumers(world):
@@ -91,9 +92,10 @@ def a_partition_starts_where_the_group_committed(world: World) -> None:
 
 
 def the_last_seek_wins(world: World) -> None:
-    """I8: after a seek, the next record is the one at the sought offset, whatever was in flight.
+    """I8: after a seek, the next record is the one at the sought offset, even if fetches were in flight.
 
-    If the log ends before that offset, the next record is where the reset policy moved the client.
+    If the log ends before that offset, the next record is at the offset to which the client's reset policy
+    leads.
     """
     for name, history in histories(world):
         sought: dict[TopicPartition, int] = {}
@@ -123,7 +125,7 @@ def the_last_seek_wins(world: World) -> None:
 
 
 def nothing_paused_is_delivered(world: World) -> None:
-    """I13: nothing of a paused partition is delivered until it is resumed or assigned again."""
+    """I13: no record of a paused partition is delivered until the partition is resumed or assigned again."""
     for name, history in histories(world):
         paused: set[TopicPartition] = set()
         for observation in history:
@@ -144,8 +146,8 @@ def nothing_paused_is_delivered(world: World) -> None:
 def what_is_committed_was_delivered(world: World) -> None:
     """I14: every record before a committed offset was delivered to a member of the group.
 
-    Records before the start offset of a reset policy such as "latest" are exempt, unless the partition is
-    new.
+    Records that a reset policy such as "latest" has skipped are exempt, unless the partition was added to the
+    topic later.
     """
     groups = {name: client.group for name, client in world.clients.items()}
     delivered: dict[tuple[str, TopicPartition], set[int]] = {}
@@ -182,7 +184,9 @@ def what_is_committed_was_delivered(world: World) -> None:
 
 
 def what_commit_reported_is_committed(world: World) -> None:
-    """If a commit succeeded, the coordinator stored its offsets, or later ones of the same group."""
+    """If a commit succeeded, the coordinator had stored its offsets. Two offsets count as equal if there are
+    only transaction markers between them.
+    """
     stored: dict[tuple[str, TopicPartition], list[int]] = {}
     for observation in world.observations:
         if observation.kind == "stored":
@@ -199,9 +203,9 @@ def what_commit_reported_is_committed(world: World) -> None:
 
 
 def a_commit_costs_no_partition(world: World) -> None:
-    """I2: the response to a commit does not cost a member its partitions.
+    """I2: a member does not lose its partitions because of the response to a commit.
 
-    A member that was fenced before it loses its partitions is exempt.
+    A member that the coordinator has fenced is exempt, because it has to give up its partitions.
     """
     for name, history in histories(world):
         fenced = False
@@ -245,8 +249,8 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
     """I14: in a world without faults, the records that were delivered before "revoked" are committed after
     it.
 
-    A callback that takes longer than the timeout of close or of the rebalance is exempt: its partitions are
-    lost.
+    If a callback takes longer than the timeout of close or of the rebalance, its partitions are exempt,
+    because they are reassigned before the callback ends.
     """
     if not world.is_fault_free:
         return
@@ -269,7 +273,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
                 if world.clients[observation.source].group != consumer.group:
                     continue
                 for partition in observation.partitions:
-                    # The group did not wait for the end of the callback.
+                    # Exempt the partition if the group did not wait for the end of its callback.
                     if partition in revoking:
                         positions.pop(partition, None)
                     if partition in waiting:
@@ -302,7 +306,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
 
 
 def every_future_ends(world: World) -> None:
-    """Each operation with a token (a commit, a close) is done exactly once, at the latest when its timeout
+    """Each operation with a token (a commit, a close) completes exactly once, at the latest when its timeout
     ends.
     """
     killed = {observation.source for observation in world.observations if observation.kind == "killed"}

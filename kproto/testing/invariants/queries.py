@@ -12,7 +12,7 @@ from ..world import Consumer, ModelClient, Observation, World
 Invariant = Callable[[World], None]
 
 END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
-# The kinds of observations that change a position. END_KINDS are those that end the work on partitions.
+# The kinds of observations that change a position. Those in END_KINDS end the ownership of partitions.
 POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
 
 # Tolerance for deadlines: 1,000 ms, for a tick and for other events of the same millisecond.
@@ -96,7 +96,7 @@ def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
 
 
 def readable(world: World, partition: TopicPartition, offset: int) -> int:
-    """Return the first offset from `offset` on that holds a record."""
+    """Return the first offset from `offset` on that is not the offset of a transaction marker."""
     while (partition, offset) in world.marker_offsets:
         offset += 1
     return offset

@@ -40,8 +40,8 @@ def a_cooperative_rebalance_moves_no_more_than_it_must(
 def a_commit_blocks_no_fetch(world: World, consumer: Consumer) -> None:
     """I2: while a commit is in flight, a consumer that polls receives the records of its partitions.
 
-    Call this function when a commit has been in flight for a while, and only the connection to the
-    coordinator has a fault.
+    Before the call, give only the connection to the coordinator a fault, start a commit, and let some time
+    pass.
     """
     waiting = [token for token in consumer.requested_commits if token not in consumer.done]
     if not waiting:
@@ -49,5 +49,5 @@ def a_commit_blocks_no_fetch(world: World, consumer: Consumer) -> None:
     for partition in consumer.owned.intersection(world.partitions()):
         position, end = consumer.position(partition), world.log(partition).end_offset
         if position != end:
-            why = f"{partition} stands at {position} of {end} while commit {waiting[0]} is open"
+            why = f"the position of {partition} is {position} of {end} while commit {waiting[0]} is in flight"
             raise violation(world, consumer.name, why)

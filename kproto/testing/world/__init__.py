@@ -26,9 +26,10 @@ Cluster and network: methods of the world, such as `grow`, `elect`, `truncate`, 
 `stop_broker` and `fault`, and the attribute `tamper`.
 
 Results: `client.records`, `client.owned`, `world.observations`, and `world.trace()`, which returns every
-event and action as JSON lines. A turn is one step of a run. `world.rewind()` returns the world one turn ago,
-`world.replay(1234)` the world at turn 1234. `world.save(path)` stores a run, and `World.load(path)` repeats
-it. `kproto.testing.invariants` has invariants, which are functions of a world:
+event and action as JSON lines. A turn is one event of a run: the call that was scheduled next.
+`world.rewind()` returns the world one turn ago, `world.replay(1234)` the world at turn 1234.
+`world.save(path)` stores a run, and `World.load(path)` repeats it. `kproto.testing.invariants` has
+invariants, which are functions of a world:
 
     from kproto.testing.invariants import check, no_partition_has_two_owners
 

@@ -38,7 +38,9 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Wire:
-    """One connection. `conn` is the broker's id of the connection, and `key` the client's id."""
+    """One connection. `conn` is the broker's id of the connection, and `key` the client's id of the
+    connection.
+    """
 
     client: Client
     key: Any
@@ -98,9 +100,9 @@ class ClientWorld(Protocol):
 
 
 class Client:
-    """One client.
+    """A client in a world.
 
-    A subclass drives an engine: it passes events to the engine and performs the engine's actions.
+    The base class of clients. A subclass passes events to an engine and performs the engine's actions.
 
     `name` is unique in its world. `owned` are the partitions that the application works on: from the return
     of the "assigned" callback to the return of "revoked" or "lost".
@@ -249,8 +251,8 @@ class Client:
     def configure(self, how: Callable[[Any], object]) -> None:
         """Call `how(self)`, which sets up the application (`listener`, `worker`, ...).
 
-        A replayed world calls `how` with its own client, so that the application calls the client of the
-        replayed world.
+        When the world is replayed, `how` is called with the client of the replayed world, so that the
+        application calls that client.
         """
         reject_awaitable("how", how, how(self))
 

@@ -1,8 +1,8 @@
 """kproto's consumer in a world: its engine, and an application that polls, works and runs callbacks.
 
-The application drives the engine as the public classes do: with `Poll`, or with `PollBegan`, one `Take` for
-each `Wake` of the engine, and `PollEnded`. It sends no `Take` without a `Wake`, so a test fails if the engine
-forgets a `Wake`.
+The application passes the same events to the engine as the public consumer classes: either `Poll`, or
+`PollBegan`, one `Take` for each `Wake` action of the engine, and `PollEnded`. Since it sends no `Take`
+without a `Wake`, a test fails if the engine omits a `Wake`.
 """
 
 from __future__ import annotations
@@ -201,14 +201,14 @@ class Consumer(EngineClient):
         self.world.add_entry(self.name, "report", change)
         if change.kind in ("reset", "truncated"):
             for partition in change.partitions:
-                # Remove these positions, so that the next commit does not contain them.
+                # Remove the positions of these partitions, so that the next commit does not contain them.
                 self.positions.pop(partition, None)
         if change.kind == "reset":
             self.observe("reset", change.partitions, (change.offset, change.reason))
 
     def _on_done(self, token: object, value: Any, error: BaseException | None) -> None:
         if token in self.done:
-            raise AssertionError(f"{self.name}: {token!r} was done twice")
+            raise AssertionError(f"{self.name}: the operation {token!r} has completed twice")
         self.done[token] = (value, error)
         self.world.add_entry(self.name, "done", (token, value, error))
         if token in self.requested_commits:
@@ -274,7 +274,7 @@ class Consumer(EngineClient):
     def _poll_in_one_step(self) -> bool:
         """Poll without waiting, in one step.
 
-        Return False if the poll returned no records, so that it has to wait.
+        Return False if there are no records, so that the application has to poll with a timeout.
         """
         before = len(self.records)
         if not self._try(ev.Poll(self.limit)):
@@ -287,7 +287,7 @@ class Consumer(EngineClient):
         return True
 
     def _schedule_take(self) -> None:
-        """Schedule a `Take` for the end of this turn, because records or an error may be available."""
+        """Schedule a `Take` event at the current time, because records or an error may be available."""
         if not self._is_take_scheduled and (self.polling or self._is_closing() or self.engine.closed):
             self._is_take_scheduled = True
             self.world.push(self.world.now, self.run_when_awake, self._take)
@@ -397,7 +397,7 @@ class Consumer(EngineClient):
 
     @journaled
     def pause_polling(self) -> None:
-        """Stop polling; a poll in progress ends now."""
+        """Stop polling. A poll in progress ends immediately."""
         self._keeps_polling = False
         if self.polling:
             self._end_poll(self._poll_number)
@@ -412,7 +412,7 @@ class Consumer(EngineClient):
     @checked(ms=ZERO_OR_MORE)
     @journaled
     def wait_in_poll(self, ms: int) -> None:
-        """Poll repeatedly for `ms`, each time with this timeout, as an iteration over the consumer does.
+        """Poll repeatedly for `ms`, with `ms` as the timeout of each poll, as a loop over the consumer does.
 
         Then stop polling.
         """

@@ -73,7 +73,7 @@ class NetworkExchange(WorldState):
                 self.network.send(wire, wire.up, self._on_request, wire, body)
 
     def shut(self, client: Client, key: Any) -> None:
-        """Close a connection from the client's side. The broker first reads the bytes that are on the way."""
+        """Close a connection from the client's side. The broker first reads the bytes sent before."""
         wire = client.wires.pop(key, None)
         if wire is not None:
             wire.open = False
@@ -125,8 +125,8 @@ class NetworkExchange(WorldState):
     def _observe_fencing(self, wire: Wire, code: int, identity: tuple[str, int]) -> None:
         """Record that the client receives an error that fences it.
 
-        An error for a former member id or generation does not fence the client. ILLEGAL_GENERATION is also
-        ignored while a JoinGroup is in flight, because the response to JoinGroup contains the next
+        The error is not recorded if its request had a former member id or generation. ILLEGAL_GENERATION is
+        also ignored while a JoinGroup is in flight, because the response to JoinGroup contains the next
         generation.
         """
         client = wire.client
@@ -208,8 +208,8 @@ class NetworkExchange(WorldState):
     # ---- group coordinators
 
     def on_coordinator_step(self, node: int, coordinator_step: GroupCoordinatorStep) -> None:
-        """Record the results of a group coordinator's step: stored offsets, fenced and removed members,
-        generations and completed rebalances.
+        """Record what a group coordinator did in response to one event: stored offsets, fenced and removed
+        members, generations and completed rebalances.
         """
         event = coordinator_step.event
         for action in coordinator_step.actions:

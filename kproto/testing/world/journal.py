@@ -38,7 +38,9 @@ MACHINES = "kproto.models."
 
 
 class Command(NamedTuple):
-    """One call on the world (`on` is empty) or on the client named `on`, made after `turn` turns."""
+    """One call on the world (`on` is empty) or on the client named `on`, made after `turn` turns (events) of
+    the world.
+    """
 
     turn: int
     on: str
@@ -57,7 +59,7 @@ class ClientName(NamedTuple):
 def journaled(method: M) -> M:
     """Journal the calls of a method of World or Client that come from outside of a run.
 
-    The decorator `checked` must stand above this one, so that a call with invalid arguments is not journaled.
+    Place the decorator `checked` above this one, so that a call with invalid arguments is not journaled.
     """
 
     @functools.wraps(method)
@@ -90,7 +92,9 @@ def journaled(method: M) -> M:
 
 
 def knob(default: T) -> T:
-    """Return a `Knob` with this default. For type checkers it has the type of the attribute's value."""
+    """Return a `Knob` with this default. Type checkers see the type of the attribute's value instead of
+    `Knob`.
+    """
     return cast("T", Knob(default))
 
 

@@ -29,7 +29,7 @@ class _ModelConnection:
     address: contract.Address
     key: int
     wire: Wire | None = None
-    # Requests that wait for the connection, with their deadlines (ms).
+    # Requests that wait until the connection is established, with their deadlines (ms).
     unsent: list[tuple[contract.SendRequest, int]] = field(
         default_factory=list[tuple[contract.SendRequest, int]]
     )
@@ -97,13 +97,15 @@ class ModelClient(Client):
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """The partitions that the model lost without a callback, as in sarama-cluster after errors."""
+        """The partitions on which the model no longer works, although no callback reported it
+        (sarama-cluster).
+        """
         works_on: frozenset[TopicPartition] | None = getattr(self.state, "works_on", None)
         return frozenset() if works_on is None else frozenset(self.owned - works_on)
 
     @property
     def sees_growth(self) -> bool:
-        """Whether the model, as the leader, notices new partitions of its topics."""
+        """Whether the model notices new partitions of its topics while it is the leader of its group."""
         return getattr(self.model, "SEES_GROWTH", True) is True
 
     @property
@@ -217,7 +219,7 @@ class ModelClient(Client):
             key = type(send.request).__api_key__
             assert key is not None
             if int.from_bytes(body[:4], "big") != correlation:
-                raise AssertionError(f"{self.name}: a response out of order")
+                raise AssertionError(f"{self.name}: the response does not answer the oldest request")
             try:
                 _, response = decode_response(body, response_class(key), send.version)
             except DecodeError as error:
@@ -287,7 +289,7 @@ class ModelClient(Client):
     def _finish_callback(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
         """Call the listener at the end of the callback's duration.
 
-        An exception of the listener is passed to the model as the result of the callback.
+        If the listener raises an exception, the model receives it as the result of the callback.
         """
         error: tuple[str, str] | None = None
         try:
@@ -321,7 +323,7 @@ class ModelClient(Client):
     @checked(partitions=OFFSETS)
     @journaled
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
-        """Assign partitions manually and start to poll, from these offsets (None: as the client decides)."""
+        """Assign partitions manually and start to poll, from these offsets (None: the client's default)."""
         self.do(contract.AssignCalled(partitions))
         self.owned = set(partitions)
         self.resume_polling()

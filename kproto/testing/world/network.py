@@ -77,7 +77,9 @@ class Network:
         self._waiting: list[tuple[Client, int, Callback, tuple[Any, ...]]] = []
 
     def send(self, wire: Wire, lane: Lane, function: Callback, *args: Any) -> None:
-        """Schedule the call at the other end of the connection after the latency. A fault may prevent it."""
+        """Schedule the call `function(*args)`, by which the other end receives what was sent, after the
+        latency. A fault may delay or prevent the call.
+        """
         if lane.lost:
             return
         extra = 0
@@ -98,7 +100,9 @@ class Network:
         self._push(lane.last, function, *args)
 
     def connect(self, client: Client, node: int, function: Callback, *args: Any) -> None:
-        """Schedule the call for the time at which the connection is established. A fault may prevent it."""
+        """Schedule the call `function(*args)` for the time at which the connection is established. A fault
+        may delay it.
+        """
         extra = 0
         for fault in self.faults:
             if fault.affects(client.name, node):
@@ -131,7 +135,7 @@ class Network:
         return [wire for wire in self.wires.values() if fault.affects(wire.client.name, wire.node)]
 
     def _draw(self, fault: Fault) -> bool:
-        """Return whether the fault applies to this send, by its `chance`."""
+        """Decide at random, with probability `chance`, whether the fault applies to one send."""
         return fault.chance >= 1 or self.random.random() < fault.chance
 
     def _latency(self) -> int:

@@ -211,7 +211,8 @@ class Operator(NetworkExchange):
 
         The connections of the broker break, and its partitions and groups move to the next broker that is up.
 
-        If no other broker is up, the partitions and groups move to the first broker that starts.
+        If no other broker is up, they stay on the stopped broker until a broker starts, and move to that
+        broker.
         """
         self._check_node(node)
         if self.brokers.pop(node, None) is None:
@@ -249,7 +250,7 @@ class Operator(NetworkExchange):
             raise ConfigError("node", node, f"a broker of this world: {', '.join(map(str, self.nodes))}")
 
     def _nodes_up_with(self, node: int) -> list[int]:
-        """Return the nodes that are up, and `node` in any case, in the order of their ids."""
+        """Return the nodes that are up, in the order of their ids. `node` is included even if it is down."""
         return [other_node for other_node in self.nodes if other_node in self.brokers or other_node == node]
 
     def _move_leaders_and_groups_from(self, node: int) -> None:

@@ -33,13 +33,14 @@ DEFAULTS: Final[Mapping[str, str | int]] = {
 }
 
 
-# A function that is called with (client, request, version) before the broker receives the request. If it
-# returns a message, this is the response. If it returns None, the broker receives the request.
+# A function that is called with (client, request, version) before the broker receives the request. If the
+# function returns a message, the client receives this message as the response. If it returns None, the broker
+# receives the request.
 Tamper = Callable[[Client, Message, int], Message | None]
 
 
 class WorldState:
-    """The base of `World`, which documents the arguments."""
+    """The base class of `World`. The docstring of `World` describes the arguments."""
 
     tamper: Tamper | None = knob(None)
 
@@ -151,7 +152,7 @@ class WorldState:
         return not self.had_fault and self.tamper is None
 
     def next_token(self) -> int:
-        """Return a new token: the number of a commit, close or similar call."""
+        """Return a new token, a number that identifies a commit, close or similar call."""
         return next(self._tokens)
 
     def random_id(self) -> UUID:

@@ -1,6 +1,7 @@
 """Checks of the values that user code returns.
 
-A world does not await the result of a user's function, and ignores the result of an invariant.
+A world does not await the result of a user's function, so awaitable results are rejected. It ignores the
+result of an invariant, so an invariant that returns False is rejected.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class World(Operator):
         self, name: str, model: Model | None, /, *, topics: Iterable[str] = (), **options: Any
     ) -> Consumer | ModelClient: ...
 
-    # mypy: `name` may be a keyword, but pyright cannot resolve the overloads then.
+    # mypy requires that `name` can be a keyword argument, but with it pyright cannot resolve the overloads.
     @checked(name=TEXT, model=_MODEL)  # type: ignore[misc]
     @journaled
     def join(
@@ -254,9 +254,7 @@ class World(Operator):
             self.journal.insert(at, journals.Command(turn, "", "replay_turns", turns_and_now, raised=raised))
 
         def check_until() -> bool:
-            """Call `until`. If `until` makes calls that are journaled, the turns so far are journaled before
-            them.
-            """
+            """Call `until`. If `until` adds calls to the journal, insert the turns so far before them."""
             nonlocal index, turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))
@@ -308,8 +306,8 @@ class World(Operator):
     def call_later(self, wait: int, function: Callable[[], object]) -> None:
         """Call `function()` in `wait` ms.
 
-        If `call_later` is called from outside of a run, the journal cannot be saved. `replay` then works only
-        if `function` does not use this world or its clients.
+        A call between two runs is journaled. The journal then contains code and cannot be saved, and `replay`
+        works only if `function` does not use this world or its clients.
         """
         journals.reject_replayed_world(self, "call_later() is called")
         if self.is_outside_run:
@@ -326,8 +324,8 @@ class World(Operator):
     def replay(self, turn: int | None = None) -> World:
         """Return a new world that replays this one up to `turn` (None: all turns).
 
-        Raises IllegalState if code that was passed to `call_later` uses this world or a client of it: the
-        replay would differ.
+        Raises IllegalState if a function that was passed to `call_later` uses this world or its clients
+        instead of those of the replay.
         """
         last = self.turns if turn is None else turn
         if last > self.turns:
@@ -511,7 +509,7 @@ def replay_commands(
 
 @contextlib.contextmanager
 def _expect_error(command: journals.Command) -> Generator[None]:
-    """Suppress an exception of the class that the command raised in the original run."""
+    """Suppress the exception that the command also raised in the original run: one of the same class."""
     try:
         yield
     except Exception as error:
