@@ -19,8 +19,8 @@ its consequences:
   ``processAllAvailable()`` must include all records written before, and new partitions. The ends are
   therefore requested on every call, which costs less than a millisecond of CPU time. Only with many
   partitions is the list of topics cached.
-* ``pushFilters`` is not implemented: Spark 4.3 applies the filters of one query to other queries, and only in
-  batches.
+* ``pushFilters`` is not implemented: Spark 4.3 pushes filters only to batch sources, and applies the filters
+  of one query also to other queries.
 """
 
 from __future__ import annotations

@@ -268,7 +268,9 @@ class _Read:
     def _blocks(
         self, lanes: Lanes, at: Ints, writer: AvroNode, reader: AvroNode, target: Any, place: str
     ) -> Column:
-        """Read an array or a map from each lane. Each step reads the next item of all lanes that have one."""
+        """Read an array or a map from each lane. Each step reads one more item from every lane that has
+        further items.
+        """
         remaining = np.zeros(len(at), np.int64)
         more = np.ones(len(at), bool)
         total = np.zeros(len(at), np.int64)

@@ -154,8 +154,8 @@ _MAX_DEPTH = 32
 
 
 class _FieldReader:
-    """Collects the values of one field in chunks, in the order of reading. A chunk has the lane of each
-    value.
+    """Collects the values of one field in the order of reading. Each read adds a chunk: the values, and the
+    lane of each value.
     """
 
     def __init__(self, field: Any, target: Any) -> None:
