@@ -133,8 +133,8 @@ PRODUCE: Row = {
 }
 INIT_PRODUCER_ID: Row = {}
 
-# Requests of a transaction (TransactionManager's handlers). A code that is neither listed nor retriable is
-# fatal for the producer.
+# Requests of a transaction (TransactionManager's handlers). An error code is fatal for the producer unless it
+# is listed or retriable.
 TRANSACTION: Row = {
     **_GROUP,
     E.TRANSACTION_ABORTABLE: ErrorAction.ABORT,

@@ -77,7 +77,7 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     leader_epoch: int | None
 
 
-# An offset to commit: a number, a pair (offset, metadata), or an entry that OffsetFetch returned.
+# An offset to commit: a number, a pair (offset, metadata), or a committed offset.
 Offset = int | tuple[int, str] | CommittedOffset
 
 
@@ -408,8 +408,7 @@ def init_producer_id_request(
     """Build an InitProducerId request for a producer id. With `own`, request the next epoch of this producer
     id.
 
-    If a producer id is requested for a transactional id, the previous producer with this transactional id is
-    fenced.
+    A request without `own` fences the previous producer with the same transactional id.
     """
 
     def build(version: int) -> InitProducerIdRequest:

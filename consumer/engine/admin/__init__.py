@@ -1,7 +1,7 @@
 """Admin operations as plans: generators that yield requests and receive the responses.
 
-A plan yields a list of `Ask`, which are sent together. The plan then receives the list of ended calls in the
-same order, each with a response or an error. A plan that has to wait yields a `Rest`, which contains the
+A plan yields a list of requests (`Ask`), which are sent together. The plan then receives a list of calls in
+the same order, each with a response or an error. A plan that has to wait yields a pause (`Rest`) with its
 reason. A plan returns its result, or raises an error for the caller. `runner.py` runs plans.
 
 Rules:

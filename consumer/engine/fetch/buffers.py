@@ -392,8 +392,9 @@ class CompletedFetch:
     def columns(self) -> Columns | None:
         """Return the remaining records as columns, or None if no record is left for the application.
 
-        The call consumes the whole fetch. If all records would need more than `MAX_DECODED_BYTES`, it only
-        consumes the next batch. With `decodes_in_parts` it consumes at most `PART_RECORDS` records.
+        Usually the call returns all remaining records. If they would need more than `MAX_DECODED_BYTES`, it
+        only returns the records of the next batch. If `decodes_in_parts` is true, it returns at most
+        `PART_RECORDS` records.
         """
         if self._end_error is not None and self.position >= self.end:
             raise self._end_error

@@ -9,9 +9,10 @@ Rules:
 * The next records of each partition are fetched while the application processes the previous ones. If each
   partition of a broker still has buffered records and a buffer is full, the next fetch waits until that
   buffer has room. So a fetch requests many partitions at once, which costs little more than to request one.
-* A broker gets another fetch only while at most `fetch_max_bytes` of its partitions' records are buffered, so
-  at most twice that much is buffered. Records of paused partitions do not count: up to `fetch_max_bytes` of
-  them stay buffered, and any further ones are discarded and fetched again.
+* A broker gets another fetch only while at most `fetch_max_bytes` of records from its partitions are
+  buffered. The response may contain the same amount, so at most twice `fetch_max_bytes` are buffered. Records
+  of paused partitions do not count: up to `fetch_max_bytes` of them stay buffered, and any further ones are
+  discarded and fetched again.
 * A response is ignored for each partition that was sought, revoked or reset after the request was sent. The
   partition's state then has a newer `epoch` than the request.
 * Errors of a partition are handled when they arrive, but raised after the buffered records before them.

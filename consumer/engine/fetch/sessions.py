@@ -44,7 +44,8 @@ class FetchTarget(msgspec.Struct, frozen=True):
 
     If one of the parameters changes, the next request contains the partition.
 
-    `requested_epoch` is the epoch of the partition's state. A response is ignored if that epoch has changed.
+    `requested_epoch` is the `epoch` of the partition's state, which each seek or reset changes. A response is
+    ignored if the epoch has changed since the request.
     """
 
     topic_id: UUID | None

@@ -128,7 +128,7 @@ class Committer:
         on_committed: OnCommitted,
         is_single_attempt: bool = False,
     ) -> None:
-        """Commit `offsets`; then call `on_committed` with None after success, or with the error."""
+        """Commit `offsets`. Call `on_committed` with None after success, or with the error of the commit."""
         if (error := self._status.group_error) is not None:
             on_committed(error)
         elif offsets:

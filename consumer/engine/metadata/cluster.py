@@ -5,8 +5,8 @@ Rules:
 * A response with an older leader epoch for a partition is ignored for this partition (M198). If the topic id
   has changed, the topic was re-created, and its leader epochs start again.
 * If the known leader is not in the cluster, and `MAX_OLDER_RESPONSES` responses in a row have an older epoch,
-  that epoch is accepted. Such a cluster was probably restored from a copy, and the partition could not be
-  read otherwise.
+  that epoch is accepted. The cluster was then probably restored from an older copy, and without this rule the
+  partition could not be read.
 * A topic that does not exist is kept with its error code, to distinguish it from a topic that was not
   requested yet.
 * If the partition numbers of a topic have gaps, the listed partitions are used, and the topic is requested

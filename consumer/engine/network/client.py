@@ -517,9 +517,9 @@ class NetworkClient:
     ) -> None:
         """Close and forget a connection; retry or fail its calls.
 
-        `shut` says that the socket is still open, `punish` that the client backs off from the address, and
-        `silent` that the broker did not respond in time. `garbled` and `denied` are as in
-        `Connection.fail_calls`.
+        If `shut` is true, the socket is still open and is closed. If `punish` is true, the client backs off
+        from the address. If `silent` is true, the broker did not respond in time. `garbled` and `denied` are
+        as in `Connection.fail_calls`.
         """
         was_ready = connection.ready
         address = (connection.host, connection.port)

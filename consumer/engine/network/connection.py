@@ -54,8 +54,8 @@ UNSUPPORTED_VERSION = 35
 FETCH = 1
 SASL_HANDSHAKE = 17
 
-# The largest response (bytes) after ApiVersions is complete: Java's limit, the largest int32. fetch.max.bytes
-# does not bound responses, because a broker returns the first batch of a fetch whole, however large it is.
+# The largest accepted response (bytes) once the API versions are known: Java's limit, the largest int32.
+# fetch.max.bytes is no limit, because a broker returns the first batch of a fetch whole, however large it is.
 # Memory is only allocated for bytes that have arrived.
 MAX_RESPONSE_SIZE = 2**31 - 1
 

@@ -177,5 +177,5 @@ class NodeSelector:
 
 
 def _slow_from(connection: Connection) -> int:
-    """Return the time (ms) from which the setup of this connection counts as slow."""
+    """Return the time (ms) at which the setup of this connection begins to count as slow."""
     return connection.deadline - connection.setup_timeout_ms + SLOW_CONNECT_MS

@@ -98,7 +98,9 @@ class RequestTimeouts:
             self._oldest[connection.key] = (head[0], now, head[2])
 
     def expires_at(self, connection: Connection) -> int | None:
-        """Return when (ms) the connection counts as unresponsive, or None."""
+        """Return the time (ms) at which the connection counts as unresponsive; None if the broker's delay is
+        unknown.
+        """
         head = self._oldest.get(connection.key)
         if head is None or head[2] is None:
             return None

@@ -5,8 +5,8 @@ Rules:
 * `position` is the offset of the next record to return. `fetch_offset` is the offset after the last buffered
   record. `processed` is the position at the last poll. Automatic commits do not go beyond `processed`,
   because only the next poll confirms that the application has processed the returned records.
-* The committed offset is certain only if the last requested commit has got a response. A commit without a
-  response (queued, in flight or timed out) may still change the committed offset. Until a commit is
+* The committed offset is only certain if the commit that was requested last has got a response. A commit
+  without a response (queued, in flight or timed out) may still change the committed offset. Until a commit is
   acknowledged, the partition therefore counts as uncommitted.
 * Every seek, reset and assignment gives the partition a new `epoch` that was never used before. A response to
   a request of an earlier epoch is ignored. So no request in flight overrides the last seek (I8).
@@ -354,7 +354,7 @@ class PartitionState:
 
     @property
     def likely_has_records(self) -> bool:
-        """Whether an additional fetch is likely to return records immediately."""
+        """Whether a fetch without a session is likely to return records immediately."""
         if self.fetch_offset == self.empty_at:
             return False
         return self.high_watermark is None or self.fetch_offset < self.high_watermark

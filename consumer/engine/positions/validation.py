@@ -6,8 +6,8 @@ Rules (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
   known epoch is validated whenever the partition gets a leader with a newer epoch. A position from a reset,
   or from a seek without an epoch, is not validated (M141).
 * The leader returns the end offset of the position's epoch in its log. If this offset is below the position,
-  the log was truncated (by an unclean election, or because the topic was restored from a copy). Then some
-  records that were read no longer exist, and other records may have taken their offsets.
+  the log was truncated (by an unclean election, or because the topic was restored from a copy). Some of the
+  records that were read then no longer exist, and other records may have their offsets.
 * Every truncation is raised or reported. If the reset policy is "none", poll raises `LogTruncated` with the
   offset where the logs diverge. With any other policy the partition continues at that offset, and the
   truncation is reported.

@@ -64,7 +64,7 @@ TOPIC_IDS_FROM = 13
 class ProducerEngine:
     """The engine of one producer.
 
-    The application's threads call `append`. All other methods must be called by one thread at a time.
+    Any number of threads may call `append`. All other methods must be called by one thread at a time.
     """
 
     def __init__(

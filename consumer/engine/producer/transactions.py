@@ -91,9 +91,9 @@ T = TypeVar("T")
 class TransactionManager:
     """The transactions of one producer, which uses this class instead of `SequenceNumbers`.
 
-    The application calls `call` and `send_offsets`, with the guard held. The engine calls the other methods.
-    `busy` returns whether a Produce request is in flight, and `ready_queues` returns the queues whose next
-    batch is ready to be sent.
+    The application's threads call `call` and `send_offsets` while they hold the producer's lock (the guard).
+    The engine calls the other methods. `busy` returns whether a Produce request is in flight, and
+    `ready_queues` returns the queues whose next batch is ready to be sent.
     """
 
     lacks_producer_id = False
@@ -111,7 +111,7 @@ class TransactionManager:
         self.id = core.options.transactional_id
         self.state = S.UNINITIALIZED
         self.error: KprotoError | None = None
-        # Why the current request is retried. The error of a call that times out contains this reason.
+        # The reason why the current request is retried. If the call times out, its error contains the reason.
         self.why = ""
         self._core, self._records, self._responses = core, records, responses
         self._busy, self._queued = busy, ready_queues
