@@ -1,4 +1,4 @@
-"""Parses `bootstrap_servers` (a text, or a list of texts) into pairs of host and port."""
+"""Parses `bootstrap_servers` (a string, or a list of strings) into pairs of host and port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPTIONS = '; options are given each by its name, with "_" for ".", as client_id
 
 
 def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> list[tuple[str, int]]:
-    """Return [(host, port), ...]. Raise ConfigError for text that is not an address.
+    """Return [(host, port), ...]. Raise ConfigError for a string that is not an address.
 
     If an address begins with PROTOCOL://, PROTOCOL must be the client's security protocol
     (`consumer.security.Security`).
@@ -51,10 +51,10 @@ def _is_ipv6(host: str) -> bool:
 def _without_logins(servers: Any, depth: int = 3) -> Any:
     """Return `servers` for an error message, with passwords masked.
 
-    As in a URL, a password may stand before "@" or after "?".
+    An address that was given as a URL may have a password before "@" or after "?".
 
-    Values that are nested in more than `depth` containers are not shown, because a container may contain
-    itself.
+    Values that are nested in more than `depth` containers are not shown, because the nesting of a container
+    that contains itself has no end.
     """
     if isinstance(servers, str):
         address, mark, _ = servers.partition("?")

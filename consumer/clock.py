@@ -28,10 +28,10 @@ def wall() -> int:
 
 
 def moment() -> tuple[float, float, int]:
-    """Return (start, end, ms): the clock shows the millisecond `ms` from `start` to `end` (s since 1970).
+    """Return (start, end, ms): the time `ms` in ms since 1970, and the limits of this millisecond in s.
 
-    Callers use one result for hundreds of records. They check that the current time is between `start` and
-    `end`, because the clock may have been set back.
+    A caller uses one result for many records, as long as the current time is between `start` and `end`. It
+    compares the time with both, because the clock may be set back.
     """
     ms = wall()
     return ms / 1000, (ms + 1) / 1000, ms

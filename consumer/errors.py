@@ -31,7 +31,7 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
 }
 
-# Error codes of OffsetCommit that show that the group has begun another generation without this member.
+# Error codes of OffsetCommit for a member that is not part of the group's current generation.
 _GROUP_MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 
 _TOPIC, _GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -97,7 +97,7 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if needed is not None:
         needed = needed if " on " in needed else f"{needed} on {_RESOURCES[code]}"
         advice = f"the principal of this client needs an ACL that allows {needed}"
-        # If the producer lacks this permission, it fails for good
+        # Without access to its transactional id, a producer fails permanently
         # (TransactionManager.maybeTransitionToErrorState).
         if code == _ID:
             advice = f"{advice}; then make a new producer"
@@ -115,7 +115,8 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
 def without_traceback(error: E) -> E:
     """Return a stored error without its traceback, to be raised again.
 
-    With the old traceback, each further raise would add frames to it, which keep their variables alive.
+    Otherwise each raise would add frames to the old traceback, and the frames would keep their variables
+    alive.
     """
     return error.with_traceback(None)
 

@@ -16,9 +16,9 @@ class RebalanceListener:
     """
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Start the work on these partitions, which were added to the assignment; none may have been added.
+        """Start the work on these partitions, which were added to the assignment. The sequence may be empty.
 
-        A seek in this method takes effect before the first record.
+        A seek in this method takes effect before the first record of the partition is returned.
         """
         return None
 

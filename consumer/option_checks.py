@@ -40,7 +40,7 @@ def text(name: str, value: Any) -> None:
 
 def group_id(name: str, value: Any) -> None:
     if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigError(name, value, "a text that is not empty, or None for a consumer without a group")
+        raise ConfigError(name, value, "a string that is not empty, or None for a consumer without a group")
     encodable_text(name, value or "")
 
 
@@ -54,7 +54,7 @@ def group_protocol(name: str, value: Any) -> None:
 def transactional_id(name: str, value: Any) -> None:
     if value is not None and (not isinstance(value, str) or not value):
         raise ConfigError(
-            name, value, "a text that is not empty, or None for a producer without transactions"
+            name, value, "a string that is not empty, or None for a producer without transactions"
         )
     encodable_text(name, value or "")
 
@@ -67,7 +67,7 @@ def instance_id(name: str, value: Any) -> None:
 
 
 def reset(name: str, value: Any) -> None:
-    """Check a reset policy. The option `on_out_of_range` may also be empty."""
+    """Check a reset policy. The value of the option `on_out_of_range` may also be ""."""
     if value in _RESETS or (name == "on_out_of_range" and value == ""):
         return
     if not isinstance(value, str) or not value.startswith("by_duration:"):

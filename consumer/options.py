@@ -630,7 +630,8 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
     if values.get("buffer_memory", _BATCH) < _BATCH:
         values.setdefault("batch_size", values["buffer_memory"])
     options = ProducerOptions(**values)
-    # As in Java's producer, the default is raised to a sufficient value.
+    # As in Java's producer, the default of delivery_timeout_ms is raised to at least linger_ms +
+    # request_timeout_ms.
     if "delivery_timeout_ms" not in values:
         least = options.linger_ms + options.request_timeout_ms
         options = msgspec.structs.replace(

@@ -239,7 +239,7 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
 
 
 # Advice for calls with more than one positional argument, as other libraries allow them. In sarama's groups
-# these are the group id and the topics.
+# these arguments are the group id and the topics.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 
@@ -266,8 +266,8 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
         servers: Any = shown_args[0] if shown_args else kwargs.get("bootstrap_servers")
         try:
             if isinstance(servers, Mapping):
-                # The call with this argument raises an error that says how to pass options. The error comes
-                # before any check for missing options.
+                # `addresses` raises an error that says how to pass options. It is called here, because
+                # otherwise an error about a missing option might be raised first.
                 addresses(cast("Any", servers))
             init(self, *shown_args, **kwargs)
         except KprotoError as error:

@@ -175,7 +175,9 @@ class ProducerRuntime:
         return self.engine.take_actions()
 
     def loss(self) -> str:
-        """Return a text that says what is lost if the producer ends without `close`; empty if nothing is."""
+        """Return a message that says what is lost if the producer ends without `close`; "" if nothing is
+        lost.
+        """
         open_records, transactions = self.engine.open_records, self.engine.transactions
         losses = [f"{open_records} records are lost"] if open_records else []
         if transactions is not None and transactions.started:
@@ -201,7 +203,7 @@ class ProducerRuntime:
     def on_exit(self) -> str:
         """Stop the producer at the exit of the interpreter.
 
-        Return a text for the log that says what is lost.
+        Return a message for the log that says what is lost.
         """
         raise NotImplementedError
 

@@ -68,13 +68,13 @@ class AddressFailures:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return a text that says why a name has no address, or why a connection failed."""
+    """Return the reason why a name has no address, or why a connection failed."""
     if isinstance(error, socket.gaierror):
         return f"the name can't be resolved ({error.strerror or error})"
     if isinstance(error, OSError):
         text = error.strerror or str(error) or type(error).__name__
         if error.errno is not None and text.startswith("Connect call failed"):
-            # asyncio's text contains the address, which this client's message contains already.
+            # asyncio's message contains the address, but the client's message already names it.
             text = os.strerror(error.errno)
         return text.lower()
     if isinstance(error, MemoryError):
@@ -83,7 +83,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _describe_lookup(error: Exception) -> str:
-    """Return a text that says why a name could not be looked up, or is invalid."""
+    """Return the reason why a name could not be looked up, or is invalid."""
     return describe_error(error) if isinstance(error, OSError) else f"the name can't be resolved ({error})"
 
 

@@ -35,15 +35,16 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# The methods that may be called while another thread or task is inside a method of the client, which then
-# raises IllegalState. In the child of a fork these methods do nothing and raise nothing, because the client
-# belongs to the parent.
+# The methods that may be called while another thread or task is inside a method of the client. The
+# interrupted method then raises IllegalState. In the child of a fork these methods do nothing and raise
+# nothing, because the client belongs to the parent.
 CLOSING_CALLS: Final = ("close", "leave_block")
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
 
 # The callbacks in which the current thread or task runs. A task inherits this value from the task that
-# started it. Otherwise a callback could wait for a task that itself waits for the callback.
+# started it, so that a task started in a callback cannot wait for this callback while the callback waits for
+# the task.
 _callbacks: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
 
 
@@ -163,7 +164,7 @@ class Runtime:
         raise NotImplementedError
 
     def apply(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply events, and perform the engine's actions. Return those actions that are for the caller.
+        """Apply events, and perform the engine's actions, except those for the caller, which are returned.
 
         If the returned actions contain records, the event `last` is applied as well.
         """
@@ -265,7 +266,7 @@ class Runtime:
     # ---- the engine
 
     def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply the owed events, then `events`. Return those actions that are for the caller."""
+        """Apply the events in `owed`, then `events`. Return the engine's actions that are for the caller."""
         try:
             while self.owed:
                 self._step((self.owed[0],))
@@ -321,7 +322,8 @@ class Runtime:
         """Apply events unless the client has ended. If Ctrl-C comes first, the events stay in `owed`."""
         self.owed += events
         if not self.closed and self.failure is None and not self.forked:
-            with suppress(IllegalState):  # The client has been closed or has failed since the check.
+            # Another thread has closed the client, or it has failed, after the condition was checked.
+            with suppress(IllegalState):
                 self.apply()
 
     def _fail(self, error: BaseException) -> None:
@@ -339,7 +341,7 @@ class Runtime:
         future = self._new_future()
         try:
             self.apply(event(future))
-        except BaseException:  # The caller never receives the future.
+        except BaseException:  # The caller does not receive the future, so it is not tracked.
             self._open.discard(future)
             raise
         return future
@@ -395,7 +397,7 @@ class Runtime:
         self.driver.on_fork()
 
     def on_exit(self) -> str:
-        """Stop without a request to a broker. Return a text for the log that says what is lost."""
+        """Stop without a request to a broker. Return a message for the log that says what is lost."""
         loss = self.driver.loss()
         self.kill()
         return f"{self} was not closed before the process ended{loss}" if loss else ""

@@ -42,7 +42,7 @@ __all__ = ["any_text", "flag", "whole_number"]
 T = TypeVar("T")
 Check = Callable[[str, Any], T]
 
-# Maximum timeout (s): 2^31 - 1 ms, or 24 days. A longer timeout is reduced to this one.
+# Maximum timeout (s): 2^31 - 1 ms, which is about 24 days. A longer timeout is reduced to this one.
 MAX_TIMEOUT_S: Final = (2**31 - 1) / 1000
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
@@ -89,7 +89,7 @@ def offset(name: str, value: Any) -> int:
 
 def _text(name: str, value: Any, meaning: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(name, value, f"{meaning}: a text that is not empty")
+        raise ConfigError(name, value, f"{meaning}: a string that is not empty")
     return encodable_text(name, value)
 
 
@@ -243,7 +243,7 @@ def route(name: str, value: Any) -> Any:
 
 
 def _list(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
-    """Check a list or another iterable. Text, bytes and a single partition are rejected.
+    """Check a list or another iterable. A str, bytes or a single partition is rejected.
 
     If `mapping` is true, a mapping is accepted as well: the list of its keys is returned.
     """
@@ -378,8 +378,8 @@ def timestamp_ms(value: object) -> int:
 def warn_if_seconds(name: str, time_ms: int) -> None:
     """Warn of a time that seems to be in seconds. Such a time is allowed, but is nearly always a mistake.
 
-    Python shows the same warning only once for each line of the application. The text does not contain the
-    time, because each different time would be a new warning.
+    Python shows the same warning only once for each line of the application. The message does not contain the
+    time, because Python would show a message with another time as a new warning.
     """
     if not _FIRST_SECONDS <= time_ms < LAST_SECONDS:
         return

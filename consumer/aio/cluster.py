@@ -41,7 +41,7 @@ R = TypeVar("R")
 class AsyncCluster(BoundToProcess, AsyncBlock):
     """The asyncio version of `Cluster`, with the same methods as coroutines.
 
-    All tasks of one event loop may use the client, but not tasks of another loop.
+    Any number of tasks may use one client if all of them run in the same event loop.
     """
 
     @hide_secrets
@@ -332,7 +332,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     # ---- the end
 
     async def close(self) -> None:
-        """Close all connections. Other calls that wait raise IllegalState. A second close does nothing."""
+        """Close all connections. Calls that are waiting raise IllegalState. A second `close` does nothing."""
         await self._runner.close()
 
     def kill(self) -> None:

@@ -54,8 +54,8 @@ class AsyncRuntime(Runtime):
         if self.closed or self.forked or self.failure is not None:
             return
         try:
-            # An IllegalState means that the client has failed. Then the waiting tasks have already been
-            # woken.
+            # `_feed` raises IllegalState if the client has failed or was closed. The waiting tasks have then
+            # already been woken.
             with contextlib.suppress(IllegalState):
                 self._feed((event,))
         # After any other exception the client cannot be used, because the engine was interrupted during a
@@ -133,7 +133,8 @@ class AsyncRuntime(Runtime):
             return False
         if self.callback_task is task:
             self.callback_task = None
-        # Raise IllegalState instead, because CancelledError would cancel the waiting task.
+        # CancelledError is replaced by IllegalState, because it would cancel the task that waits for the
+        # callback.
         if task.cancelled():
             raise IllegalState(f"{task.get_name()} was cancelled before its end")
         task.result()

@@ -279,7 +279,7 @@ class Cluster(BoundToProcess, Block):
     # ---- the end
 
     def close(self) -> None:
-        """Close all connections. Other calls that wait raise IllegalState. A second close does nothing."""
+        """Close all connections. Calls that are waiting raise IllegalState. A second `close` does nothing."""
         run_to_end(self._operations.close())
 
     def kill(self) -> None:

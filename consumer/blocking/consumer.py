@@ -62,12 +62,12 @@ class Consumer(BoundToProcess):
         return self._operations.assignment()
 
     def assignment_lost(self) -> bool:
-        """Return whether another member may own the assigned partitions, before the listener is called.
+        """Return whether another member may already own the assigned partitions.
 
         The result is True if the coordinator has not responded for `session_timeout_ms`, or if poll was not
-        called for `max_poll_interval_ms`, even if the process was stopped during that time. The next poll
-        calls the listener. This method is for applications that process records outside the polling thread
-        (librdkafka: rd_kafka_assignment_lost).
+        called for `max_poll_interval_ms`, even if the process was stopped during that time. The listener is
+        called only by the next poll. This method is for applications that process records outside the polling
+        thread (librdkafka: rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
 
@@ -82,9 +82,8 @@ class Consumer(BoundToProcess):
     def lag(self, partition: TopicPartition) -> int | None:
         """Return the number of records from the position to the log's end; None before the first fetch.
 
-        The log's end is that of the last fetch, so the lag does not change while no broker responds. The
-        changes "unreachable" and "reachable", which `events` reports, mark the beginning and the end of such
-        a time.
+        The log's end is that of the last fetch, so the lag does not change while no broker responds. `events`
+        reports "unreachable" if no broker responds, and "reachable" when a broker responds again.
         """
         return self._operations.lag(partition)
 
@@ -95,9 +94,9 @@ class Consumer(BoundToProcess):
     def group_metadata(self) -> GroupMetadata:
         """Return the member id and the generation with which partitions were last assigned.
 
-        A transaction commits offsets with this identity. If the group has removed the member since, it
-        rejects the offsets. Before the first assignment, and with `assign`, the generation is -1 and the
-        member id is empty.
+        A transaction commits offsets with this member id and generation. The group rejects the offsets of a
+        member that it has removed. Before the first assignment, and with `assign`, the generation is -1 and
+        the member id is empty.
         """
         return self._operations.group_metadata()
 
@@ -131,8 +130,8 @@ class Consumer(BoundToProcess):
         """Release all partitions and leave the group; the revoked callback runs inside this call.
 
         If auto commit is enabled, the offsets of processed records are committed first. The records that the
-        last poll returned, and the last record of an iteration, do not count as processed. If the application
-        has processed them, it must call `commit` before this method.
+        last poll returned, and the last record that an iteration returned, do not count as processed. If the
+        application has processed them, it must call `commit` before this method.
         """
         run_to_end(self._operations.unsubscribe(timeout))
 
@@ -146,7 +145,7 @@ class Consumer(BoundToProcess):
         Each poll marks the records of earlier polls as processed. It raises BrokerError and its subclasses,
         and the exceptions of a rebalance listener. After a malformed batch, polls raise RecordError until a
         `seek` moves the position past the batch. If other partitions have records, every second poll returns
-        those instead.
+        these records instead of raising the error.
         """
         if unknown:
             raise unknown_argument("poll", unknown, ("timeout", "max_records"))
@@ -219,7 +218,7 @@ class Consumer(BoundToProcess):
         timeout: float | None = None,
         **unknown: Never,
     ) -> None:
-        """Commit offsets (of the *next* record to read), by default those after the returned records.
+        """Commit offsets (of the *next* record to read), by default the offsets after the returned records.
 
         `commit` may be called at any time. During a rebalance the method waits for the rebalance to end, and
         raises CommitFailed only if a partition was assigned to another member. Raises Fenced, NotAuthorized,
@@ -281,8 +280,8 @@ class Consumer(BoundToProcess):
         """End the current poll of another thread or task, or the next poll: the poll raises WokenUp.
 
         Any thread and any signal handler may call this method, as in Java. The records that earlier polls
-        returned count as processed, so that `close` commits them. A loop over the consumer gets the error
-        after the records that its last poll returned.
+        returned count as processed, so that `close` commits them. An iteration over the consumer raises
+        WokenUp after it has returned all records of its last poll.
         """
         self._operations.runtime.wakeup()
 
@@ -294,7 +293,8 @@ class Consumer(BoundToProcess):
 
         With `leave=False` no LeaveGroup is sent: the group keeps the member until its session timeout has
         passed. The consumer closes in any case, and then raises the first error of a commit or of a callback.
-        A second call waits for the first one, and raises RequestTimedOut after its own timeout.
+        A second call waits until the first one has ended, and raises RequestTimedOut if this takes longer
+        than the second call's `timeout`.
 
         Another thread or task may call `close` during a poll. The poll then raises IllegalState, and the
         records that the previous poll returned are not committed.

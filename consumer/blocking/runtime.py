@@ -104,8 +104,8 @@ class BlockingRuntime(Runtime):
                     self._feed((ev.Tick(),))
             finally:
                 self._stepping = False
-            # If no thread waits for a change, `flush` writes the requests later, without the lock: encrypting
-            # a request releases the GIL.
+            # If no thread waits for a change, `flush` writes the requests later, without the lock. Otherwise
+            # another thread could wait for the lock while a request is encrypted, which releases the GIL.
             if self.waiters:
                 self._write()
 
@@ -155,11 +155,11 @@ class BlockingRuntime(Runtime):
     def _rouse(self) -> None:
         """Write the pending requests, or wake the engine's thread for them or for an earlier deadline.
 
-        If possible the calling thread writes the requests, so that the engine's thread sleeps on.
+        If possible the calling thread writes the requests, so that the engine's thread need not wake.
         """
         if self._open and self.sockets.uses_tls and self.exclusive:
-            # A caller that waits for a future does not read the sockets, so the engine's thread must own
-            # them.
+            # The engine's thread must read the sockets, because a caller that waits for a future does not
+            # read them.
             self.owner.recall()
         wakes_at = self.wakes_at
         if wakes_at == 0:
@@ -343,7 +343,7 @@ class BlockingRuntime(Runtime):
         lifecycle.unregister(self)
         self._wake()
         if threading.current_thread() is not self.thread:
-            # The thread may be resolving a host name, and then ends when this is done.
+            # If the thread is resolving a host name, it ends only after the name is resolved.
             self.thread.join(max(0.1, (deadline - now()) / 1000))
         self._fail_futures(IllegalState(f"this {self.driver.kind} was closed during the call"))
         with self.waiters.lock:
@@ -358,7 +358,7 @@ class BlockingRuntime(Runtime):
 
 
 class _Claim:
-    """The exclusive right to use a client, which the thread inside one of the client's methods has.
+    """The exclusive right to use a client. The thread that runs one of the client's methods has this right.
 
     The thread keeps this right while it runs callbacks of the application in that method.
     """
@@ -369,7 +369,7 @@ class _Claim:
 
     @property
     def method(self) -> str:
-        """The name of the method in which the thread with this right is."""
+        """The name of the client's method that is running."""
         return self._methods[0] if self._methods else "a call"
 
     def acquire(self, method: str) -> bool:

@@ -22,9 +22,9 @@ _signal: Any = import_module("_signal")
 
 # The signals that end the process, or that cannot be handled.
 _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
-# The numbers of all signals. Querying a signal's handler takes 0.04 microseconds, and half of the signals are
-# those between SIGRTMIN and SIGRTMAX, which few programs use. Of these, each call queries only those that had
-# a handler when `look` was last called: when a client is created, and when a call waits.
+# The numbers of all signals. Querying a signal's handler takes 0.04 microseconds. Half of the signals are
+# those between SIGRTMIN and SIGRTMAX, which few programs use. A call queries such a signal only if the signal
+# had a handler when `look` was last called. `look` is called when a client is created, and when a call waits.
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 
 _named = {int(known) for known in signal.Signals if known.name not in _FATAL}
@@ -87,8 +87,8 @@ class Held:
         try:
             for number_and_handler in self._handlers:
                 _signal.signal(*number_and_handler)
-        # A signal came whose handler had just been set again, and the handler raised. The remaining handlers
-        # are not set yet.
+        # A signal arrived whose handler had already been restored, and the handler raised before the
+        # remaining handlers were restored.
         except BaseException:
             _call_all(_signal.signal, self._handlers)
             raise

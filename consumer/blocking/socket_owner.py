@@ -48,8 +48,8 @@ class SocketOwner:
     def acquire(self) -> None:
         """Take the sockets for the client's thread, after waiting until it may have them.
 
-        The client's thread may have the sockets when no thread owns them, and they were recalled or not used
-        for AWAY_S.
+        The client's thread may take the sockets if no thread owns them, and if either `recall` was called or
+        no thread has used them for AWAY_S.
         """
         while (seconds := self._try_acquire()) != 0:
             self._bell.acquire(timeout=seconds)

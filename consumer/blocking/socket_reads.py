@@ -12,8 +12,8 @@ import socket
 import struct
 import sys
 
-# Minimum number of bytes for which a thread that reads a very long response wakes up. (A quarter of this was
-# not faster, and neither was 1 MiB.)
+# Minimum number of bytes for which a thread that reads a very long response wakes up. (Reads were not faster
+# with 64 KiB or with 1 MiB.)
 MIN_WAKEUP_BYTES = 256 * 1024
 # A response is very long if more than this number of bytes is missing: the thread then only wakes up for
 # MIN_WAKEUP_BYTES.

@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 TLS_BUFFER_BYTES = 256 * 1024
 # Maximum number of reads from one connection before other connections are read.
 MAX_READS = 16
-# Longest timeout (s) of one `select`: a selector counts milliseconds in 32 bits, and an engine may have
-# nothing to do for longer.
+# Longest timeout (s) of one `select`: a selector's timeout is a 32-bit number of milliseconds, and an engine
+# may be idle for longer.
 MAX_SELECT_S = 86_400.0
 
 _DATA = attrgetter("data")
@@ -171,12 +171,13 @@ class Sockets:
                 return False
             sent: list[int] = []
             try:
-                # A single expression of C functions, which Ctrl-C cannot interrupt. So an action whose bytes
-                # were sent is never left in `todo`.
+                # Ctrl-C cannot interrupt a single expression of C functions. So an action whose bytes were
+                # sent is never left in `todo`.
                 sent.extend(
                     map(known.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW))
                 )
-            except OSError:  # `perform` will get the same error, and report it.
+            # The caller passes the action to `perform`, which gets the same error and reports it.
+            except OSError:
                 todo.appendleft(action)
                 return False
         if sent[0] < len(action.data):

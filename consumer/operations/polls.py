@@ -54,7 +54,7 @@ WARNED = frozenset(
 # process for at most this time.
 _MAX_CHECK_S = 1.0
 
-# Pairs (row, partition): the first row of each run of records of the same partition.
+# Pairs (row, partition): each row at which the partition changes, and the partition that begins there.
 Starts = list[tuple[int, TopicPartition]]
 
 _TAKE_BACK = (ev.TakeBack(),)
@@ -133,9 +133,9 @@ class Iteration:
         return self.offsets_from(self.returned()) if self.records else {}
 
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
-        """Map each partition to its first offset at this row or after it.
+        """Map each partition to the offset of its first record in this row or a later one.
 
-        The runs of equal partitions are searched only once for each poll's records.
+        The rows at which the partition changes are computed only once for the records of a poll.
         """
         if self._starts is None:
             self._starts = partition_starts(self.records)
@@ -166,7 +166,7 @@ class ConsumerDriver:
 
     def on_report(self, change: GroupChange) -> None:
         logged = change
-        # The reason contains Java's text, which does not name the option to change.
+        # The option is added to the logged reason, because Java's message does not name it.
         if change.kind == "lost" and change.reason == POLL_TIMEOUT:
             limit = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
             logged = msgspec.structs.replace(change, reason=f"{change.reason} ({limit})")
@@ -174,7 +174,8 @@ class ConsumerDriver:
         self.pending_callbacks.extend([(callback, change) for callback in self.callbacks])
 
     def _log(self, change: GroupChange) -> None:
-        # If the position changes without a seek, the consumer may skip records.
+        # Changes that may cost records are logged as warnings. After a change of the position without a seek,
+        # the consumer may skip records.
         costs = change.kind in WARNED or change.before is not None
         facts = [
             *([f"from {change.before}"] if change.before is not None else []),
@@ -267,8 +268,8 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        # `give_back` precedes any wait: no other task has run since the call of poll, so a seek of another
-        # task is applied after it.
+        # Records are given back before the first wait. Other tasks cannot run before that wait, so the engine
+        # applies their seeks after it has the records back.
         self.give_back()
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
@@ -283,8 +284,9 @@ class PollOperations:
         except Exception:
             runtime.apply_if_open(ev.PollEnded())
             raise
-        # After an interrupt or a cancellation the caller does not receive the records. If this poll had not
-        # begun yet, it took no records, and those of the previous poll count as processed.
+        # After an interrupt or a cancellation the engine takes back the records, which the caller does not
+        # receive. If the engine had not begun this poll, only records of the previous poll exist, and these
+        # count as processed.
         except BaseException:
             if self.engine.polls > polls:
                 runtime.owed += _TAKE_BACK
@@ -400,7 +402,7 @@ class PollOperations:
                 elif not future.done() and not await runtime.wait(last_change, deadline):
                     break
                 self.run_event_callbacks()
-        finally:  # The caller has no reference to the future any more.
+        finally:  # The caller does not use the future after this method.
             runtime.forget(future)
         if future.done() and not future.cancelled() and (failure := future.exception()) is not None:
             failures.append(failure)
@@ -426,7 +428,7 @@ def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
 
 
 def first_offsets(records: list[ConsumerRecord], starts: Starts, row: int) -> dict[TopicPartition, int]:
-    """Map each partition to its first offset at this row or after it."""
+    """Map each partition to the offset of its first record in this row or a later one."""
     offsets: dict[TopicPartition, int] = {}
     for index in range(max(0, bisect_right(starts, row, key=itemgetter(0)) - 1), len(starts)):
         start, partition = starts[index]

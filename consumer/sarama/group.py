@@ -22,8 +22,9 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 * If "cooperative-sticky" is the only assignor, a session continues through rebalances. The claims of revoked
   partitions end, and those of added partitions begin. Claims of retained partitions are not interrupted.
 * A claim that ends returns no more records. (sarama continues to return buffered records.) After the end of a
-  claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns. Then the marks are
-  committed, and the partition is released. Marks of lost partitions are not committed.
+  claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns. Then the marks (the
+  offsets that handlers have marked as processed) are committed, and the partition is released. Marks of lost
+  partitions are not committed.
 * A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks are
   committed, those of `cleanup` included, and the partitions are released (M103). Heartbeats continue during
   these steps (M113).
@@ -64,8 +65,8 @@ from .session import Claim, Handler, Session, check_handler
 
 POLL_S = 0.1  # Interval (s) at which `consume` checks whether the session has to end.
 ERROR_PAUSE_S = 0.3
-# The part (s) of the timeout of `close` that is reserved for the last commit and LeaveGroup, in case handlers
-# do not return.
+# Time (s) at the end of the timeout of `close` that is reserved for the last commit and LeaveGroup, if
+# handlers do not return.
 LEAVE_S = 2.0
 
 
@@ -132,7 +133,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._handler, self._session_ends, self._cleanup_error = handler, False, None
         keeps_partitions = True  # if its topics change
         try:
-            # `subscribe` is also called for an empty set, to raise its error.
+            # For an empty set of topics `subscribe` raises an error.
             if names != self._topics or not names:
                 self.consumer.subscribe(names, self._listener)
                 keeps_partitions, self._topics = self._cooperative, names
@@ -210,9 +211,9 @@ class AsyncConsumerGroup(AsyncBlock):
             task.cancel()
 
     async def _finish_session(self, timeout: float) -> KprotoError | None:
-        """Wait for the end of the session. If this takes too long, commit the session's marks.
+        """Wait until the session has ended. If it has not ended after `timeout`, commit the session's marks.
 
-        Return the error of this commit, or None.
+        Return the error of the commit, or None.
         """
         patience = timeout - min(LEAVE_S, timeout / 4)
         try:
@@ -261,7 +262,7 @@ class AsyncConsumerGroup(AsyncBlock):
             if partition not in assignment:
                 continue
             marked = self._marks.offset(partition)
-            if marked is not None:  # `setup` has marked an offset. The claim begins there.
+            if marked is not None:  # `setup` has marked an offset, at which the claim begins.
                 claim.discard()
                 self.consumer.seek(partition, marked)
             self._start_claim(session, claim)
@@ -304,7 +305,7 @@ class AsyncConsumerGroup(AsyncBlock):
         if session is None or session.ended:
             return
         await self._end_claims(session, list(session.by_partition), last=True, commit=True)
-        # An auto commit that was started before must end as well.
+        # An auto commit may still be in progress. The session ends after it.
         if self._auto_commit_task is not None:
             await self._auto_commit_task
         for partition, claim in session.by_partition.items():
@@ -326,7 +327,8 @@ class AsyncConsumerGroup(AsyncBlock):
     ) -> None:
         """End claims and wait for their handlers. If auto commit is enabled, commit their marks.
 
-        With `last` the session has no other claims, so that it ends: `cleanup` runs before the commit (M103).
+        `last` means that these are the session's last claims. Then the session ends, and `cleanup` runs
+        before the commit (M103).
         """
         claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
         if last:
@@ -433,7 +435,7 @@ class AsyncConsumerGroup(AsyncBlock):
             self._marks.on_committed(offsets)
 
     async def _verify_marks(self) -> None:
-        """Drop those marks made by `setup` that are not above the group's committed offsets."""
+        """Drop the marks of `setup` that are not above the group's committed offset of the partition."""
         unverified = self._marks.unverified()
         if unverified:
             self._marks.verify(await self.consumer.committed(unverified))

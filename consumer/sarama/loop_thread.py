@@ -45,7 +45,7 @@ class LoopThread(Generic[T]):
 
     Ctrl-C ends each wait without losing items. Locks that are shared with the loop's thread are only acquired
     while signals are delayed (`Held`). Otherwise Ctrl-C could interrupt a Condition and leave it locked, and
-    the loop's thread would wait for it without end.
+    the loop's thread would wait forever for the lock.
     """
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:

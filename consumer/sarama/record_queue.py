@@ -97,7 +97,8 @@ class RecordQueue:
         if self._full and len(self.items) <= MAX_BUFFERED // 2:
             self._full = False
             if not self._paused:
-                with contextlib.suppress(KprotoError):  # The partition was revoked since it was paused.
+                # `resume` raises an error if the partition was revoked after it was paused.
+                with contextlib.suppress(KprotoError):
                     self._consumer.resume(self.topic_partition)
 
     def put(self, records: list[ConsumerRecord]) -> None:

@@ -62,7 +62,7 @@ class Claim(RecordQueue):
     def __init__(self, consumer: AsyncConsumer, topic_partition: TopicPartition) -> None:
         super().__init__(consumer, topic_partition)
         self.initial_offset = 0
-        # The offset of the first record for the handler, whether the handler has read it or not. It is None
+        # The offset at which the claim begins, even if the handler has not read a record yet. It is None
         # until the position is known.
         self.start: int | None = None
         self.task: asyncio.Task[None] | None = None
@@ -145,8 +145,8 @@ class Session:
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read, even if it is lower than the last mark.
 
-        The next session reads from this offset. If `setup` resets the offset, the session that begins reads
-        from it. sarama only accepts offsets that are lower than the last mark.
+        The next session reads from this offset. If `setup` resets the offset, the session that it prepares
+        reads from the offset. sarama only accepts offsets that are lower than the last mark.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=True)
 

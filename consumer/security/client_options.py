@@ -32,8 +32,8 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
 _JAVA: Final = "org.apache.kafka.clients.consumer."
 _CLASSES: Final = "empty: classes of Java are not run"
 
-# For each client, the Java properties that change its behaviour and are not supported. Each has a check of
-# the value, which is true if the value selects this library's behaviour, and advice for any other value.
+# For each client, the Java properties that change its behaviour and are not supported. Each property has a
+# check, which is true for a value that selects this library's behaviour, and advice for all other values.
 _Rule = tuple[Callable[[str], bool], str]
 _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
     "consumer": {

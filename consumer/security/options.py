@@ -218,7 +218,9 @@ def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
         raise _wrong(oauth[0], values[oauth[0]], f"only with sasl_mechanism OAUTHBEARER; it is {mechanism}")
     for name in ("sasl_username", "sasl_password"):
         if not values.get(name):
-            raise _wrong(name, values.get(name), f"sasl_mechanism {mechanism} needs a text that is not empty")
+            raise _wrong(
+                name, values.get(name), f"sasl_mechanism {mechanism} needs a string that is not empty"
+            )
     return {
         "mechanism": mechanism,
         "username": values["sasl_username"],
@@ -275,7 +277,7 @@ def _imported(name: str) -> Callable[[], Any]:
 
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise _wrong(name, value, "a text that is not empty")
+        raise _wrong(name, value, "a string that is not empty")
     if is_pem(value) or name not in _FILES:  # The name of a file may contain bytes that are not UTF-8.
         try:
             value.encode()

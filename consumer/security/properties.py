@@ -44,8 +44,8 @@ _UNSUPPORTED_JAAS: Final = {
     "ssl.": "a token endpoint is verified with the system's authorities, or with your ssl_context",
     "unsecuredLoginStringClaim_": "unsigned tokens need a sasl_oauth_token_provider",
 }
-# The options whose value in a file is true or false, and all options that a file can contain: those that are
-# texts, not objects.
+# The options whose value in a file is true or false, and all options that a file can contain (those whose
+# value is an object cannot be in a file).
 _FLAGGED: Final = ("ssl_check_hostname", "sasl_oauthbearer_header_urlencode")
 _TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
@@ -162,7 +162,7 @@ def _trimmed(name: str, text: str) -> str:
 
 
 def _as_written(hint: str) -> str:
-    """Return the hint with this library's options spelled with dots, as in a file."""
+    """Return an error's advice with this library's options spelled with dots, as in a file."""
     return re.sub(r"\w+", lambda word: word[0].replace("_", ".") if word[0] in _TEXTS else word[0], hint)
 
 

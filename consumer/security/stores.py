@@ -4,7 +4,7 @@ PKCS12 files.
 Rules:
 
 * PEM is read as Java's clients read it. They accept text around the blocks, a byte order mark, UTF-16,
-  indentation, any kind of line ends, and blanks instead of line ends (as in a properties file).
+  indentation, LF, CR LF or CR as line ends, and spaces instead of line ends (as in a properties file).
 * Every fault raises ConfigError: a block without an end, a file without blocks, a file of another format. The
   error names the option, the fault, and a remedy.
 * Keys are not written to a disk if the system supports files in memory (Linux).
@@ -202,7 +202,7 @@ def _pkcs12_begins(data: bytes) -> bool:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Generator[str]:
-    """Provide a text as a temporary file that only this user may read, while `ssl` loads it."""
+    """Provide a string as a temporary file that only this user may read, while `ssl` loads the file."""
     handle, name = -1, ""
     with contextlib.suppress(OSError, AttributeError):
         handle = os.memfd_create("kproto")

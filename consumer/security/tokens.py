@@ -172,7 +172,9 @@ class TokenSource:
         return self._token if self._fresh_seconds() > 0 else None
 
     def _fresh_seconds(self) -> float:
-        """Return the seconds until a new token is needed: the smaller value of the two clocks."""
+        """Return the seconds until a new token is needed, by the wall clock or by the monotonic clock,
+        whichever is earlier.
+        """
         return min(self._until - time.time(), (self._until_ms - now()) / 1000)
 
     def _last_token(self, error: NoToken) -> Token:
@@ -189,13 +191,15 @@ class TokenSource:
         if not isinstance(answer, Token):
             kind = type(answer).__name__
             raise NoToken(
-                f"the token provider returned {kind}, not a text or a consumer.security.Token", final=True
+                f"the token provider returned {kind}, not a string or a consumer.security.Token", final=True
             )
         text, ends = answer.value.reveal(), cast("object", answer.expires_at)
         if not isinstance(cast("object", text), str) or not is_token(text):
             around = isinstance(cast("object", text), str) and is_token(text.strip())
             why = ": it begins or ends with a space or a line end" if around else ""
-            raise NoToken(f"the token provider returned a text that can't be a bearer token{why}", final=True)
+            raise NoToken(
+                f"the token provider returned a string that can't be a bearer token{why}", final=True
+            )
         if isinstance(ends, bool) or not isinstance(ends, int | float | None):
             raise _invalid_expiry(f"not a {type(ends).__name__}")
         if ends is not None and _MILLISECONDS[0] <= ends < _MILLISECONDS[1]:

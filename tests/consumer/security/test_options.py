@@ -37,7 +37,7 @@ SCRAM = {
         ({"security_protocol": "SASL_SSL"}, "sasl_mechanism=None is not allowed; .* needs one of PLAIN"),
         ({"sasl_mechanism": "PLAIN"}, "only with security_protocol SASL_SSL"),
         ({"ssl_cafile": "ca.pem"}, "only with security_protocol SSL or SASL_SSL"),
-        ({**SCRAM, "sasl_username": None}, "SCRAM-SHA-256 needs a text that is not empty"),
+        ({**SCRAM, "sasl_username": None}, "SCRAM-SHA-256 needs a string that is not empty"),
         ({**SCRAM, "sasl_mechanism": "GSSAPI"}, "Kerberos is not supported"),
         ({**SCRAM, "sasl_mechanism": "AWS_MSK_IAM"}, "use OAUTHBEARER"),
         ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "not with OAUTHBEARER"),
