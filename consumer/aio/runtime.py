@@ -54,8 +54,7 @@ class AsyncRuntime(Runtime):
         if self.closed or self.forked or self.failure is not None:
             return
         try:
-            # `_feed` raises IllegalState if the client has failed or was closed. The waiting tasks have then
-            # already been woken.
+            # `_feed` raises IllegalState if the client fails. It has then already woken the waiting tasks.
             with contextlib.suppress(IllegalState):
                 self._feed((event,))
         # After any other exception the client cannot be used, because the engine was interrupted during a
