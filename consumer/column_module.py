@@ -17,8 +17,8 @@ from typing import Any, Final
 from kproto.errors import MissingExtra
 
 _NAME: Final = "kproto.records.columns"
-# Longest time (s) for which a fork waits for the import. The import takes 0.3 s, and longer on a loaded
-# machine.
+# Longest time (s) for which a fork waits until the import of the decoder is complete. The import takes 0.3 s,
+# and longer on a loaded machine.
 _FORK_TIMEOUT_S: Final = 10
 
 

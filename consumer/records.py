@@ -76,7 +76,7 @@ class GroupChange(msgspec.Struct, frozen=True):
       returned again;
     * "unsought": seeks that waited for `partitions` were dropped, because the group assigned them to another
       member;
-    * "truncated": the log was truncated where `partitions` were being read (`before`); they continue at
+    * "truncated": the log was truncated below the position `before` of `partitions`; reading continues at
       `offset`;
     * "uncommitted": `partitions` were released before their last offsets could be committed, or an automatic
       commit was rejected (`reason`);

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 TLS_BUFFER_BYTES = 256 * 1024
 # Maximum number of reads from one connection before other connections are read.
 MAX_READS = 16
-# The flag for reads that do not wait; 0 on systems without it. On Windows the transport may have a read in
-# progress.
+# The flag for reads that do not wait. On systems without it (0) the socket is not read directly. On Windows
+# the transport may also have a read in progress.
 NOW = getattr(socket, "MSG_DONTWAIT", 0)
 # The exceptions that opening a connection may raise, for example if no file descriptor is free or the port is
 # invalid.

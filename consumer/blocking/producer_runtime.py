@@ -69,7 +69,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         return self.waiters.wait(last_change, deadline)
 
     async def pause(self) -> None:
-        """Return immediately, because other threads run without the caller's help."""
+        """Do nothing: other threads run even if the caller does not pause."""
 
     def caller(self) -> object:
         return threading.get_ident()

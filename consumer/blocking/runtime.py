@@ -215,7 +215,7 @@ class BlockingRuntime(Runtime):
             self.sockets.wake()
 
     async def pause(self) -> None:
-        """Return immediately, because other threads run without the caller's help."""
+        """Do nothing: other threads run even if the caller does not pause."""
 
     def caller(self) -> object:
         return threading.get_ident()

@@ -102,8 +102,9 @@ class SocketOwner:
     def recall(self) -> None:
         """Let the client's thread take the sockets as soon as they are free.
 
-        Requests of application threads are withdrawn, because the client's thread would hand the sockets over
-        before it has read. If the caller then recalled them again, neither thread would ever read.
+        Requests of application threads are withdrawn. Otherwise the client's thread would hand the sockets
+        over before it has read, the caller might recall the sockets again, and neither thread would ever
+        read.
         """
         with self._lock:
             self.requested = False

@@ -23,8 +23,9 @@ class ThreadWaiters:
         Threads of the parent may hold the old locks, and do not exist in the child.
         """
         self.lock = threading.RLock()
-        # The locks for which the waiting threads wait, and which `notify` releases. (A Condition is not used:
-        # if Ctrl-C interrupts its `wait`, it may return without the lock that it should hold.)
+        # One lock for each waiting thread, which waits until `notify` releases this lock. (A Condition is not
+        # used: if Ctrl-C interrupts `Condition.wait`, the thread may not hold the Condition's lock
+        # afterwards.)
         self._locks: set[threading.Lock] = set()
 
     def __bool__(self) -> bool:

@@ -119,7 +119,7 @@ class Pipe:
             self._shake()
 
     def end(self) -> str:
-        """Return the reason to report when the broker has closed the connection."""
+        """Return the error message for a connection that the broker has closed."""
         if self.secured:
             return CLOSED
         return f"{CLOSED} in the middle of the TLS handshake; does this port speak TLS?"
