@@ -166,8 +166,8 @@ def _signature(function: Any) -> str:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return "(...)"
-    # The parameter `**unknown: Never` is omitted: it only produces a helpful error for names of other
-    # libraries.
+    # The parameter `**unknown: Never` is omitted, because no call may pass an argument for it. It exists to
+    # raise a helpful error for argument names of other libraries.
     parameters = [
         part for name, part in signature.parameters.items() if name != "self" and part.annotation != "Never"
     ]
@@ -181,8 +181,8 @@ def _prose(thing: Any) -> str:
 def _paragraphs(docstring: str) -> str:
     """Return a docstring as Markdown.
 
-    A list and an indented block get a blank line before them, without which Markdown continues the paragraph.
-    A `<` at the start of a line is escaped.
+    Adds a blank line before each list and indented block: without it, Markdown continues the paragraph.
+    Escapes a `<` at the start of a line.
     """
     lines: list[str] = []
     for line in docstring.splitlines():
@@ -263,8 +263,7 @@ class _Wide(argparse.HelpFormatter):
         super().__init__(prog, width=88)
 
 
-# Ids that the source cites in the form of a story's id, but for which there is no story. Each maps to the
-# fact that the id stands for.
+# Additional rows of the page of stories. An id that the source cites maps to the fact that it stands for.
 FACTS = {
     "S1-11": "the configuration of sarama-cluster does not affect how partitions are assigned",
     "S2-11": "poll(long) of Java 2.6 waits for the assignment, and its timeout starts afterwards",
@@ -459,7 +458,8 @@ FEATURES = (
 def kafka_versions() -> str:
     """Return the page that lists the tested releases of Kafka, and what each of them lacks.
 
-    tests/conformance/test_old_kafkas.py compares the recorded versions with those of the releases.
+    tests/conformance/test_old_kafkas.py compares the versions in docs/kafka-versions.json with those
+    of the releases.
     """
     from kproto.broker.apis.table import APIS, served_versions
     from kproto.messages.index import API_NAMES
