@@ -159,15 +159,15 @@ def _check_owners(outcome: DemoResult, events: Sequence[GroupEvent]) -> None:
 
 
 def _list_standstills(events: list[GroupEvent]) -> list[str]:
-    all_standstills = standstills(events)
+    """Return a line for each generation: its cause, and how long no member read which partitions."""
     lines: list[str] = []
     for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
-        standstills_ = [standstill for standstill in all_standstills if standstill.generation == generation]
         details = [
-            f"{standstill_.partition.partition}: {standstill_.ms} ms"
-            f"{' (new)' if standstill_.is_new_partition else ''}"
-            for standstill_ in standstills_
+            f"{standstill.partition} for {standstill.ms} ms"
+            f"{' (a new partition)' if standstill.is_new_partition else ''}"
+            for standstill in sorted(standstills(events), key=lambda standstill: standstill.partition)
+            if standstill.generation == generation
         ]
-        reason = cause(events, generation)
-        lines.append(f"generation {generation}: stood still: {', '.join(details) or 'none'} [{reason}]")
+        unread = f"no member read {', '.join(details)}" if details else "no partition stood still"
+        lines.append(f"generation {generation} ({cause(events, generation)}): {unread}")
     return lines
