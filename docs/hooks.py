@@ -263,24 +263,17 @@ class _Wide(argparse.HelpFormatter):
         super().__init__(prog, width=88)
 
 
-# Additional rows of the page of stories. An id that the source cites maps to the fact that it stands for.
-FACTS = {
-    "S1-11": "the configuration of sarama-cluster does not affect how partitions are assigned",
-    "S2-11": "poll(long) of Java 2.6 waits for the assignment, and its timeout starts afterwards",
-}
-
-
 def stories() -> str:
     """Return the page that lists the ids of the stories, such as S1-20, with their titles."""
     from kproto.scenarios import scenarios
 
+    listed = scenarios()
     parts = [
         "# Stories",
-        "S0-1 to S3-25 are stories about Kafka's clients. `kproto scenario S1-20` plays one in virtual time, "
-        "and prints its events and the reason for its result.",
+        f"{listed[0].id} to {listed[-1].id} are stories about Kafka's clients. `kproto scenario S1-20` plays "
+        "one in virtual time, and prints its events and the reason for its result.",
     ]
-    rows = [f"| `{story.id}` | {_cell(story.title)} |" for story in scenarios()]
-    rows += [f"| `{name}` | {text} (a fact, not a story) |" for name, text in FACTS.items()]
+    rows = [f"| `{story.id}` | {_cell(story.title)} |" for story in listed]
     return "\n\n".join([*parts, "\n".join(["| id | story |", "|---|---|", *rows])]) + "\n"
 
 
