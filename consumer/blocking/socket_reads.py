@@ -43,8 +43,8 @@ def receive(sock: socket.socket, room: memoryview) -> tuple[int, bool]:
         most, size = len(room), sock.recv_into(room, 0, NOW)
     elif len(room) <= VERY_LONG:
         most, size = len(room), sock.recv_into(room, 0, ALL)
-    # The last MIN_WAKEUP_BYTES are left to the next read, because the kernel would not wake the thread for
-    # fewer bytes.
+    # The last MIN_WAKEUP_BYTES of the response are left to the next read. If this read requested them too,
+    # the kernel would not wake the thread once fewer than MIN_WAKEUP_BYTES were missing.
     else:
         most = len(room) - MIN_WAKEUP_BYTES
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, MIN_WAKEUP_BYTES)

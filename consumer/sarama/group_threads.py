@@ -185,8 +185,8 @@ class ConsumerGroup(Block):
     def consume(self, topics: Iterable[str], handler: Handler[ThreadSession, ThreadClaim]) -> None:
         """Run one session with these topics, and return at the session's end. Call this method in a loop.
 
-        Raises IllegalState if the group was closed, the exceptions of setup and cleanup, and errors that
-        prevent this member from joining the group.
+        Raises the exceptions of setup and cleanup, the errors that prevent this member from joining the
+        group, and IllegalState if the group was closed.
         """
         self._loop.check_usable("this group was closed; make a new one")
         check_handler(handler)

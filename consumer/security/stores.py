@@ -84,7 +84,10 @@ def identify(
     if not is_pem(certfile) and (certfile.lower().endswith((".p12", ".pfx")) or is_pkcs12(certfile)):
         if keyfile is not None:
             raise ConfigError(
-                "ssl_keyfile", _describe_value(keyfile), "not together with a PKCS12 file, which has its key"
+                "ssl_keyfile",
+                _describe_value(keyfile),
+                "it cannot be combined with a PKCS12 file, because that file already contains the "
+                "private key",
             )
         own = key = _blocks(_pkcs12(option, certfile, password))
         password = None

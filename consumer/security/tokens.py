@@ -126,7 +126,7 @@ class TokenSource:
         return self._keep(token)
 
     async def _request_in_thread(self) -> Token | Awaitable[Any]:
-        """Call the provider in a separate thread, for which the event loop does not wait when it ends.
+        """Call the provider in a separate thread. The end of the event loop does not wait for this thread.
 
         The loop's executor is not used, for two reasons. The loop waits for the executor's threads when it
         ends, even if the provider never returns. And the executor accepts no work after the main thread has

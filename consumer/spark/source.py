@@ -51,21 +51,21 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def initialOffset(self) -> dict[str, object]:
-        """Raise the error in a new query."""
+        """Raise the reader's error. A new query calls this method."""
         raise self.error
 
     @kafka_option_names_in_errors()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
-        """Raise the error in a new query of Spark 4.2, which calls this method first."""
+        """Raise the reader's error. A new query of Spark 4.2 calls this method first."""
         raise self.error
 
     @kafka_option_names_in_errors()
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """Raise the error in a query that repeats its last batch, which calls this method first."""
+        """Raise the reader's error. A query that repeats its last batch calls this method first."""
         raise self.error
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Raise the error on an executor."""
+        """Raise the reader's error on an executor."""
         raise self.error
 
 

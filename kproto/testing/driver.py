@@ -10,7 +10,7 @@ the member:
 The output has lines "TIME WORD ARGUMENTS" with TIME in seconds since 1970:
 
     ready            done COMMAND            closed
-    assigned T:P..   revoked T:P..   lost T:P..    a callback; this line comes first
+    assigned T:P..   revoked T:P..   lost T:P..    a callback has begun
     R T:P OFFSET                                   a record
     commit ok | commit NAME TEXT                   the result of a commit
     error NAME TEXT                                poll or a command failed; polling continues after 0.3 s.
@@ -21,8 +21,8 @@ Rules:
 * The application is one loop, as in the drivers of the original clients. It executes a command if one is
   waiting; otherwise, after `subscribe`, it polls for 50 ms. During `sleep` it does not poll, but the model's
   timers run.
-* A callback prints its output line, commits if the configuration has `commit_in_revoke`, sleeps `revoke_ms`,
-  and returns.
+* A callback prints its output line before anything else. A callback for revoked partitions then commits if
+  the configuration has `commit_in_revoke`, and sleeps `revoke_ms`.
 """
 
 from __future__ import annotations

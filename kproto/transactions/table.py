@@ -105,7 +105,9 @@ def step(coordinator: TransactionCoordinator, event: TransactionEvent, now: int)
     """
     if type(event) not in EVENTS:
         names = ", ".join(event_type.__name__ for event_type in EVENTS)
-        raise TypeError(f"event={event!r}: a transaction coordinator takes {names}")
+        raise TypeError(
+            f"event={event!r}: not an event of a transaction coordinator; expected one of {names}"
+        )
     if type(now) is not int:
         raise TypeError(f"now={now!r}: must be an int, in milliseconds")
     context = TransactionContext(coordinator, now)

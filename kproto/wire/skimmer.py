@@ -49,7 +49,8 @@ def divide(
     `most_of_one` elements is divided in the same way into several pieces. With `unique`, an element of the
     divided array that is equal to an earlier one is omitted.
 
-    Yields None after each `STRIDE` elements. Raises DecodeError if the message ends too early.
+    Yields None after every `STRIDE` elements, so that the caller can do other work between the steps. Raises
+    DecodeError if the message ends too early.
     """
     skimmer = _Skimmer(message, data, start, version)
     try:

@@ -78,7 +78,10 @@ def driver(cluster: Cluster, program: Path, *arguments: str, **environment: str)
 
 
 def session(master: str) -> object:
-    """Return a session on a cluster, created as by a user, with settings for a faster start."""
+    """Return a session on a cluster, with settings for a faster start.
+
+    As in an application, `SparkSession.builder` creates the session.
+    """
     from pyspark.sql import SparkSession
 
     settings = {

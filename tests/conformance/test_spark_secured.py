@@ -116,7 +116,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def provider(spark: Any, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the name of a token provider, in a module that Spark ships to its executors."""
+    """Write a module with a token provider, ship it to Spark's executors, and return the provider's name."""
     module = f"tokens_{uuid4().hex[:8]}"
     file = tmp_path_factory.mktemp("shipped") / f"{module}.py"
     file.write_text(

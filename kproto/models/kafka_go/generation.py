@@ -131,7 +131,11 @@ def read_partitions(state: KafkaGoState, topics: list[str], out: Out) -> Message
 
 
 def parse_partitions(response: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
-    """Return the first topic's error code, or 0, and a map from topic to partitions (Conn.ReadPartitions)."""
+    """Return (code, partitions) of a response, as kafka-go's Conn.ReadPartitions does.
+
+    `code` is the first error code of a topic, or 0. `partitions` maps each topic to its partitions. It is
+    empty if `code` is not 0.
+    """
     code = next((topic.error_code for topic in response.topics if topic.error_code), 0)
     partitions = {
         topic.name or "": [partition.partition_index for partition in topic.partitions]

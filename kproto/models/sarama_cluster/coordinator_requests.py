@@ -43,7 +43,10 @@ A = CoordinatorRequestState
 
 
 class CoordinatorRequest(Routine):
-    """One request to the coordinator. `caller` resumes with "response" and the response, or the error."""
+    """One request to the coordinator.
+
+    At its end `caller` is woken with the signal "response", which carries the response or a GoError.
+    """
 
     __slots__ = ("caller", "consumer", "error", "request")
     TABLE: ClassVar[Table]

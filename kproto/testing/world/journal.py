@@ -2,12 +2,13 @@
 
 Rules:
 * A world is determined by its arguments and by the calls on it and its clients, with their times. The journal
-  keeps each call from outside of a run with its turn, and for each `run` the number of turns.
-* Calls from inside of a run (by a listener, or by `call_later`) are not kept, because the same code makes
-  them again in the replay. `until` runs between two turns, so its calls are kept.
-* A journal that contains code can be replayed, but not saved. An assignor is saved by its name, and
-  `World.load` needs the assignor as an argument. The code of applications (`listener`, `worker`, `configure`)
-  is left out.
+  keeps each call that is made between two runs with its turn, and for each `run` the number of turns.
+* Calls during a run (by a listener, or by a function of `call_later`) are not kept, because the same code
+  makes them again in the replay. `until` runs between two turns, so its calls are kept.
+* A journal whose arguments contain a function, such as that of `call_later`, can be replayed, but not saved.
+  There are two exceptions. An assignor is saved by its name, and `World.load` needs the assignor as an
+  argument. A saved journal omits the code of applications (`listener`, `worker`, `configure`), so a loaded
+  world runs without it.
 * A call that raised an exception is kept as well. The replay repeats the call and expects the same exception.
 * A journal from a file can only call the methods and set the attributes that a journal keeps.
 """

@@ -509,7 +509,7 @@ def replay_commands(
 
 @contextlib.contextmanager
 def _expect_error(command: journals.Command) -> Generator[None]:
-    """Suppress the exception that the command also raised in the original run: one of the same class."""
+    """Suppress an exception of the class that this command raised in the original run."""
     try:
         yield
     except Exception as error:

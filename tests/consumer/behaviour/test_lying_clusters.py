@@ -38,7 +38,7 @@ def obeys_any_throttle_time(self: Connection, now: int, max_ms: int) -> tuple[st
 
 
 THROTTLE = Connection.throttle
-# Quick and ci run the same schedules each time, so that failures are reproducible.
+# The Hypothesis profiles `quick` and `ci` run the same seeds each time, so that failures are reproducible.
 FIXED = range(1_000, 1_000 + COUNT)
 
 

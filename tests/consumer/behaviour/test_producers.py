@@ -639,7 +639,7 @@ def test_deliveries_to_a_silent_broker_fail_in_time_with_the_reason(server: Serv
 
 @contextmanager
 def clock_ahead(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProducer) -> Iterator[None]:
-    """Set the producer's clock ten minutes ahead, as if the process had been stopped."""
+    """Set the producer's clock ten minutes ahead, as if the process had been suspended for that time."""
     with monkeypatch.context() as clock:
         clock.setattr(f"{type(producer._runtime).__module__}.now", lambda: now() + 600_000)
         clock.setattr(producer._records, "_clock", lambda: now() + 600_000)

@@ -161,7 +161,7 @@ def test_a_pkcs12_file_with_a_key_allows_no_other_key(tmp_path: Path) -> None:
     options = write_files(tmp_path, ssl_certfile=store, ssl_password="geheim")
     assert is_pkcs12(options["ssl_certfile"])
     assert context(options)
-    with pytest.raises(ConfigError, match="not together with a PKCS12 file") as caught:
+    with pytest.raises(ConfigError, match="cannot be combined with a PKCS12 file") as caught:
         security_options({**options, "ssl_keyfile": ALICE.secret()})
     assert caught.value.option == "ssl_keyfile"
     assert "PRIVATE" not in str(caught.value)

@@ -106,7 +106,7 @@ def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> li
     """
     if type(event) not in EVENTS:
         names = ", ".join(event_type.__name__ for event_type in EVENTS)
-        raise TypeError(f"event={event!r}: a group coordinator takes {names}")
+        raise TypeError(f"event={event!r}: not an event of a group coordinator; expected one of {names}")
     if type(now) is not int:
         raise TypeError(f"now={now!r}: must be an int, in milliseconds")
     context = GroupContext(coordinator, now)

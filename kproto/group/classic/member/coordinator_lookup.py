@@ -73,6 +73,9 @@ def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> No
 
 
 def on_describe_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Rejoin if DescribeGroups cannot be sent, because the inherited assignment cannot be checked then."""
+    """Rejoin if DescribeGroups cannot be sent, which checks an inherited assignment.
+
+    A restarted static leader inherits the assignment of the process that it replaces (KIP-814).
+    """
     if member.inherits_assignment and isinstance(event.request, DescribeGroupsRequest):
         request_rejoin(member, METADATA_CHANGED)
