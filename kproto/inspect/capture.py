@@ -81,7 +81,7 @@ class _Direction:
     is_start: Callable[[bytes], bool]
     frames: Frames = field(default_factory=Frames)
     expected: int | None = None
-    # The segments that arrived before a preceding segment, as a heap that is ordered by position.
+    # The segments that wait for an earlier part of the stream: a heap of (position, time, bytes).
     early: list[tuple[int, float, bytes]] = field(default_factory=list[tuple[int, float, bytes]])
     buffered: int = 0
     unread: int = 0
@@ -151,7 +151,11 @@ class _Direction:
 
 
 class _Connection:
-    """Both directions of a connection, its open requests, and its responses without a request."""
+    """Both directions of a connection.
+
+    `requests` maps the correlation id of each open request to its API and version. `unmatched` has the
+    responses that were read before their requests. `end` tries to decode them again.
+    """
 
     def __init__(self) -> None:
         self.requests: dict[int, tuple[str, int]] = {}
@@ -163,8 +167,8 @@ class _Connection:
     def _starts_response(self, data: bytes) -> bool:
         """Return whether a response frame starts at the first byte of a segment.
 
-        The result is True if the sizes divide the segment into whole frames, or if a frame has the
-        correlation id of an open request.
+        The result is True if the sizes divide the segment into whole frames. A segment that ends within a
+        frame is also accepted if one of its frames has the correlation id of an open request.
         """
         offset = 0
         while len(data) - offset >= 8:
@@ -234,7 +238,8 @@ def _frames(capture: Capture, path: Path, port: int) -> Iterator[CapturedFrame]:
         client, broker = (source, target) if is_request else (target, source)
         connection = connections.get((client, broker))
         if connection is None or (start and is_request):
-            # A SYN of a known client address and port: the client reuses its port for a new connection.
+            # A SYN from the client address and port of a known connection means that the client reuses its
+            # port for a new connection. So the known connection has ended.
             if connection is not None:
                 yield from connection.end(client, broker)
             connection = connections[client, broker] = _Connection()

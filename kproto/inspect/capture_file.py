@@ -86,7 +86,7 @@ class _Section:
 
 
 class _CutError(Exception):
-    """The file ends within a packet or a block, or cannot be read any further."""
+    """Raised if the file ends within a packet or a block, or cannot be read any further."""
 
 
 class Capture:
@@ -109,7 +109,7 @@ class Capture:
             self.is_cut = True
 
     def _read(self, count: int, *, at_end: bool = False) -> bytes:
-        """Read `count` bytes. With `at_end` the file may end at this position; the result is then empty."""
+        """Read `count` bytes. With `at_end` the file may end before them; the result is then empty."""
         try:
             data = self._file.read(count) if count <= _MAX_SIZE else b""
         except (EOFError, OSError, zlib.error):  # The gzip file is truncated or broken.
@@ -123,8 +123,8 @@ class Capture:
         (link,) = struct.unpack_from(f"{byte_order}I", self._read(20), 16)
         while header := self._read(size, at_end=True):
             seconds, fraction, captured = struct.unpack_from(f"{byte_order}III", header)
-            # The upper 16 bits of the field have the length of the frame check sequence instead of the link
-            # type.
+            # Only the lower 16 bits of this header field are the link type. The upper bits describe the frame
+            # check sequence.
             yield Packet(seconds + fraction / per_second, link & 0xFFFF, self._read(captured))
 
     def _pcapng(self) -> Iterator[Packet]:

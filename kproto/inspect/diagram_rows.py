@@ -7,11 +7,13 @@
 
 Rules:
 
-1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. Of any other API only a
-  client's first exchange is drawn, and its first exchange after each JoinGroup. An exchange of Metadata,
-  OffsetFetch or ListOffsets is also drawn if its response differs from the responses drawn before.
+1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. Of each other API the
+  first exchange of a client is drawn, and its first exchange of this API after each JoinGroup (except of
+  Metadata and FindCoordinator). An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its
+  response differs from the responses of this API that have been drawn for the client.
 2. Successful heartbeats, fetches without records, and the requests that set up a connection are only counted.
-  A repeated failure is drawn twice; further repetitions are counted.
+  If a client's requests of an API fail repeatedly with the same response, the first two failures are drawn,
+  and the others are counted.
 3. A rebalance lasts from the first JoinGroup until each member that joined has its assignment, has left or
   was killed.
 4. If more than `most` exchanges would be drawn, the exchanges in the middle are left out and counted. Only
@@ -41,7 +43,8 @@ _ONCE = ("Metadata", "FindCoordinator")  # APIs that are not drawn again after a
 # The shortest time in ms between two rows that is drawn as a pause. The pause shows the numbers of the
 # exchanges that are only counted.
 _PAUSE = 250
-# Error codes that are part of every first join, and so do not make an exchange a failure.
+# Error codes that do not make an exchange a failure. The first JoinGroup of a new member gets
+# MEMBER_ID_REQUIRED (KIP-394).
 _FINE = {"MEMBER_ID_REQUIRED"}
 _NEVER_ENDS = 1 << 62
 

@@ -248,8 +248,8 @@ class _Drawing:
                 self._add(
                     "path", tooltip, **{"class": "killed"}, d=f"M{x - 6} {middle - 6} l12 12 m0 -12 l-12 12"
                 )
-                # A killed member is removed when its session expires. The labels have different heights, so
-                # that both are readable.
+                # A killed member gets a second mark, `removed`, when its session expires. The labels of the
+                # two marks have different heights, so that they do not overlap.
                 label_y = middle - 8 if event.kind == "removed" else middle + 4
                 self._text(event.kind, x + 10, label_y)
             case "silent" | "fault" | "resumed":
@@ -259,7 +259,9 @@ class _Drawing:
             case "rejoining":
                 self._add("circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
             case "assigned" | "releasing" | "revoked" | "lost" | "generation" | "ended":
-                pass  # These events are shown as the ends of the bars, and as the lines of the generations.
+                # These events have no marks: they are ends of bars, or vertical lines at which generations
+                # start.
+                pass
 
 
 def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -> str:
@@ -272,8 +274,9 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
         for event in events
         if event.kind in ("assigned", "generation") and event.generation >= 0
     }
-    # The rows of the table with their standstills: for each generation a row with its reason, followed by
-    # rows with the members that replaced another member without a rebalance, by time.
+    # Maps each row of the table, as (generation, time, reason), to its standstills. A generation has a row
+    # with its cause. The rows below it, ordered by time, have the members that replaced another member
+    # without a rebalance.
     causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
     } | replacements(events)

@@ -132,7 +132,8 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
     if sized is not None:
         return read(4 if sized else 0)
     if int.from_bytes(data[:4], "big") == len(data) - 4:
-        # The first four bytes may also be the correlation id of a response without a frame size.
+        # In a response without a frame size these four bytes are the correlation id. So a response that
+        # cannot be decoded with a frame size is decoded again without one.
         with_size = read(4)
         if response is None or with_size.error is None:
             return with_size
@@ -155,7 +156,8 @@ def split(data: bytes) -> list[bytes]:
     start = 0
     while start < len(data):
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-        if not start + 12 <= end <= len(data):  # The smallest request header has 8 bytes.
+        # A frame of less than 8 bytes is rejected: a request header has at least 8 bytes.
+        if not start + 12 <= end <= len(data):
             return [data]
         frames.append(data[start:end])
         start = end
@@ -165,7 +167,7 @@ def split(data: bytes) -> list[bytes]:
 def dissect_message(data: bytes, name: str, version: int) -> Dissection:
     """Decode a message without a header. `name` is Kafka's name of the message.
 
-    Raises KeyError if the name is unknown, and UnsupportedVersion.
+    Raises KeyError if the name is unknown, and UnsupportedVersion if the message does not have the version.
     """
     return _dissection(data, 0, _part(message_class(name), data, 0, version))
 
@@ -402,7 +404,10 @@ def _rows(data: bytes, width: int) -> list[str]:
 
 
 def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
-    """Return the number of enclosing structs that two paths share; the last part of a path is the field."""
+    """Return the number of enclosing structs that two paths share.
+
+    The last part of a path is the name of the field itself, so it is not compared.
+    """
     count = 0
     while count < min(len(first), len(second)) - 1 and first[count] == second[count]:
         count += 1

@@ -7,10 +7,10 @@ Rules:
 * The offset of a row is the offset of the row above plus the number of bytes of the row above. The first
   offset is 0, or an address whose end is marked by a colon or a bar.
 * The characters of a row agree with its digits. Words in the byte order of a machine (`xxd -e`) do not.
-* Text before an offset, such as the prefix of a log line, is ignored. A line that contains bytes must be a
-  row.
-* Rows that break a rule are rejected with the number of the line. Their text is not read as another form of
-  bytes.
+* Text before an offset, such as the prefix of a log line, is ignored. A line with several groups of hex
+  digits must be a row.
+* Rows that break a rule are rejected with the number of the line. Other forms of bytes (`hexdump.FORMS`) are
+  then tried only if the text may be hex digits without offsets.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _HEADING = [f"{number:02x}" for number in range(256)]
 class _Row(NamedTuple):
     number: int
     offset: str
-    # Whether a colon or a bar marks the end of the offset, and whether at least two spaces or a tab follow
-    # it.
+    # `is_marked`: whether a colon or a bar marks the end of the row's offset. `is_apart`: whether at least
+    # two spaces or a tab follow the offset.
     is_marked: bool
     is_apart: bool
     data: bytes
@@ -45,7 +45,10 @@ class _Row(NamedTuple):
 
 
 class _Wrong(Exception):
-    """A line breaks a rule. If it is `unmarked`, the text may be plain hex in several lines."""
+    """Raised for a line that breaks a rule.
+
+    `unmarked` means that the rows may have no offsets: the text may be hex digits in several lines.
+    """
 
     def __init__(self, reason: str, unmarked: bool = False) -> None:
         super().__init__(reason)
@@ -115,8 +118,9 @@ def _row(line: str, number: int, is_repeat: bool) -> _Row | None:
 def _digits(rest: str, number: int) -> tuple[bytes, int]:
     """Return the bytes of a row, and the number of digits of its longest group.
 
-    If the row has characters, the bytes are those of the longest sequence of digits that the following
-    characters agree with.
+    The characters after the digits may look like hex digits themselves. So the bytes are those of the longest
+    sequence of digits that agrees with the characters after it. In a row without characters, all digits are
+    bytes.
     """
     whole = _groups(rest)
     for gap in reversed(list(_GAP.finditer(rest))):
@@ -130,8 +134,8 @@ def _digits(rest: str, number: int) -> tuple[bytes, int]:
             characters = re.sub(r"\|\s*$", "", characters)
         elif characters[:1] == ">" and characters.rstrip()[-1:] == "<":  # od -tx1z
             is_enclosed, characters = True, characters.rstrip()[1:-1]
-        # Wireshark's streams have a space in the middle of the characters. If the characters start with
-        # spaces, these are part of the gap.
+        # Wireshark's dump of a stream has a space in the middle of the characters. If the first characters
+        # are spaces, the gap before the characters has matched them too.
         spaces = b" " * (len(data) - len(data.lstrip(b" ")))
         variants = (
             characters,
@@ -157,7 +161,8 @@ def _groups(text: str) -> list[str] | None:
 def _agree(characters: str, data: bytes, is_enclosed: bool) -> bool:
     """Return whether a column of characters shows these bytes. Spaces at its end may be missing.
 
-    The length of a column is not compared if bars enclose it, because then its end is certain.
+    If bars enclose the column, its length is not compared with the number of bytes, because the closing bar
+    marks its end.
     """
     shown = characters.rstrip() if len(characters) > len(data) else characters
     is_whole = 0 < len(shown) <= len(data) and not data[len(shown) :].strip()

@@ -28,9 +28,9 @@ from ..wire.types import Int32
 class EmbeddedMessage(NamedTuple):
     """A message inside the bytes field `path` of another message.
 
-    The offsets in the spans count from the start of the outer data. `first` has the fields before the
-    message, such as its version. `end` is the offset at which the bytes field ends. It differs from the
-    message's end if bytes follow the message.
+    The offsets in the spans count from the start of the data that was passed to `contents`. `first` has the
+    fields at the start of the bytes field that precede the message, such as its version. `end` is the offset
+    at which the bytes field ends. It differs from the message's end if bytes follow the message.
     """
 
     path: tuple[str, ...]
@@ -50,8 +50,9 @@ class CooperativeUserData(Message, versions="0"):
     generation: Int32 = field(default=-1)
 
 
-# Maps (message, field) to the class of the message in the field, and to the name of the field with the
-# protocol name. That field is in the same struct or an enclosing one.
+# Maps (message, bytes field) to the class of the message in the bytes field, and to the name of a second
+# field, which has the protocol name. The second field is in the same struct as the bytes field or in an
+# enclosing struct.
 _PROTOCOLS: dict[tuple[str, str], tuple[type[Message], str]] = {
     ("JoinGroupRequest", "metadata"): (ConsumerProtocolSubscription, "name"),
     ("JoinGroupResponse", "metadata"): (ConsumerProtocolSubscription, "protocol_name"),
@@ -80,7 +81,8 @@ def _opened(
     start = span.end - len(span.value)
     if (name, span.path[-1]) == ("EnvelopeRequest", "request_data"):
         yield from _request(span.path, data, start)
-    # A subscription or an assignment by itself does not name the assignor.
+    # A subscription or an assignment that is not inside another message does not name the assignor. So only
+    # kproto's own user data is recognized in it, by its first bytes.
     if name in ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"):
         yield from _user_data(span.path, data, start, "")
     message, name_field = _PROTOCOLS.get((name, span.path[-1]), (None, ""))

@@ -4,8 +4,8 @@
 
 A line has the time, the client, the API and its version, the request with its group, generation and member,
 the response with its errors by name, and the response time. Subscriptions and assignments in bytes fields are
-decoded. Frequent APIs have formatters in the tables of this module. For other APIs the line has the fields
-that are numbers or texts.
+decoded. The tables of this module have formatters for frequent APIs. For other APIs the line has the fields
+that are numbers or strings.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _place(part: Any, above: str) -> str:
 
 
 def _plain(message: Any) -> str:
-    """List the fields that are numbers or texts, and the lengths of the lists."""
+    """List the fields that are numbers or strings, and the lengths of the lists."""
     words: list[str] = []
     for field in message.__fields__:
         value = getattr(message, field.name)

@@ -109,9 +109,9 @@ class Exchange:
 class Conversation:
     """One connection through a proxy.
 
-    `peer` is the client's address, and `connection` is a unique number. `names` maps topic ids to names. The
-    connections of a client should share `names`, because a client uses a topic id that it received on one
-    connection on its other connections. `broker` names the broker.
+    `peer` is the client's address, and `connection` is a unique number. `names` maps topic ids to names. All
+    connections of a client should share one `names`: a client receives a topic id on one connection and may
+    use it on another connection. `broker` names the broker.
     """
 
     def __init__(
@@ -158,7 +158,8 @@ class Conversation:
     def add_response(self, frame: bytes, now: int) -> Exchange | None:
         """Add a response frame without its size.
 
-        Returns the exchange that the response completes, or None without a matching request.
+        Returns the exchange that the response completes, or None if no open request has the response's
+        correlation id.
         """
         correlation = int.from_bytes(frame[:4], "big", signed=True)
         exchange = self._open.pop(correlation, None)

@@ -3,9 +3,10 @@
 Rules:
 
 * `MemberNames` names the members: by client id, with a number if several members have the same client id.
-* A member owns a partition from the SyncGroup response that assigns it until a JoinGroup whose subscription
-  no longer contains it, a LeaveGroup, an error code that removes the member, the end of the connection of its
-  group requests, or its removal by the coordinator, whichever is first.
+* A member owns a partition from the SyncGroup response that assigns it. The ownership ends with the first of
+  these events: a JoinGroup of the member whose subscription no longer lists the partition as owned, its
+  LeaveGroup, an error code that removes the member, the end of the connection on which it sends group
+  requests, or its removal by the coordinator.
 * If a member continues on another connection after its connection ended, its ownership did not end.
 * Each generation has an event with its cause; see `rebalance_causes`. If `add_notice` is called, removals and
   causes are those that the coordinator reports.
@@ -59,7 +60,10 @@ class GroupHistory:
             handler(exchange, request, exchange.response)
 
     def add_disconnection(self, connection: int, at: int) -> None:
-        """Record that a client's connection ended at `at` (ms): its members own nothing until they return."""
+        """Record that a client's connection ended at `at` (ms), so that its members own no partitions.
+
+        If a member later sends a request on another connection, its event `disconnected` is deleted.
+        """
         for group, causes in self._causes.items():
             for member in causes.members.values():
                 if member.connection == connection and not member.is_gone and member.disconnected_at is None:
@@ -69,7 +73,7 @@ class GroupHistory:
                     self._disconnections[group, member.member_id] = event
 
     def add_notice(self, notice: GroupNotice, at: int) -> None:
-        """Record a notice of the embedded broker's coordinator. `at` is a time of the exchanges' clock."""
+        """Record a notice of the embedded broker's coordinator. `at` (ms) is of the exchanges' clock."""
         self._has_notices = True
         if isinstance(notice, GenerationStarted):
             generation = self._group(notice.group_id).generation(notice.generation, at)
@@ -302,7 +306,10 @@ def _error_code(response: Any) -> int:
 
 
 def _owned(request: Any) -> set[TopicPartition]:
-    """Return the owned partitions in a JoinGroup's subscription. With the eager protocol there are none."""
+    """Return the owned partitions in a JoinGroup's subscription.
+
+    With the eager protocol the result is empty, because a member revokes all partitions before it rejoins.
+    """
     for protocol in request.protocols:
         try:
             return set(Subscription.decode(protocol.metadata).owned)

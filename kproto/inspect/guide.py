@@ -62,7 +62,7 @@ def messages_of(name: str) -> list[type[Message]]:
 
 
 def rows(message: type[Message], version: int | None = None) -> list[FieldRow]:
-    """Return every field, each followed by the fields within it. With `version`, leave out other fields."""
+    """Return every field, or those of `version`, each followed by the fields within it."""
     return list(_rows(message, message.__versions__, version, 0))
 
 
@@ -176,7 +176,7 @@ _COLUMNS: tuple[_Column, ...] = (
 
 
 def _columns(field_rows: Sequence[FieldRow], version: int | None) -> list[_Column]:
-    """Return the columns of the table in which at least one row has a value."""
+    """Return the columns of the table of fields: the name, and those in which a row has a value."""
     columns = [column for column in _COLUMNS if version is None or column[0] != "versions"]
     return [_NAME, *(column for column in columns if any(column[1](row) for row in field_rows))]
 

@@ -6,7 +6,8 @@ r"""Read bytes from pasted text, in any form in which tools and programming lang
 
 `FORMS` is the table of the forms, in the order of their detection. These rules hold:
 
-* The form of a text is detected from all of its characters. A text is never read only in part.
+* All characters of a text must fit its form. A text is never read only in part, because the result would lack
+  bytes.
 * A text that is shortened or has several meanings is rejected with the reason. If it has several meanings,
   the caller can name the form.
 * If the bytes are an IP packet with a TCP segment, the result is the data of the segment.
@@ -35,14 +36,15 @@ class TextForm(NamedTuple):
     """A form in which bytes are printed as text, with the function that reads it.
 
     `read(text, is_named)` returns None for a text of another form. `is_named` means that the caller named the
-    form. Then a text is read even if it may also have another form.
+    form. In this case a text is read even if it may be of another form as well.
     """
 
     description: str
     read: Callable[[str, bool], bytes | None]
 
 
-# Patterns of texts that do not contain all bytes, with the error message.
+# Patterns of texts that do not show the original bytes, because the tool omitted, replaced or swapped bytes.
+# Each has its error message.
 _REJECTED = (
     (r"\A0{6,7}(\s+[0-9A-Fa-f]{4})+\s*$", "hexdump and od swap bytes by default; call hexdump -C or od -tx1"),
     (r"\A\[[BC]@[0-9a-f]+\s*\Z", "the text is the identity of a Java array; print Arrays.toString(bytes)"),
@@ -91,7 +93,10 @@ _SIMPLE_ESCAPES = dict(zip("abtnvfre\\'\"?`#$/", b"\a\b\t\n\v\f\r\x1b\\'\"?`#$/"
 
 
 def read(text: str, form: str | None = None) -> bytes | None:
-    """Return the bytes that a text encodes, or None if it has no known form. Raises as `parse` does."""
+    """Return the bytes that a text encodes, or None if it has no known form.
+
+    `form` and the errors are those of `parse`, which also returns the form.
+    """
     parsed = parse(text, form)
     return None if parsed is None else parsed.data
 
@@ -155,7 +160,9 @@ def _string(text: str, is_named: bool) -> bytes | None:
 
 
 def _unescape(body: str, text: str) -> bytes:
-    # Rust prints a zero byte as \0, whatever follows. C and gdb print up to three octal digits.
+    # Rust prints a zero byte as \0 even before a digit. C and gdb print up to three octal digits. So \0
+    # before a digit has two meanings. The text is rejected unless its other escapes show which of them
+    # applies.
     is_octal = re.search(r"\\0(?![0-7])", body) is None or re.search(r"\\[1-7]", body) is not None
     if re.search(r"\\0[0-7]", body) and is_octal and re.search(r"\\[0-7]{1,2}(?![0-7])", body):
         raise _rejected(text, r"\0 and a digit may be a zero byte and a character, or octal; print \x00")
@@ -260,7 +267,8 @@ def _hex(text: str, is_named: bool) -> bytes | None:
     wrong = re.findall("[^0-9A-Fa-f]", digits)
     if not wrong:
         return _of_groups(groups, text, is_named)
-    # A base64 text of this length contains more capitals, so this text is mistyped hex.
+    # At least seven of eight characters are digits or letters from a to f. A base64 text of this length has
+    # fewer of them, so this text is mistyped hex.
     if is_named or (len(digits) >= _TYPED and len(re.findall("[^0-9a-f]", digits)) * _RARE <= len(digits)):
         raise _rejected(text, f"{wrong[0]!r} is not a hex digit")
     return None
@@ -316,8 +324,8 @@ FORMS = {
 def _tcp_payload(data: bytes) -> bytes | None:
     """Return the data of the TCP segment in an IP packet, or None for other bytes.
 
-    An Ethernet header may precede the packet. A frame is not mistaken for a packet, because the first byte of
-    an IP packet would make the frame's size larger than 1 GiB.
+    An Ethernet header may precede the packet. A Kafka frame is not mistaken for a packet: the first byte of
+    an IP packet is at least 0x40, and a frame whose size starts with this byte would have at least 1 GiB.
     """
     if data[12:14] in (b"\x08\x00", b"\x86\xdd"):
         data = data[14:]

@@ -10,8 +10,8 @@ JSON form of a message.
 
 `kind` is request, response, header, data or record. `name` is Kafka's name of the message. The bytes are only
 the body, without a frame size, a header, or the int16 version before data and records. Each line of input (a
-question) gets one line of output (its answer), in the same order. The answer to an invalid line is {"error":
-"reason"}. The answer to an invalid record set has the key "error" besides its other keys.
+`Question`) gets one line of output (its `Answer`), in the same order. The answer to an invalid line is
+{"error": "reason"}. The answer to an invalid record set has the key "error" besides its other keys.
 """
 
 from __future__ import annotations

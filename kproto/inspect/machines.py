@@ -1,8 +1,8 @@
 """State machines as text and as SVG, drawn from their tables and edges.
 
-`TABLES` has the machines that are tables of handlers; `kproto.cli.machines` lists all machines. `text` prints
-every transition and every cell. `picture` draws the states and the transitions; the causes of a transition
-are listed below it, by number.
+`TABLES` has the machines that are tables: a cell has the handler for a kind of event in a state.
+`kproto.cli.machines` lists all machines. `text` prints every transition and every cell. `picture` draws the
+states and the transitions; the causes of a transition are listed below it, by number.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _with_causes(edge: DrawnEdge, arrow: str) -> str:
 
 
 def _group_equal(drawing: Drawing, cells: tuple[DrawnCell, ...]) -> list[tuple[list[str], DrawnCell]]:
-    """Group the states of a row by equal cells; leave out the impossible cells."""
+    """Group the states of a row by equal cells; leave out cells of events that cannot occur."""
     groups: dict[DrawnCell, list[str]] = {}
     for state, cell in zip(drawing.columns, cells, strict=True):
         if cell.action:

@@ -9,7 +9,8 @@ from typing import Any
 
 from .exchanges import Exchange
 
-# The requests that only a member itself sends, so that their connection is the member's connection.
+# The requests that are sent only by the member itself, so that their connection is the member's connection.
+# An admin client may send LeaveGroup and OffsetCommit for a member.
 _OWN = {"JoinGroup", "SyncGroup", "Heartbeat"}
 
 
@@ -45,8 +46,10 @@ class MemberNames:
         return self._members.get((group, member_id))
 
     def member(self, group: str, member_id: str, base: str = "client", known: str | None = None) -> str:
-        """Return the name of a member id. A new member id gets the name `known`, or a name that starts with
-        `base`.
+        """Return the name of a member id.
+
+        A new member id gets the name `known`. If `known` is None, it gets the name `base`, with a number if
+        another member already has this name.
         """
         name = self._members.get((group, member_id))
         if name is None:

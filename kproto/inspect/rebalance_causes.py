@@ -3,16 +3,16 @@
 A proxy sees requests and responses, but not the coordinator's state. The cause is inferred by these rules:
 
 1. The response to the leader's JoinGroup lists the members of the generation. A member that is not in the
-  list of the previous generation has joined. A member that is only in the previous list was removed, unless
-  it sent LeaveGroup.
+  list of the previous generation has joined. A member that is in the list of the previous generation, but not
+  in that of this generation, was removed, unless it sent LeaveGroup.
 2. The session of a removed member expired if its last exchange is older than the session timeout when the
   generation starts. Otherwise the member did not rejoin in time, or sent no SyncGroup in the previous
   generation.
-3. A JoinGroup is a cause if no response REBALANCE_IN_PROGRESS requested it. A changed subscription is always
-  a cause.
+3. A JoinGroup is a cause, unless the member sent it because it had received REBALANCE_IN_PROGRESS. A changed
+  subscription is always a cause.
 4. If the coordinator reports its own reasons, as the embedded broker does, these reasons are used.
-5. If no exchange explains a generation, the cause says so. For example, a member may be connected without the
-  proxy.
+5. If no exchange explains a generation, its cause is `UNEXPLAINED`. A member that is connected without the
+  proxy may have caused it, for example.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SeenMember:
 class RemovedMember:
     """A member that the coordinator removed at time `at`.
 
-    `silent_since` is the time of the member's last exchange if its session expired.
+    `silent_since` is the time of the member's last exchange if its session expired, otherwise None.
     """
 
     name: str
@@ -65,7 +65,8 @@ class SeenGeneration:
     number: int
     at: int
     evidence: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    # Maps a member id to its topics, from the leader's JoinGroup response. None if the response was not seen.
+    # Maps each member id to its subscribed topics, from the response to the leader's JoinGroup. None if the
+    # proxy did not see this response.
     topics: dict[str, frozenset[str]] | None = None
     instances: dict[str, str] = field(default_factory=dict[str, str])
     # The member ids whose SyncGroup succeeded.
@@ -91,7 +92,7 @@ class RebalanceCauses:
         self._departures: list[tuple[int, str]] = []
         # The member ids that were issued to members that have not joined yet.
         self._issued_ids: set[str] = set()
-        # The partition counts at the time at which the last generation was explained.
+        # The partition counts at the last call of `explain`. A later difference is a cause.
         self._counts_before: dict[str, int] = {}
 
     def add_issued_id(self, member_id: str) -> None:
@@ -187,7 +188,9 @@ class RebalanceCauses:
         return removed
 
     def _changes(self, previous: SeenGeneration, generation: SeenGeneration) -> list[tuple[int, str]]:
-        """Return the changed subscriptions, and the members that joined without the proxy."""
+        """Return (time, text) for each changed subscription, and for each member that joined without the
+        proxy.
+        """
         assert previous.topics is not None
         assert generation.topics is not None
         changes: list[tuple[int, str]] = []
@@ -205,8 +208,10 @@ class RebalanceCauses:
 
 
 def named(reasons: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """Replace the member ids in the coordinator's reasons by names, and cut clients' reasons that are
-    consequences.
+    """Replace the member ids in the coordinator's reasons by names.
+
+    A client's reason at the end of a coordinator's reason is removed if it states a consequence of the
+    rebalance (`CONSEQUENCES`).
     """
     result: list[str] = []
     for reason in reasons:

@@ -1,9 +1,10 @@
 """Find the cells and the tests of each rule, for `kproto rules` and the pages in docs/rules.
 
-docs/rules defines a rule under a heading such as `### R64`. A cell of a state machine names the rules that it
-keeps. A test names the rules that it pins with `@rule("R64")`. The texts of rules and the tests are read from
-a checkout or an unpacked source distribution. A wheel contains neither docs nor tests, so `definitions()` and
-`tests()` return nothing if kproto is installed from a wheel.
+docs/rules defines a rule under a heading such as `### R64`. A cell of a state machine's table has the handler
+for a kind of event in a state, and names the rules that it keeps. A test names the rules that it pins with
+`@rule("R64")`. The texts of rules and the tests are read from a checkout or an unpacked source distribution.
+A wheel contains neither docs nor tests, so `definitions()` and `tests()` return nothing if kproto is
+installed from a wheel.
 """
 
 from __future__ import annotations

@@ -6,16 +6,18 @@ Rules:
   of all events are those of one clock.
 2. A member owns a partition from `assigned` until `revoked`, `lost`, `left`, `killed`, `disconnected` (the
   end of its connection) or `removed` (by the coordinator). `revoked` is recorded when the application has
-  released the partition, *before* the coordinator knows. A member that reports `lost` was removed before:
-  its ownership ends no later than the next ownership in a later generation. If two ownerships of a partition
-  overlap, the group has assigned it twice.
+  released the partition, *before* the coordinator knows. The coordinator has removed a member before the
+  member reports `lost`, so the ownership ends no later than the partition's next ownership in a later
+  generation. If two ownerships of a partition overlap, the group has assigned it twice.
 3. A partition stands still from `releasing` or `silent`, when its owner stops delivering records, until the
-  next ownership starts. Without such an event it stands still from the end of the ownership. A partition
-  that its member kept during a rebalance did not stand still. This is the purpose of cooperative rebalancing.
-4. A standstill belongs to the generation that ended it. If that generation began before the standstill, one
-   member replaced another without a rebalance, as a returning static member does: see `replacements`.
+  next ownership starts. If neither event was recorded, it stands still from the end of the ownership. A
+  partition that its member keeps during a rebalance does not stand still, as with cooperative rebalancing.
+4. A standstill belongs to the generation of the ownership that ended it. If another member owned
+  the partition before in the same generation, there was no rebalance between the two ownerships: one member
+  replaced another, as a returning static member does. See `replacements`.
 5. An event `generation` has the cause of a generation as its reason. The coordinator reports the cause, or a
-  proxy infers it. Without such an event, `cause` infers the cause from the members' events.
+  proxy infers it. If a generation has no event `generation`, `cause` infers the cause from the members'
+  events.
 """
 
 from __future__ import annotations
@@ -96,8 +98,8 @@ class Standstill:
     end: int
     is_new_partition: bool = False
     before: str = ""
-    # `before` and `after` are the previous and the next owner, if both owned the partition in the same
-    # generation.
+    # `before` and `after` are the previous and the next owner if both owned the partition in the same
+    # generation. Otherwise both are empty.
     after: str = ""
 
     @property
@@ -124,7 +126,11 @@ def ownership_verdict(events: Sequence[GroupEvent]) -> str:
 
 
 def _ownerships(events: Iterable[GroupEvent], *, as_members_know: bool) -> list[Ownership]:
-    """Return all ownerships. With `as_members_know` each lasts until the member itself knows its end."""
+    """Return all ownerships, ordered by start, as the coordinator knows them or as the members do.
+
+    A removed member learns only later that it was removed. With `as_members_know` its ownerships last until
+    then.
+    """
     ordered = sorted(events, key=lambda event: event.at)
     open_ownerships: dict[tuple[str, TopicPartition], GroupEvent] = {}
     closed: list[Ownership] = []

@@ -4,8 +4,9 @@ Rules:
 
 * A transaction begins with its first request, which is Produce, AddPartitionsToTxn, AddOffsetsToTxn or
   TxnOffsetCommit. It ends with an EndTxn that is answered without an error.
-* A new InitProducerId aborts an open transaction, because its producer restarted or was replaced by another
-  one. If an EndTxn has no response, the outcome of the transaction is unknown and is not counted.
+* A new InitProducerId aborts an open transaction, because its producer restarted, or was replaced by another
+  producer with the same transactional id. If an EndTxn has no response, the outcome of the transaction is
+  unknown and is not counted.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class TransactionHistory:
         return ["", *rows]
 
     def facts(self) -> list[str]:
-        """Format the same counts as sentences for a page."""
+        """Format the counts of `lines` as sentences for a page."""
         return [
             f"Transactions of {name}: {counts.committed} committed, {counts.aborted} aborted, "
             f"{int(counts.began is not None)} open; the longest took {counts.longest} ms"
