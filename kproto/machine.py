@@ -1,5 +1,4 @@
-"""The base of all state machines: a table of cells, edges between states, and `move`, which changes the
-state.
+"""The base of all state machines: a table of cells, edges between states, and `move`.
 
 A machine has an Enum of states, an Enum of event kinds, and a `Table` with a `Cell` for each pair of them::
 

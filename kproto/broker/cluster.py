@@ -203,8 +203,9 @@ class BrokerCluster:
 
     @property
     def needs_routing(self) -> bool:
-        """Whether requests must be checked for groups that another node coordinates, or that are still
-        loading.
+        """Whether each request must be checked for the group's coordinator.
+
+        Another node may coordinate the group, or the group may still be loading.
         """
         return len(self._node_ids) > 1 or bool(self.loading)
 

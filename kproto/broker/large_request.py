@@ -76,8 +76,9 @@ class LargeRequest:
         self._elements: list[bytes] = []
 
     def next_frame(self) -> bytes | None:
-        """Return the frame of the next piece, or None while the request is still being divided: call it again
-        in a later step.
+        """Return the frame of the next piece, or None while the request is still being divided.
+
+        After None, call the method again in a later step.
 
         Raises DecodeError for a malformed request, and for too many elements.
         """

@@ -35,8 +35,9 @@ class TimestampOffset(NamedTuple):
 
 
 class BatchRange(NamedTuple):
-    """Adjacent batches of a log: the index of the first one, the index after the last one, and their size in
-    bytes.
+    """Adjacent batches of a log, with their size in bytes.
+
+    `first` is the index of the first batch, `stop` the index after the last one.
     """
 
     first: int

@@ -160,8 +160,9 @@ class FailRequests(NamedTuple):
 
 
 class ThrottleClients(NamedTuple):
-    """The event that the operator throttles an API: each response mutes its connection for `ms`, which means
-    that no further request is read from it.
+    """The event that the operator throttles an API.
+
+    Each response mutes its connection for `ms`: the broker reads no further request from it.
     """
 
     api_key: int

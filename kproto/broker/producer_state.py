@@ -1,5 +1,4 @@
-"""The state of idempotent producers in one partition: with it the broker recognizes retries, which are not
-stored twice.
+"""The state of idempotent producers in one partition, by which the broker detects retries.
 
 Rules, as in Kafka's ProducerStateManager and ProducerAppendInfo:
 
@@ -164,10 +163,10 @@ class PartitionProducers:
         entry.last_timestamp = now
 
     def expire(self, before: int, ongoing: Container[int]) -> None:
-        """Remove producers whose last batch or marker is not newer than `before` (Kafka's
-        removeExpiredProducers).
+        """Remove producers whose last batch or marker is not newer than `before`.
 
-        Producers in `ongoing`, whose transactions are ongoing, are kept.
+        Producers in `ongoing`, whose transactions are ongoing, are kept. Kafka's method is
+        removeExpiredProducers.
         """
         for producer_id, entry in list(self._entries.items()):
             if entry.last_timestamp <= before and producer_id not in ongoing:

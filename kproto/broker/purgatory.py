@@ -1,5 +1,6 @@
-"""The delayed requests of a broker, which wait for a change of a partition or fetch session, or for their
-deadline.
+"""The delayed requests of a broker.
+
+Each waits for a change of a partition or fetch session, or for its deadline.
 
 As in Kafka's DelayedOperationPurgatory, the cost of a change in a partition or session depends only on the
 number of requests that wait for this partition or session.
@@ -44,9 +45,7 @@ class Purgatory:
         self._deadlines.set(request.call.conn, request.deadline)
 
     def update(self, request: DelayedRequest) -> None:
-        """Watch the partitions and sessions that are now in the `waits_for` of a request, instead of the
-        previous ones.
-        """
+        """Replace the watched partitions and sessions of a request by its current `waits_for`."""
         entry, waits_for = self._entries[request.call.conn], frozenset(request.waits_for)
         if entry.waits_for != waits_for:
             self._remove_watches(entry)

@@ -326,8 +326,9 @@ class ExchangePrinter:
         self.failed: dict[str, int] = {}
 
     def print_message(self, text: str) -> None:
-        """Print a message for the user; with --json it goes to stderr, so that stdout contains only JSON
-        lines.
+        """Print a message for the user to stdout, or with --json to stderr.
+
+        With --json, stdout contains only JSON lines.
         """
         import sys
 

@@ -1,5 +1,6 @@
-"""The interfaces that all group protocols share: between a client and its member, and between a broker and
-its coordinator.
+"""The interfaces that all group protocols share.
+
+One is between a client and its member, the other between a broker and its coordinator.
 
 The client's interface: a client engine drives a `ClientMember`. The engine calls `step` with an event and
 performs the actions that `step` returns, in order. It sends a `Tick` when `next_deadline` is reached.

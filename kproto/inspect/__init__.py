@@ -1,3 +1,4 @@
-"""Show Kafka traffic: dissected frames, captures, exchanges (requests with responses), diagrams and
-timelines.
+"""Show Kafka traffic as dissected frames, captures, exchanges, diagrams and timelines.
+
+An exchange is a request with its response.
 """

@@ -67,8 +67,9 @@ class Dissection:
 
     @property
     def wrong(self) -> bool:
-        """Return whether the bytes are invalid: in a field, in the frame size, or after the end of the
-        message.
+        """Return whether the bytes are invalid.
+
+        The fault may be in a field, in the frame size, or after the end of the message.
         """
         return self.error is not None or any(True for _ in self.faults())
 

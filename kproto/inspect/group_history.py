@@ -83,8 +83,9 @@ class GroupHistory:
             self._reported.setdefault(notice.group_id, []).append(entry)
 
     def take_generations(self) -> list[tuple[str, GroupEvent]]:
-        """Return an event, as (group, event), for each generation whose cause was determined since the last
-        call.
+        """Return the generations whose cause was determined since the last call.
+
+        Each item is a tuple: the group, and the event of the generation.
         """
         taken, self._new_generations = self._new_generations, []
         return taken

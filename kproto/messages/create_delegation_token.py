@@ -1,5 +1,6 @@
-"""CreateDelegationToken (key 38): create a token with which a client can authenticate instead of with its own
-credentials (KIP-48).
+"""CreateDelegationToken (key 38): create a delegation token (KIP-48).
+
+A client can authenticate with the token instead of with its own credentials.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The headers of requests and responses, and functions that encode and decode a whole frame (header and
-body).
+"""The headers of requests and responses, and functions that encode and decode whole frames.
+
+A whole frame is a header and a body.
 
     frame = encode_request(request, version, correlation_id, client_id)     # a client sends
     envelope = decode_request(frame)                                        # a broker receives

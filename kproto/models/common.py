@@ -156,8 +156,9 @@ class ClusterMetadata:
         }
 
     def matching_topics(self, pattern: str, *, full: bool) -> frozenset[str]:
-        """Return the topics whose name matches `pattern`: the whole name, or if not `full` (librdkafka) any
-        part.
+        """Return the topics whose name matches `pattern`, except names that begin with "__".
+
+        If `full` is true, the whole name must match. Otherwise a part is enough, as in librdkafka.
         """
         regex = compiled(pattern)
         test = regex.fullmatch if full else regex.search

@@ -144,11 +144,10 @@ def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
 
 
 def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
-    """Return the index of each row's first header, four positions for each header, and a mask of the values
-    that are null.
+    """Return the index of each row's first header, the headers' positions, and a null mask.
 
-    The positions are the start and end of the key, then the start and end of the value. Returns None if a
-    row's headers are irregular.
+    A header has four positions: the start and end of its key, then the start and end of its value. The mask
+    is true for each header whose value is null. Returns None if a row's headers are irregular.
     """
     table, _ = tables()
     entry = table[windows.twos(at)]

@@ -341,8 +341,9 @@ NULL = b"\x01"
 
 @cache
 def small_varints() -> tuple[list[bytes], list[bytes]]:
-    """Return two lists: the varints of the numbers below `TABLE_SIZE`, and the same varints, each after an
-    attributes byte.
+    """Return two lists of the varints of all numbers below `TABLE_SIZE`.
+
+    In the second list each varint follows an attributes byte.
     """
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]

@@ -316,9 +316,7 @@ def read(member: Any, topic: str | None = None, partition: int | None = None) ->
 
 
 def offsets(member: Any, tp: TopicPartition) -> list[int]:
-    """Return the offsets of the records that the member received from one partition, in the order of
-    delivery.
-    """
+    """Return the offsets of the member's records of one partition, in the order of delivery."""
     return [
         record.offset
         for record in member.records

@@ -9,11 +9,10 @@ from ..errors import KprotoError
 
 
 def first_error(long: Callable[[], object], short: Callable[[], object], end: Callable[[], object]) -> str:
-    """Call `short` repeatedly while another thread calls `long`; return the first error message of either
-    call.
+    """Return the first error message of `long` or `short`, which run concurrently.
 
-    At the end this thread calls `end`, which must make `long` return. The result is empty if all calls before
-    `end` succeeded.
+    This thread calls `short` repeatedly while another thread calls `long`. At the end this thread calls
+    `end`, which must make `long` return. The result is empty if all calls before `end` succeeded.
     """
     long_errors: list[str] = []
 

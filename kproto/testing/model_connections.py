@@ -106,8 +106,9 @@ class ModelConnections:
         return min(times, default=None)
 
     def wait(self, seconds: float | None) -> list[ResponseReceived | RequestFailed | ConnectionLost]:
-        """Wait for events for at most `seconds` and return them (None: until an event arrives or `wake` is
-        called).
+        """Wait at most `seconds` for events, and return the events.
+
+        `seconds` may be None: then the call has no limit. `wake` makes it return immediately.
         """
         due = self.due()
         if due is not None:

@@ -88,8 +88,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Warm up if a module with Hypothesis tests uses kproto, so that compilation and imports do not exceed
-    the tests' deadline.
+    """Warm up if a module with Hypothesis tests uses kproto.
+
+    Without the warm-up, compilation and imports may exceed the tests' deadline.
     """
     if session.config.getoption("collectonly", False):
         return
@@ -209,8 +210,9 @@ class _WorkerLock:
 
 @pytest.fixture(scope="session")
 def _kafka_lock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _WorkerLock:  # pyright: ignore[reportUnusedFunction]
-    """A lock that runs the tests of several workers one at a time, because they may use the same names of
-    topics.
+    """A lock that runs the tests of several workers one at a time.
+
+    Tests of different workers may use the same names of topics.
     """
     shared = ":" in str(request.config.getoption(OPTION)) and "PYTEST_XDIST_WORKER" in os.environ
     # The parent folder is shared by all workers of a run.

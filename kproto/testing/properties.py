@@ -74,8 +74,9 @@ _PARTITIONS_WITH_OFFSETS: Final = Rule(
 def an_assignor_is_a_function(
     assign: Callable[[], object], *, times: int = 2, most_lines: int = MOST_LINES
 ) -> None:
-    """I6: check that `assign` returns the same value in each of `times` calls, within `most_lines` Python
-    lines.
+    """I6: check that `assign` returns the same value in each of `times` calls.
+
+    The first call may execute at most `most_lines` Python lines.
     """
     if times < 2:
         raise ConfigError("times", times, "at least 2: a single call has nothing to be compared with")
@@ -176,8 +177,9 @@ def _at_most(lines: int) -> Generator[None]:
         return trace
 
     def trace_compilation(frame: FrameType, event: str, arg: Any) -> Any:
-        """Trace no lines while a codec is being compiled, because tracing makes the compilation 30 times
-        slower.
+        """Trace no lines while a codec is being compiled.
+
+        Tracing makes the compilation 30 times slower.
         """
         nonlocal compilation
         frame.f_trace_lines = False

@@ -1,5 +1,6 @@
-"""A broker for tests that authenticates and authorizes, with calls that change passwords, certificates and
-rules.
+"""A broker for tests that authenticates clients and authorizes their requests.
+
+A test can change its passwords, certificates and ACLs.
 
     def test_the_service_logs_in(kafka_secured):           # the fixture of kproto.testing.plugin
         kafka = kafka_secured("SASL_SSL", users={"alice": "secret"}, acls=allow("alice", "READ", topic="t"))

@@ -1,12 +1,11 @@
-"""Compile codecs and import modules in advance, so that no example of a test exceeds Hypothesis's deadline of
-200 ms.
+"""Compile codecs and import modules before Hypothesis tests need them.
 
     from kproto.testing.warm_up import warm_up
 
     warm_up()          # before the first @given test; with pytest, kproto's plugin makes this call
 
 The first decoding of a message, the first `World` and the first broker of a process compile codecs and import
-modules. On a loaded machine this may take longer than Hypothesis allows for an example.
+modules. On a loaded machine this may take longer than 200 ms, Hypothesis's deadline for an example.
 """
 
 from __future__ import annotations

@@ -173,8 +173,9 @@ def _owner_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
 
 
 def _decision_error(txn: TransactionMetadata, call: EndTxnCall) -> ErrorCode:
-    """Return INVALID_TXN_STATE if the request would commit an aborted transaction or abort a committed one,
-    else NONE.
+    """Return INVALID_TXN_STATE if the request contradicts the transaction's outcome, else NONE.
+
+    A request may neither commit an aborted transaction nor abort a committed one.
     """
     committed = txn.state in (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
     return ErrorCode.NONE if call.request.committed == committed else ErrorCode.INVALID_TXN_STATE

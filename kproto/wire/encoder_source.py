@@ -103,8 +103,9 @@ class EncoderSource(FunctionSource):
         return f"{value} != {self.constant(f)}"
 
     def tags(self, cls: type[Struct], variable: str) -> None:
-        """Generate code that writes an empty tag section (a zero byte) and replaces it if tagged fields are
-        set.
+        """Generate code that writes a tag section.
+
+        The code writes an empty section (a zero byte), and replaces it if tagged fields are set.
         """
         self.run("x", "")
         self.flush()

@@ -81,8 +81,9 @@ def field(
     map_key: bool = False,
     flexible: str | None = None,
 ) -> Any:
-    """Declare the properties of a field that its annotation cannot express, such as its versions; see
-    `kproto.wire.message`.
+    """Declare the properties of a field that its annotation cannot express.
+
+    The docstring of `kproto.wire.message` has examples.
 
     `versions`, `nullable` and `tagged` are ranges of versions, such as "5+". `map_key` marks the key fields
     of Kafka's collections and does not change the encoding. `flexible="none"` keeps the int16 or int32 length

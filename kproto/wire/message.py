@@ -103,8 +103,9 @@ class Field(msgspec.Struct, frozen=True):
         return getattr(struct, self.name)
 
     def initial(self) -> Any:
-        """Return the value of an unset field: its default, or else the zero value that Kafka uses for the
-        field's type.
+        """Return the value of an unset field: its default, or else Kafka's zero.
+
+        The zero depends on the field's type.
         """
         if self.default is FRESH:
             assert isinstance(self.kind, type)

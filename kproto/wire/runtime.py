@@ -119,8 +119,9 @@ def _varint(buf: bytes, p: int) -> tuple[int, int]:
 
 
 def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[Any, Any] | None) -> bytes:
-    """Encode a tag section: the count, then the tagged fields in `pieces` and the unknown tags, in ascending
-    order of the tags.
+    """Encode a tag section: the count, then all tagged fields in ascending order of their tags.
+
+    `pieces` maps the known tags to their encoded fields, and `unknown` maps the other tags.
     """
     for tag, content in (unknown or {}).items():
         if tag in known or not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):

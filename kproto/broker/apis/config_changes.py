@@ -127,8 +127,9 @@ def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_onl
 
 
 def _changed_value(topic: Topic | None, change: AlterableConfig) -> str | None:
-    """Return the new value of a config; None if the change appends to a config that is not a list, or
-    subtracts from it.
+    """Return the new value of a config, or None if the operation does not apply to the config.
+
+    Only a list accepts APPEND and SUBTRACT.
     """
     if change.config_operation == ChangeType.SET:
         return change.value

@@ -42,8 +42,9 @@ def lookup_coordinator(state: JavaState, out: Out) -> None:
 def on_find_coordinator_response(
     state: JavaState, response: FindCoordinatorResponse | None, out: Out
 ) -> None:
-    """Handle FindCoordinator's response; None means that the connection was lost
-    (FindCoordinatorResponseHandler).
+    """Handle FindCoordinator's response (FindCoordinatorResponseHandler).
+
+    If `response` is None, the connection was lost.
     """
     state.find_open = False
     code = DISCONNECTED if response is None else parse_find_coordinator(response).error

@@ -1,5 +1,6 @@
-"""Fetching (Fetcher, FetchSessionHandler): one request per node, in fetch sessions (KIP-227), and the records
-that a poll returns.
+"""Fetching (Fetcher, FetchSessionHandler): requests, and the records that a poll returns.
+
+Each node gets one request at a time, in a fetch session (KIP-227).
 
 * M156: A partition is fetched if it is assigned, not paused, and has a position and no buffered records.
 * M160: A fetch session has an id and an epoch. A request names only the partitions that changed.

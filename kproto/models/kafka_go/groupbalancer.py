@@ -38,8 +38,9 @@ def assign(name: str, members: Mapping[str, Sequence[str]], partitions: Mapping[
 
 
 def _range(position: int, index: int, partitions: int, members: int) -> bool:
-    """Return whether the member at `index` gets the partition at `position`
-    (RangeGroupBalancer.AssignGroups).
+    """Return whether the member at `index` gets the partition at `position`.
+
+    The original is RangeGroupBalancer.AssignGroups.
 
     In Java's range assignor the first members get the larger shares. In kafka-go the larger shares are spread
     over the members.
@@ -48,8 +49,9 @@ def _range(position: int, index: int, partitions: int, members: int) -> bool:
 
 
 def _roundrobin(position: int, index: int, partitions: int, members: int) -> bool:
-    """Return whether the member at `index` gets the partition at `position`
-    (RoundRobinGroupBalancer.AssignGroups).
+    """Return whether the member at `index` gets the partition at `position`.
+
+    The original is RoundRobinGroupBalancer.AssignGroups.
 
     The first partition of each topic goes to the first member.
     """

@@ -75,8 +75,9 @@ def on_find_coordinator_response(
 
 
 def on_first_broker_connection(state: LibrdkafkaState, out: Out) -> None:
-    """Send Metadata and FindCoordinator again when the first connection to a broker with a known node id is
-    open.
+    """Send Metadata and FindCoordinator again when the first broker connection is open.
+
+    A connection to a bootstrap address does not count: the broker's node id must be known.
     """
     if state.bootstrapped:
         return

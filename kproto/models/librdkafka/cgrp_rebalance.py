@@ -238,8 +238,9 @@ def revoke_all_rejoin_maybe(state: LibrdkafkaState, lost: bool, out: Out) -> Non
 
 
 def revoke_all_rejoin(state: LibrdkafkaState, lost: bool, out: Out) -> None:
-    """Revoke the whole assignment, which counts as lost if `lost`, and rejoin
-    (rd_kafka_cgrp_revoke_all_rejoin).
+    """Revoke the whole assignment and rejoin (rd_kafka_cgrp_revoke_all_rejoin).
+
+    If `lost` is true, the assignment counts as lost.
     """
     if not state.cooperative:
         if lost:

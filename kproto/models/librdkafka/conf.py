@@ -212,9 +212,7 @@ def read(conf: Mapping[str, object]) -> Conf:
 
 
 def as_options(conf: Conf) -> dict[str, Any]:
-    """Return the options that differ from the defaults of `ModelConfig`, as keyword arguments of
-    `World.join`.
-    """
+    """Return the options that are not `ModelConfig`'s defaults, as arguments of `World.join`."""
     plain = ModelConfig(client_id="", group_id="")
     options = {
         option.name: getattr(conf.config, option.name)

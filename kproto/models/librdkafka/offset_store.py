@@ -181,8 +181,9 @@ def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
 def on_offset_commit_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle OffsetCommit's response; None means that the connection was lost
-    (rd_kafka_cgrp_op_handle_OffsetCommit).
+    """Handle OffsetCommit's response (rd_kafka_cgrp_op_handle_OffsetCommit).
+
+    If `response` is None, the connection was lost.
     """
     operation = entry.context
     assert isinstance(operation, OffsetCommitOp)

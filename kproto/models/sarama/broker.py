@@ -1,5 +1,6 @@
-"""A connection to one broker, and the mutex of the connection (sarama broker.go, v1.61.1: Open,
-sendAndReceive).
+"""A connection to one broker, and the connection's mutex (sarama broker.go, v1.61.1).
+
+The original functions are Open and sendAndReceive.
 
 * A broker has one request in flight: the caller holds the broker's lock from the send until the response. A
   JoinGroup that waits for the group therefore blocks the fetches and heartbeats to that broker.
@@ -143,8 +144,9 @@ class SaramaBroker(Routine):
         self._enqueue(BrokerCall(routine, build, self.client.now, keeps_lock))
 
     def touch_lock(self, routine: Routine) -> None:
-        """Take the lock and release it immediately, as ResponseSize does to count the requests in flight.
-        `routine` then resumes with "lock_touched".
+        """Take the lock and release it immediately, as ResponseSize does.
+
+        ResponseSize counts the requests in flight. `routine` then resumes with "lock_touched".
         """
         self._enqueue(BrokerCall(routine, lambda: None, self.client.now, False, "lock_touched"))
 

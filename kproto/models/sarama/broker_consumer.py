@@ -1,5 +1,6 @@
-"""The fetch loop of one broker, which all consumed partitions of the broker share (sarama consumer.go,
-v1.61.1).
+"""The fetch loop of one broker (sarama consumer.go, v1.61.1).
+
+All consumed partitions of the broker share the loop.
 
 * A broker consumer has two goroutines. The *subscription manager* accepts new partitions at any time. When a
   partition arrives, it waits 100 ms for further ones (M186). The *fetcher* (subscriptionConsumer) takes the
@@ -47,9 +48,7 @@ _REDISPATCH = {
 
 
 class Preference(NamedTuple):
-    """The replica that the broker prefers for a partition's fetches, and the time at which the preference
-    expires.
-    """
+    """The broker's preferred read replica of a partition, until the time `until`."""
 
     broker_id: int
     until: int

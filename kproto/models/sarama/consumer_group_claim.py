@@ -1,5 +1,6 @@
-"""A claim, the consumption of one partition in a session: the goroutine around ConsumeClaim (sarama
-consumer_group_session.go, v1.61.1).
+"""A claim, the consumption of one partition in a session (sarama v1.61.1).
+
+The original is the goroutine around ConsumeClaim in consumer_group_session.go.
 
 * A claim starts at the group's committed offset. Without a committed offset it starts at Offsets.Initial
   (`consume_partition`). If the committed offset is out of range and Group.ResetInvalidOffsets is true, the

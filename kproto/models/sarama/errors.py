@@ -1,5 +1,6 @@
-"""sarama's errors under the names of their Go types: KError(n) for Kafka's error code n, and Go's own types
-for network errors.
+"""sarama's errors under the names of their Go types.
+
+KError(n) stands for Kafka's error code n. Network errors have Go's own types.
 """
 
 from __future__ import annotations

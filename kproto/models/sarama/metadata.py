@@ -97,8 +97,9 @@ class Metadata:
         self.failed_seeds = []
 
     def candidates(self) -> list[SaramaBroker]:
-        """Return the brokers whose locks LeastLoadedBroker takes in turn, and last the broker that gets the
-        request.
+        """Return the brokers whose locks LeastLoadedBroker takes, in order.
+
+        The last item is the broker that gets the request.
 
         LeastLoadedBroker takes the lock of every registered broker to count its requests, in the order of a
         Go map. It takes the first broker's lock twice. Every other broker's lock is taken once, or twice if

@@ -1,7 +1,7 @@
-"""The loops that run concurrently with sarama-cluster's main loop (consumer.go: hbLoop, twLoop, cmLoop;
-v2.1.15).
+"""The loops that run concurrently with sarama-cluster's main loop (v2.1.15).
 
-When one loop ends, the consume cycle and all its other loops end.
+In consumer.go they are hbLoop, twLoop and cmLoop. When one loop ends, the consume cycle and all its other
+loops end.
 
 * The first heartbeat is sent one interval after the join. NOT_COORDINATOR and REBALANCE_IN_PROGRESS end the
   loop without a report. Any other error is reported first (M68).

@@ -246,8 +246,9 @@ def no_committed_offset_is_reset(world: World) -> None:
 
 
 def a_clean_handover_loses_no_commit(world: World) -> None:
-    """I14: in a world without faults, the records that were delivered before "revoked" are committed after
-    it.
+    """I14: the records that were delivered before "revoked" are committed after it.
+
+    The invariant holds in a world without faults, for consumers with auto commit.
 
     If a callback takes longer than the timeout of close or of the rebalance, its partitions are exempt,
     because they are reassigned before the callback ends.
@@ -306,9 +307,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
 
 
 def every_future_ends(world: World) -> None:
-    """Each operation with a token (a commit, a close) completes exactly once, at the latest when its timeout
-    ends.
-    """
+    """Each operation with a token (a commit, a close) completes before its timeout ends."""
     killed = {observation.source for observation in world.observations if observation.kind == "killed"}
     for consumer in consumers(world):
         for token, until in consumer.deadlines.items():

@@ -26,9 +26,7 @@ class InvariantBroken(AssertionError):
 def violation(
     world: World, name: str, reason: str, observation: Observation | None = None
 ) -> InvariantBroken:
-    """Return an InvariantBroken that names the client or group that broke the invariant, the reason and the
-    time.
-    """
+    """Return an InvariantBroken that names the client or group, the reason and the time."""
     when = (
         f"turn {observation.turn}, {observation.at} ms"
         if observation
@@ -70,8 +68,7 @@ def histories(world: World) -> Iterator[tuple[str, list[Observation]]]:
 
 
 def skipped_by_models(world: World) -> set[tuple[str, TopicPartition]]:
-    """Return (group, partition) of each partition for which a model committed records without delivering
-    them.
+    """Return each (group, partition) in which a model committed undelivered records.
 
     librdkafka can commit records of a batch before it returns them.
     """

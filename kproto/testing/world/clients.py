@@ -1,7 +1,7 @@
-"""The base class of all clients in a world: connections, deadlines, and a process that can be frozen and
-killed.
+"""The base class of all clients in a world.
 
-`ClientWorld` declares the methods of a world that clients use.
+A client has connections, deadlines, and a process that can be frozen and killed. `ClientWorld` declares the
+methods of a world that clients use.
 """
 
 from __future__ import annotations
@@ -152,9 +152,7 @@ class Client:
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """The partitions that the client has lost, although the application's callback for them has not
-        returned yet.
-        """
+        """The lost partitions for which the application's callback has not returned yet."""
         return frozenset()
 
     @property

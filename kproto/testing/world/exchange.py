@@ -208,8 +208,9 @@ class NetworkExchange(WorldState):
     # ---- group coordinators
 
     def on_coordinator_step(self, node: int, coordinator_step: GroupCoordinatorStep) -> None:
-        """Record what a group coordinator did in response to one event: stored offsets, fenced and removed
-        members, generations and completed rebalances.
+        """Record what a group coordinator did in response to one event.
+
+        The records are stored offsets, fenced and removed members, generations and completed rebalances.
         """
         event = coordinator_step.event
         for action in coordinator_step.actions:

@@ -39,8 +39,9 @@ MACHINES = "kproto.models."
 
 
 class Command(NamedTuple):
-    """One call on the world (`on` is empty) or on the client named `on`, made after `turn` turns (events) of
-    the world.
+    """One call on the world (`on` is empty) or on the client named `on`.
+
+    The call was made after `turn` turns (events) of the world.
     """
 
     turn: int
@@ -128,8 +129,9 @@ class Knob(Generic[T]):
 
 
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
-    """Return a function that checks a value for a knob with this default, and the text that describes the
-    allowed values in an error.
+    """Return a function that checks a knob's value, and a text that describes the allowed values.
+
+    Both depend on the type of the knob's default. The text is for an error.
     """
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"

@@ -97,8 +97,9 @@ class ModelClient(Client):
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """The partitions on which the model no longer works, although no callback reported it
-        (sarama-cluster).
+        """The owned partitions on which the model no longer works (sarama-cluster).
+
+        No callback reported the loss of these partitions.
         """
         works_on: frozenset[TopicPartition] | None = getattr(self.state, "works_on", None)
         return frozenset() if works_on is None else frozenset(self.owned - works_on)

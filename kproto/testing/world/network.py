@@ -77,8 +77,9 @@ class Network:
         self._waiting: list[tuple[Client, int, Callback, tuple[Any, ...]]] = []
 
     def send(self, wire: Wire, lane: Lane, function: Callback, *args: Any) -> None:
-        """Schedule the call `function(*args)`, by which the other end receives what was sent, after the
-        latency. A fault may delay or prevent the call.
+        """Schedule the call `function(*args)` at the other end of the connection, after the latency.
+
+        A fault may delay or prevent the call.
         """
         if lane.lost:
             return

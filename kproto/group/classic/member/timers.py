@@ -1,4 +1,6 @@
-"""Deadlines of a member: heartbeats, session timeout, max.poll.interval.ms, backoffs, and the timeout of
+"""The deadlines of a member, and its actions when they have passed.
+
+A member has deadlines for heartbeats, the session timeout, max.poll.interval.ms, backoffs and the timeout of
 close.
 """
 
