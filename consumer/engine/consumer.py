@@ -135,7 +135,7 @@ class ConsumerEngine:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The subscribed topics, or those that match the pattern."""
+        """The subscribed topics; with a pattern, the topics that match it."""
         return self.group.subscription.topics
 
     def assignment_deadline(self) -> int | None:

@@ -53,7 +53,7 @@ _GROUP: Row = {
     E.COORDINATOR_LOAD_IN_PROGRESS: ErrorAction.RETRY,
 }
 
-# Actions for Fetch, as in FetchCollector.handleInitializeErrors. CORRUPT_MESSAGE is raised, as in Java.
+# The actions for the error codes of Fetch, as in Java's FetchCollector.handleInitializeErrors.
 FETCH: Row = {
     E.OFFSET_OUT_OF_RANGE: ErrorAction.RESET_OFFSET,
     E.CORRUPT_MESSAGE: ErrorAction.RAISE,

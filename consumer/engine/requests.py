@@ -227,7 +227,9 @@ def offset_commit_request(
     def build(version: int) -> OffsetCommitRequest:
         if version <= LAST_WITH_NAMES and not may_use_names:
             raise UnsupportedVersion(
-                "OffsetCommit", version, "this version identifies topics by name; topic ids need version 10"
+                "OffsetCommit",
+                version,
+                "10 and higher, because earlier versions identify topics by name, and topic ids are required",
             )
         topics: list[OffsetCommitRequestTopic] = []
         for name, partitions in by_topic(offsets).items():
@@ -405,8 +407,7 @@ Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 def init_producer_id_request(
     transactional_id: str, timeout_ms: int, own: ProducerIdAndEpoch | None
 ) -> Prepared:
-    """Build an InitProducerId request for a producer id. With `own`, request the next epoch of this producer
-    id.
+    """Build an InitProducerId request for a new producer id, or for the next epoch of the producer id `own`.
 
     A request without `own` fences the previous producer with the same transactional id.
     """

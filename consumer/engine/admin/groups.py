@@ -256,8 +256,9 @@ def _named_partitions(assignment: Any) -> tuple[TopicPartition, ...]:
 def _request_coordinator(
     view: ClusterView, name: str, request: Message, clock: Callable[[], int]
 ) -> Plan[Call]:
-    """Send a request to the group's coordinator. If it does not respond, look the coordinator up and send
-    again.
+    """Send a request to the group's coordinator.
+
+    If the coordinator does not respond, it is looked up again, and the request is sent again.
     """
     while True:
         node = yield from find_coordinator(view, name, clock)

@@ -140,8 +140,8 @@ class CompletedFetch:
         # Whether the fetch has so many records that they are decoded in parts. Records without compression
         # need at least seven bytes each.
         self.decodes_in_parts = count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
-        # Number of records according to the batch headers. A header may be malformed, so the number is at
-        # most the number of bytes.
+        # Number of records according to the batch headers, but at most the number of bytes, because a
+        # malformed header may contain any number.
         self._count = min(count, len(self.data))
         self._columns: Columns | None = None
         # Records that were converted before a poll requested them, and the number of the first record's row.

@@ -137,7 +137,10 @@ class FetchSessionHandler:
 
     @property
     def is_established(self) -> bool:
-        """Whether the broker has accepted a second request of the session, or keeps no session."""
+        """Whether the broker has accepted an incremental fetch of the session, or keeps no session.
+
+        While it is false, a response without records does not reset the broker's count of failures.
+        """
         return self.epoch != FIRST_EPOCH
 
     def plan(self) -> FetchPlan:
@@ -265,7 +268,10 @@ class BrokerFetches:
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether to delay the next fetch: a buffer is full, and no buffer is empty."""
+        """Whether to delay the next fetch: some partition's buffer is full, and none is empty.
+
+        The fetch waits until the full buffer has room, so that it can request this partition too.
+        """
         return bool(self.full) and not self.drained
 
     def forget(self, partition: TopicPartition) -> None:

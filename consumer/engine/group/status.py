@@ -17,12 +17,13 @@ from kproto.group.subscription import TopicPartition
 
 
 class AssignmentSource(Enum):
-    """Where the partitions come from (Java's SubscriptionType)."""
+    """The origin of the assigned partitions (Java's SubscriptionType)."""
 
     NONE = "none"
     # assign()
     MANUAL = "manual"
-    # Partitions come from the group: from subscribe() until unsubscribe() has released all of them.
+    # The group assigns the partitions. This lasts from subscribe() until unsubscribe() has released all of
+    # them.
     GROUP = "group"
 
 

@@ -108,7 +108,7 @@ class NetworkClient:
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.view = ClusterView()
-        # API key -> the highest version to use. Some brokers advertise versions that they cannot decode.
+        # API key -> the highest version to use, for brokers that advertise versions that they cannot decode.
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
@@ -349,9 +349,8 @@ class NetworkClient:
     def _end_throttle(self, connection: Connection, now: int) -> bool:
         """End the connection's throttling if the throttle time has passed, and send the calls that waited.
 
-        Return False if the connection was closed: the broker had demanded a longer pause than
-        `metadata_max_age_ms`, and may still read nothing from the connection. The calls that waited are then
-        sent on a new connection.
+        If the broker demanded a longer pause than `metadata_max_age_ms`, it may still read nothing from the
+        connection. In that case close the connection, send the calls on a new one, and return False.
         """
         if not connection.is_throttled or connection.throttled_until > now:
             return True

@@ -200,7 +200,7 @@ class Connection:
         ours = message.__versions__
         if key is None or key not in self.versions:
             raise UnsupportedVersion(
-                api_name(message), -1, f"the broker at {self.address} does not know this request"
+                api_name(message), -1, f"the broker at {self.address} does not support this request"
             )
         lowest, highest = self.versions[key]
         highest = min(highest, self.caps.get(key, highest))

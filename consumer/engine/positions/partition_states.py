@@ -295,11 +295,11 @@ class PartitionState:
         self._home.update_uncommitted(self)
 
     def on_commit_sent(self, offset: int, by: object) -> None:
-        """Record that a commit of `offset` was requested.
+        """Record that the commit `by`, which contains `offset`, was requested.
 
-        The committed offset is uncertain until the commit `by` gets a response. By committing, the
-        application also confirms that the returned records below `offset` are processed, so that no later
-        automatic commit has a smaller offset.
+        Until this commit gets a response, the group's committed offset is uncertain. The returned records
+        below `offset` count as processed from now on. Therefore no later automatic commit has a smaller
+        offset.
         """
         if self.has_returned and self.has_position and (self.processed or 0) < offset <= self.position:
             self.processed = offset
@@ -313,7 +313,8 @@ class PartitionState:
     def on_committed(self, offset: int, by: object | None = None) -> None:
         """Record that the group has committed `offset`.
 
-        The offset is certain if no commit was requested after `by`.
+        `by` is the commit that contained the offset. Only if no commit was requested after it, the group's
+        committed offset is certain.
         """
         self.committed = offset
         if self.pending_commit is by:
@@ -397,8 +398,9 @@ class SubscriptionState:
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
-        # Number of partitions that were ever released. A caller with unprocessed records compares this number
-        # with an earlier reading to notice a release.
+        # Number of partitions that have been released since the consumer was created. An iteration that holds
+        # records stores this number. If the number has changed later, some of the records may belong to
+        # another member.
         self.losses = 0
 
     def __contains__(self, partition: TopicPartition) -> bool:

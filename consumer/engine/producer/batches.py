@@ -284,8 +284,8 @@ class PartitionQueue:
         # Whether a failed batch may be in the log. If so, batches without a sequence number need a new epoch.
         # Batches with a number keep their epoch, so that the broker recognizes duplicates.
         self.needs_new_epoch = False
-        # `order` of the first batch that is not in the log, according to the broker. Later batches are not in
-        # the log either. Only these batches may be renumbered.
+        # `order` of the first batch that is certainly not in the log, because the broker rejected it. The
+        # batches after it are not in the log either. Only these batches get new sequence numbers.
         self.renumber_from: tuple[int, ...] | None = None
         # Batches that the broker rejected because of their sequence number. The response to a later batch may
         # show that they are in the log.

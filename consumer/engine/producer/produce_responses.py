@@ -148,12 +148,12 @@ class ProduceResponses:
         self.end_batch(batch)
 
     def _complete_earlier(self, later: ProducerBatch) -> None:
-        """End earlier batches that were rejected for their sequence number, but are in the log.
+        """End the batches before `later` whose sequence number was rejected, but which are in the log.
 
-        A broker accepts batches in order, so a log that contains `later` contains the batches before it. (A
-        broker that was killed and restarted only remembers the last batch, and therefore rejects the earlier
-        ones.) The offsets of the earlier batches are unknown. `later` was in flight when they were rejected,
-        so both responses come from the same broker.
+        A broker appends a producer's batches in order, so a log that contains `later` also contains the
+        batches before it. A broker rejects a resent batch that is in its log if it was killed and restarted,
+        because it then only remembers the last batch. The offsets of the ended batches stay unknown. The same
+        broker sent all these responses, because `later` was in flight when the earlier batches were rejected.
         """
         queue = later.queue
         in_log = [

@@ -80,13 +80,17 @@ class SequenceNumbers:
         self._on_rejected(error)
 
     def max_produce_version(self, max_version: int | None) -> int | None:
-        """Return the highest version of Produce to use, at most `max_version`; None for no limit."""
+        """Return the highest version of Produce to use; None for no limit.
+
+        `max_version` is the limit of the request's topics. A producer without transactions adds no limit to
+        it; see `TransactionManager.max_produce_version`.
+        """
         return max_version
 
     def assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Assign a sequence number to the batch. Return False if there is no producer id.
 
-        A queue that needs a new epoch or producer id gets it first.
+        If the queue needs a new producer id or epoch, the queue gets it before the batch gets its number.
         """
         if queue.identity is None or queue.needs_new_epoch:
             identity = self._identity

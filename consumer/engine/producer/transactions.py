@@ -228,7 +228,11 @@ class TransactionManager:
         return True
 
     def max_produce_version(self, max_version: int | None) -> int | None:
-        """Return the highest version of Produce to use, at most `max_version`; None for no limit."""
+        """Return the highest version of Produce to use; None for no limit.
+
+        `max_version` is the limit of the request's topics. Without transaction version 2 (KIP-890), the limit
+        is also LAST_PRODUCE.
+        """
         return (
             max_version
             if self._version_2

@@ -285,7 +285,8 @@ def test_a_request_that_the_broker_does_not_know_raises_unsupported_version(brok
     with Cluster(broker) as cluster, pytest.raises(UnsupportedVersion) as caught:
         cluster.request(request)
     assert (
-        str(caught.value) == f"AlterPartitionReassignments: the broker at {broker} does not know this request"
+        str(caught.value)
+        == f"AlterPartitionReassignments: the broker at {broker} does not support this request"
     )
 
 

@@ -121,7 +121,7 @@ def test_a_lasting_lack_of_a_request_is_raised_by_poll(api: str) -> None:
     a = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")
     world.run(20_000)
     assert isinstance(a.errors[-1], UnsupportedVersion)
-    assert f"{api}: the broker at broker:9092 does not know this request" in str(a.errors[-1])
+    assert f"{api}: the broker at broker:9092 does not support this request" in str(a.errors[-1])
     assert 2 <= len(world.requests_of(a, ApiVersionsRequest)) <= 30
     world.is_lasting = False
     world.write("t", 0, "x")
@@ -135,7 +135,7 @@ def test_a_lasting_lack_of_produce_fails_the_delivery() -> None:
     delivery = producer.deliver("t", "x")
     world.run(5_000)
     assert isinstance(delivery.exception(), UnsupportedVersion)
-    assert "Produce: the broker at broker:9092 does not know this request" in str(delivery.exception())
+    assert "Produce: the broker at broker:9092 does not support this request" in str(delivery.exception())
 
 
 # ---- the properties detect code that believes one response
