@@ -40,8 +40,8 @@ from .validation import MAX_PARTITION
 Int64s = NDArray[np.int64]
 
 _COLUMNS = ("key", "value", "headers", "timestamp", "partition")
-# Maximum number of rows that are encoded together. The limit allows the first batches to be sent while later
-# ones are encoded.
+# Maximum number of rows that are encoded together. The limit allows the first batches to be sent before the
+# remaining rows are encoded.
 _ROWS_AT_ONCE = 32_768
 _SEED, _M = 0x9747B28C, 0x5BD1E995
 
@@ -252,7 +252,7 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
 def murmur2(keys: Any) -> Int64s:
     """Return Kafka's murmur2 of each key of a BinaryArray without nulls, without the sign bit.
 
-    The algorithm is that of `engine.producer.partitioner`.
+    The hashes are those of `engine.producer.partitioner`, but computed for a whole column at once.
     """
     _, offsets_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]

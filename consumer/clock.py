@@ -28,7 +28,8 @@ def wall() -> int:
 
 
 def moment() -> tuple[float, float, int]:
-    """Return (start, end, ms): the time `ms` in ms since 1970, and the limits of this millisecond in s.
+    """Return (start, end, ms). `ms` is the current time in ms since 1970. This millisecond lasts from `start`
+    to `end`, in s since 1970.
 
     A caller uses one result for many records, as long as the current time is between `start` and `end`. It
     compares the time with both, because the clock may be set back.

@@ -40,8 +40,8 @@ class Delivery(msgspec.Struct, eq=False):
     A delivery resembles a Future, but costs less memory and time: producers create 100,000 per second. With a
     Producer, `result()` blocks until the delivery has ended; with an AsyncProducer, `await delivery` waits
     for it. Both return a `RecordMetadata` or raise the error. Every delivery succeeds or fails, at the latest
-    after delivery_timeout_ms. It also fails when the producer is closed or killed before, and in the child
-    process of a fork.
+    after delivery_timeout_ms. It also fails if the producer is closed or killed before the broker has
+    acknowledged the record, and in the child process of a fork.
 
     Deliveries take part in cyclic garbage collection, because an object that a delivery refers to may refer
     back to it.

@@ -1,4 +1,4 @@
-"""Ends the open clients of a process when the process exits, and in its child after a fork.
+"""Ends the open clients of a process when it exits, and disables them in the child of a fork.
 
 * Fork: the child process has the parent's sockets, but not its threads. If both processes used one
   connection, each would read responses to the other's requests. So in the child every call raises

@@ -67,7 +67,7 @@ def instance_id(name: str, value: Any) -> None:
 
 
 def reset(name: str, value: Any) -> None:
-    """Check a reset policy. The value of the option `on_out_of_range` may also be ""."""
+    """Check a reset policy. Only the option `on_out_of_range` also accepts ""."""
     if value in _RESETS or (name == "on_out_of_range" and value == ""):
         return
     if not isinstance(value, str) or not value.startswith("by_duration:"):

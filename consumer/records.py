@@ -81,7 +81,8 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "uncommitted": `partitions` were released before their last offsets could be committed, or an automatic
       commit was rejected (`reason`);
     * "refused": a request that is retried indefinitely has failed for some seconds; `reason` has the request
-      and the error. The report is repeated after growing intervals (30 s to 10 min) while this lasts;
+      and the error. The report is repeated after growing intervals (30 s to 10 min) while the request keeps
+      failing;
     * "throttled": a broker requires a pause of a second or more, as this client exceeds a quota (KIP-219).
       The report is repeated after growing intervals;
     * "unreachable": no broker responds. The report is repeated after growing intervals;

@@ -36,9 +36,9 @@ from .records import GroupChange
 R = TypeVar("R")
 T = TypeVar("T")
 
-# The methods that may be called while another thread or task is inside a method of the client. The
-# interrupted method then raises IllegalState. In the child of a fork these methods do nothing and raise
-# nothing, because the client belongs to the parent.
+# The methods that may be called while another thread or task is inside a method of the client. That other
+# method then raises IllegalState. In the child of a fork these methods do nothing and raise nothing, because
+# the client belongs to the parent.
 CLOSING_CALLS: Final = ("close", "leave_block")
 
 NO_CLAIM: Final[AbstractContextManager[None]] = nullcontext()
@@ -165,9 +165,11 @@ class Runtime:
         raise NotImplementedError
 
     def apply(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
-        """Apply events, and perform the engine's actions, except those for the caller, which are returned.
+        """Apply events to the engine, and perform the actions that the engine returns.
 
-        If the returned actions contain records, the event `last` is applied as well.
+        A `Deliver` is not performed but returned, because only the calling poll can return records.
+
+        If there is a `Deliver`, the event `last` (such as `PollEnded`) is then applied as well.
         """
         raise NotImplementedError
 
@@ -320,7 +322,11 @@ class Runtime:
                     for_caller.append(action)
 
     def apply_if_open(self, *events: ev.Event) -> None:
-        """Apply events unless the client has ended. If Ctrl-C comes first, the events stay in `owed`."""
+        """Apply events unless the client has ended.
+
+        If Ctrl-C comes before the events are applied, they stay in `owed`, and are applied with the next
+        event.
+        """
         self.owed += events
         if not self.closed and self.failure is None and not self.forked:
             # Another thread has closed the client, or it has failed, after the condition was checked.

@@ -1,7 +1,8 @@
 """The cluster client for asyncio, and the operations of both cluster clients.
 
 Each method checks its arguments and runs a plan of `consumer.engine.admin`, which decides what requests to
-send, and what to do when they fail. `consumer.blocking.cluster` runs the same coroutines without asyncio.
+send, and what to do when they fail. `consumer.blocking.cluster` runs the same coroutines without an event
+loop. They never suspend there, because the waits of its runtime block the thread.
 """
 
 from __future__ import annotations

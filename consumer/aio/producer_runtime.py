@@ -108,8 +108,9 @@ class AsyncProducerRuntime(ProducerRuntime):
     # ---- the event loop
 
     def on_event(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
-        """Apply an event of the network or of the timer to the engine. If it is None, the application made a
-        call.
+        """Apply an event of the network or of the timer to the engine.
+
+        `event` is None after a call of the application, whose changes the engine then handles.
         """
         try:
             self._perform(step(self.engine, event, now() if at is None else at))

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 TLS_BUFFER_BYTES = 256 * 1024
 # Maximum number of reads from one connection before other connections are read.
 MAX_READS = 16
-# The flag for reads that do not wait. On systems without it (0) the socket is not read directly. On Windows
-# the transport may also have a read in progress.
+# The flag for reads that do not wait, or 0 if the system has no such flag. In that case only the transport
+# reads the socket. (This is so on Windows, where the transport may also have a read in progress.)
 NOW = getattr(socket, "MSG_DONTWAIT", 0)
 # The exceptions that opening a connection may raise, for example if no file descriptor is free or the port is
 # invalid.
@@ -76,7 +76,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.silent = False
         self.responded = False  # Whether a response has arrived.
         self.route: _Route | None = None
-        # The time of the last report that a part of a long response had arrived.
+        # When a part of a long response was last reported, in seconds of `time.monotonic()`.
         self.arriving_since = float("inf")
         self.receive_buffer = ReceiveBuffer(max_response)
         self.pipe: Pipe | None = None
@@ -135,8 +135,8 @@ class _Protocol(asyncio.BufferedProtocol):
     def _read_rest(self) -> None:
         """Read the rest of a large response directly from the socket.
 
-        Otherwise the event loop would read the response in many iterations, each of which costs more than a
-        read.
+        If only the event loop read it, the response would take many iterations, each of which costs more than
+        a direct read.
         """
         for _ in range(MAX_READS if NOW and self.sock is not None else 0):
             if not self.receive_buffer.expects_more or self.silent or self.transport is None:

@@ -104,8 +104,8 @@ class Producer(BoundToProcess, Block):
             if not since <= time() < until:
                 self._moment = _, _, timestamp = moment()
             if key is None and partition is None and headers is NO_HEADERS and type(value) is bytes:
-                # A record with only a value, the most common kind, is added to its batch as `take` would do,
-                # but without a call.
+                # A record with only a value, the most common kind, is added to its batch here. These
+                # statements do the same as `RecordAccumulator.take`, but save the function call.
                 route = self._routes.get(topic) if type(topic) is str else None
                 if route is not None:
                     size = RECORD_OVERHEAD + len(value)

@@ -155,7 +155,7 @@ class BlockingRuntime(Runtime):
     def _rouse(self) -> None:
         """Write the pending requests, or wake the engine's thread for them or for an earlier deadline.
 
-        If possible the calling thread writes the requests, so that the engine's thread need not wake.
+        If possible the calling thread writes the requests itself, which saves waking the engine's thread.
         """
         if self._open and self.sockets.uses_tls and self.exclusive:
             # The engine's thread must read the sockets, because a caller that waits for a future does not
@@ -295,8 +295,8 @@ class BlockingRuntime(Runtime):
         if self.forked:
             self.check_process()
         if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
-            # A callback of a future makes this call. Meanwhile the application's thread may be in any call,
-            # or in the poll that completed the future.
+            # A callback of a future makes this call. It needs no claim, because the application's thread may
+            # hold the claim meanwhile, for example in the poll that completed the future.
             if waits:
                 raise IllegalState(
                     f"{method}() was called in the callback of a future and would block the thread that "
@@ -358,9 +358,9 @@ class BlockingRuntime(Runtime):
 
 
 class _Claim:
-    """The exclusive right to use a client. The thread that runs one of the client's methods has this right.
+    """The exclusive right to use a client. A thread has this right while it runs one of the client's methods.
 
-    The thread keeps this right while it runs callbacks of the application in that method.
+    This includes the time in which the method runs callbacks of the application.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,7 @@
-"""Delays signal handlers while the engine changes. If Ctrl-C interrupted a join or a fetch, the engine's
-state could not be repaired.
+"""Delays signal handlers while the engine changes.
+
+If Ctrl-C interrupted a change, for example the handling of a response, the engine's state could not be
+repaired.
 
 Python calls signal handlers in the main thread between any two instructions, and some handlers raise. So
 while the engine changes, the application's handlers are replaced by one that records the signal. At the end
@@ -22,9 +24,10 @@ _signal: Any = import_module("_signal")
 
 # The signals that end the process, or that cannot be handled.
 _FATAL = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
-# The numbers of all signals. Querying a signal's handler takes 0.04 microseconds. Half of the signals are
-# those between SIGRTMIN and SIGRTMAX, which few programs use. A call queries such a signal only if the signal
-# had a handler when `look` was last called. `look` is called when a client is created, and when a call waits.
+# The numbers of all signals. To query one signal's handler takes 0.04 microseconds, so most calls do not
+# query all of them. Half of the signals are between SIGRTMIN and SIGRTMAX, and few programs use these. A call
+# queries such a signal only if it had a handler when `look` was last called: when a client was created, or
+# when a call waited.
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 
 _named = {int(known) for known in signal.Signals if known.name not in _FATAL}

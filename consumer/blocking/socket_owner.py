@@ -11,9 +11,9 @@ waits for something that is not read from the sockets.
     client's thread    acquire()                 read, apply, read ..., until `requested`: hand_over()
     application        borrow() -> read, apply -> give_back()
 
-After an application's thread has returned the sockets, any application's thread may borrow them again within
-AWAY_S. After that time the client's thread reads. Only `acquire` blocks. Ctrl-C interrupts none of these
-methods, because the callers delay signals (`Held`).
+For AWAY_S after `give_back`, the sockets stay free for the application's threads, because one of them will
+probably read again. After that time the client's thread takes them. Only `acquire` blocks. Ctrl-C interrupts
+none of these methods, because the callers delay signals (`Held`).
 """
 
 from __future__ import annotations

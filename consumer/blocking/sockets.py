@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 TLS_BUFFER_BYTES = 256 * 1024
 # Maximum number of reads from one connection before other connections are read.
 MAX_READS = 16
-# Longest timeout (s) of one `select`: a selector's timeout is a 32-bit number of milliseconds, and an engine
-# may be idle for longer.
+# Longest timeout (s) of one `select`. An engine may be idle for a longer time than a selector's timeout, a
+# 32-bit number of milliseconds, can express.
 MAX_SELECT_S = 86_400.0
 
 _DATA = attrgetter("data")
@@ -90,7 +90,8 @@ class _Socket(msgspec.Struct, eq=False):
     full: bool = False
     addresses: deque[Address] = msgspec.field(default_factory=deque[Address])
     address: Address | None = None
-    arriving_since: float = _NEVER  # The time of the last report that a part of a long response had arrived.
+    # When a part of a long response was last reported, in seconds of `time.monotonic()`.
+    arriving_since: float = _NEVER
     next_address_at: float = _NEVER  # The time at which the next address is tried.
     error: str = ""
     # The error of an address that had accepted the connection. It is reported instead of the errors of later
@@ -103,8 +104,8 @@ class Sockets:
 
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
-        self._events: list[NetworkEvent] = []  # Events that `take` has not returned yet.
-        # Tokens or failures from the threads that request tokens, not yet reported.
+        self._events: list[NetworkEvent] = []  # The events that the next `take` returns.
+        # The results of the threads that request tokens: a token or the error. `poll` turns them into events.
         self._tokens: deque[Token | NoToken] = deque()
         self._token_keys: list[int] = []  # Connections that wait for a token.
         self._requesting_token = False

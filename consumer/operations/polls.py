@@ -49,9 +49,9 @@ WARNED = frozenset(
     {"lost", "missing", "refused", "throttled", "truncated", "uncommitted", "unreachable", "unsought"}
 )
 
-# Longest interval (s) at which an iteration asks the engine whether the consumer still owns the held records,
-# and reports its progress. If the wall clock is set back, the iteration does not notice a pause of the
-# process for at most this time.
+# Longest interval (s) between two checks of an iteration. In a check the iteration asks the engine whether
+# the consumer still owns the held records, and reports its progress. If the process was suspended and the
+# wall clock was set back, the iteration notices the suspension later, by at most this interval.
 _MAX_CHECK_S = 1.0
 
 # Pairs (row, partition): each row at which the partition changes, and the partition that begins there.
@@ -285,8 +285,8 @@ class PollOperations:
             runtime.apply_if_open(ev.PollEnded())
             raise
         # After an interrupt or a cancellation the engine takes back the records, which the caller does not
-        # receive. If the engine had not begun this poll, only records of the previous poll exist, and these
-        # count as processed.
+        # receive. If the engine has not begun this poll, the last returned records are those of the previous
+        # poll. The caller has received them, and they count as processed.
         except BaseException:
             if self.engine.polls > polls:
                 runtime.owed += _TAKE_BACK

@@ -8,8 +8,8 @@
             producer.send("bills", b"...")
             producer.send_offsets(consumer.group_metadata(), {partition: offset})
 
-The end of the block of `transaction` commits it, and an exception in the block aborts it. The state machine
-of transactions is `engine.producer.transactions`.
+The end of the inner `with` block commits the transaction, and an exception in the block aborts it. The state
+machine of transactions is `engine.producer.transactions`.
 
 If a call stops waiting for a transaction's operation (a timeout, Ctrl-C, a cancelled task), the operation
 continues. If the call is repeated, it returns the result of this operation.
@@ -238,7 +238,8 @@ class ProducerOperations:
     async def _leave_transaction(self, limit: int, deadline: int) -> KprotoError | None:
         """Wait for a commit or abort in progress, or abort the open transaction.
 
-        Return the error of a commit in progress if no other call raises it.
+        Return the error of a failed commit for which no other call waits, for example because that call has
+        timed out. Otherwise return None.
 
         If the abort fails, the transaction stays open: read_committed consumers do not return its records,
         and the broker aborts it after transaction_timeout_ms.

@@ -12,7 +12,10 @@
         while True:
             await group.consume(["flights"], Print())
 
-`ConsumerGroup`, the class for threads, is in `group_threads`, and follows the same rules.
+A *session* is the time in which handlers process an assignment; the first rule says when it ends. A *claim*
+is one assigned partition in a session: an async iterator over the partition's records. A *mark* is an offset
+up to which a handler has processed a claim. `ConsumerGroup`, the class for threads, is in `group_threads`,
+and follows the same rules.
 
 Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 
@@ -22,12 +25,11 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 * If "cooperative-sticky" is the only assignor, a session continues through rebalances. The claims of revoked
   partitions end, and those of added partitions begin. Claims of retained partitions are not interrupted.
 * A claim that ends returns no more records. (sarama continues to return buffered records.) After the end of a
-  claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns. Then the marks (the
-  offsets that handlers have marked as processed) are committed, and the partition is released. Marks of lost
-  partitions are not committed.
-* A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks are
-  committed, those of `cleanup` included, and the partitions are released (M103). Heartbeats continue during
-  these steps (M113).
+  claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns. Then the marks are
+  committed, and the partition is released. Marks of lost partitions are not committed.
+* A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks (also those
+  made by `cleanup`) are committed, and the partitions are released (M103). Heartbeats continue during these
+  steps (M113).
 * Only marked offsets are committed: every auto_commit_interval_ms, at the end of a claim, and by
   `session.commit()`. Records that were not marked are returned again in the next session. With
   enable_auto_commit=False only `session.commit()` commits, and marks that were made after the last
@@ -211,7 +213,8 @@ class AsyncConsumerGroup(AsyncBlock):
             task.cancel()
 
     async def _finish_session(self, timeout: float) -> KprotoError | None:
-        """Wait until the session has ended. If it has not ended after `timeout`, commit the session's marks.
+        """Wait until the session has ended. If it has not ended shortly before `timeout` (s) has passed,
+        commit the session's marks.
 
         Return the error of the commit, or None.
         """
