@@ -23,7 +23,9 @@ pc: Any = import_module("pyarrow.compute")
 # The most bytes in an array with 32-bit offsets.
 _MAX_BYTES: Final = (1 << 31) - 1
 
-_INLINE = 12  # The largest value, in bytes, that Arrow stores in the view itself.
+# The size in bytes up to which Arrow stores a value inside its view. A view of a larger value refers to a
+# buffer.
+_INLINE = 12
 
 
 def gather(
@@ -59,8 +61,9 @@ def views(
 ) -> Any:
     """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
-    The bytes stay in `data`. Values of up to 12 bytes are copied into the view itself, and 12 bytes are read
-    for each of them. So `data` must have 12 bytes from each start on. `null` says which values are null.
+    The bytes stay in `data`, except that a view contains the bytes of a value of up to 12 bytes. 12 bytes are
+    copied for each of these small values, so `data` must have 12 bytes from each start on. `null` says which
+    values are null.
     """
     size = len(start)
     # The columns of Arrow's view: length, first four bytes (used in comparisons only), buffer number,

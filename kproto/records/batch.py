@@ -32,7 +32,7 @@ Data = bytes | bytearray | memoryview
 
 
 def check_data(data: object) -> None:
-    """Raise ConfigError for a string or a path: the data must be bytes."""
+    """Raise ConfigError if the caller passed a string or the path of a file instead of bytes."""
     if isinstance(data, str | PurePath):
         raise ConfigError("data", data, "bytes; those of a file are Path(...).read_bytes(), or an mmap of it")
 
@@ -54,7 +54,8 @@ DELETE_HORIZON = 0x40
 
 INT64_MAX = (1 << 63) - 1
 
-# The size in bytes of the smallest record: one byte for the length, and six bytes of fields.
+# The size in bytes of the smallest record: one byte for its length, and six bytes for the fields after the
+# length.
 SMALLEST_RECORD = 7
 
 
@@ -77,7 +78,8 @@ def preload_crc32c() -> None:
 def _crc32c_of_package() -> Callable[[Any, int], int]:
     """Import the package at the first checksum.
 
-    Its import takes a quarter of the import time of a consumer, because the package looks up its own version.
+    This import is not at the top of the module, because it would take a quarter of a consumer's import time:
+    the package looks up its own version.
     """
     from crc32c import crc32c  # pyright: ignore[reportMissingTypeStubs]
 
@@ -264,8 +266,8 @@ def parse_records_at(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from `at` on; return them and their end.
 
-    `before` is the position in the records field at which `data` begins, or in the decompressed bytes. `stop`
-    is the end of the records in `data`.
+    `before` is the position at which `data` begins, in the records field or, for a compressed batch, in the
+    decompressed bytes. `stop` is the end of the records in `data`.
     """
     append_time = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
     try:

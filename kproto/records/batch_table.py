@@ -22,7 +22,7 @@ from .reader import AbortedTransactions, batches
 # Maps the name of a timestamp type to Kafka's number.
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
-# The row numbers of a table of batches. The table has one column per batch.
+# The indexes of the rows of a `Table`, which has one column per batch.
 (
     # The position of the batch's records in the records field. `Arena.fill` replaces it by the position in
     # the arena.
@@ -124,7 +124,9 @@ def _list(
 ) -> Table | None:
     """Build the table of a part by reading batch after batch, or return None if it contains a message set."""
     if bytes(part.data[16:17]) in (b"\0", b"\1"):
-        return None  # Return before the loop, whose first step would decompress a wrapper.
+        # A message set is detected before the loop, because `wanted_batches` would decompress its first
+        # wrapper.
+        return None
     listed: list[tuple[int, ...]] = []
     for batch in wanted_batches(part, check_crc, control, max_decompressed):
         kind = TIMESTAMP_TYPES[batch.timestamp_type]

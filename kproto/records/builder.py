@@ -247,11 +247,11 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp
         varints, deltas, length_of = self._varints, self._deltas, length_of_bytes
         pieces: Sequence[bytes]
-        # The code of `record_parts` is repeated here to save a call, because a producer calls `append` for
-        # every record.
+        # This code repeats that of `record_parts`, because a producer calls `append` for every record, and a
+        # call of `record_parts` would take extra time.
         try:
             delta = timestamp - self._base_timestamp
-            if delta < 0:  # Reject a negative number here, because a list accepts it as an index.
+            if delta < 0:  # The list `deltas` would accept a negative index.
                 raise IndexError
             offset = varints[count]
             if headers:
@@ -388,9 +388,9 @@ def renumber(
 ) -> bytes:
     """Return the batch with another producer id, epoch and base sequence, and its new CRC.
 
-    The result is transactional if the batch was, or if `is_transactional` is set. A producer sets these
-    numbers when it sends a batch, and sets new ones if the broker has lost its state. Raises `RecordError`
-    unless `data` is one whole batch of magic 2, and `EncodeError` for numbers that do not fit.
+    A producer sets these three numbers when it sends a batch, and changes them if the broker has lost the
+    producer's state. The result is transactional if the batch was, or if `is_transactional` is set. Raises
+    `RecordError` unless `data` is one whole batch of magic 2, and `EncodeError` for numbers that do not fit.
     """
     if len(data) < HEADER_SIZE or data[16] != 2:
         raise RecordError("RecordBatch", 2, "size", 0, "the data is not exactly one batch of magic 2")
@@ -404,7 +404,7 @@ def renumber(
     head, body = bytearray(data[CRC_FROM:_NUMBERS_AT]), memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
     if is_transactional:
         head[1] |= TRANSACTIONAL  # The transactional bit is in the low byte of the attributes.
-    # BytesIO lets the CRC be written in place without a copy, as in `lay_out`.
+    # BytesIO makes the joined bytes writable without a copy, so that the CRC can be written into them.
     batch = BytesIO(_join((data[:CRC_FROM], head, numbers, body)))
     with batch.getbuffer() as view:
         view[CRC_AT:CRC_FROM] = crc32c(view[CRC_FROM:]).to_bytes(4, "big")
@@ -421,8 +421,8 @@ def _check(name: str, value: object) -> None:
 
 def lay_out(records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int) -> BytesIO:
     """Compress the records with the codec in `attributes`; leave space for the header in front of them."""
-    # A batch without records is compressed too, because Java decompresses before it checks the number of
-    # records.
+    # A batch without records is compressed too: Java decompresses before it checks the number of records, and
+    # no bytes at all are not valid data of gzip, snappy or lz4.
     if attributes & CODEC_BITS:
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]

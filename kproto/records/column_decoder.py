@@ -2,12 +2,13 @@
 
 * The decompressed batches lie in one arena, which is read through `windows`.
 * Only the search for record starts is sequential, because a record's length says where the next record
-  starts. A long sequence of records of one size (a "run") is found by its last record, and accepted if each
-  record in it has this size.
+  starts. In a sequence of records of one size (a "run"), the size determines all starts. The end of a run is
+  estimated, by a search for the last record of this size. The run is accepted if each of its records has this
+  size.
 * If runs are short, all batches are read in parallel: each step of numpy reads the length of one record of
-  each batch. Long batches are cut beforehand at guessed record starts: positions where a record can begin
-  that is followed by a record with the next offset. A guess is accepted only if the records before it end
-  exactly there; otherwise the batch is read record by record.
+  each batch. Long batches are cut beforehand at guessed record starts. A position is a guessed start if a
+  record can begin there, and the record after it has the next offset. A guess is accepted only if the records
+  before it end exactly there; otherwise the batch is read record by record.
 * Rows are processed in slices that fit into a cache.
 * Values are never guessed. If a record is irregular (a length that does not fit, a varint of more than 8
   bytes), the result is None. The caller then reads row by row, which also finds the position of the error.
@@ -57,7 +58,7 @@ class BatchArrays:
     count: Int64s
     base_offset: Int64s
     base_timestamp: Int64s
-    # Whether the batch has a record for each of its offsets. Only in such batches record starts are guessed.
+    # Whether the batch has a record for each of its offsets. Record starts are guessed only in these batches.
     gapless: Bools
 
 
@@ -277,8 +278,8 @@ def _guess(
     begin = np.repeat(at, many) + begin * np.repeat(apart, many)
     end = begin + np.repeat(width, many)
     looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
-    # Candidates for a record start are found by the record's attributes: a zero byte after the length, whose
-    # last byte is not zero.
+    # Candidates for a record start are found by the attributes of the record, which are a zero byte. The byte
+    # before it is the last byte of the length, and is not zero.
     zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
     upto = np.cumsum(end - begin + 1)
     which = np.searchsorted(upto, zero, side="right")
@@ -365,7 +366,8 @@ def _slice(
 ) -> bool:
     """Decode the rows from `low` to `high` into `fields`. Returns False if a row is irregular.
 
-    `far` means that offset deltas may take three bytes.
+    `far` means that offset deltas may take three bytes. Then the first window of 8 bytes may end before the
+    key's length does.
     """
     table, _ = tables()
     eights = windows.eights
@@ -375,7 +377,7 @@ def _slice(
     size += start
     if not np.array_equal(size, end):
         return False
-    used = shortest + 1  # Add one byte for the attributes.
+    used = shortest + 1  # The attributes byte follows the length.
     window >>= used << 3
     timestamp, width = short_varints(window)
     np.minimum(shortest, width, out=shortest)

@@ -1,7 +1,8 @@
 """Encode columns to record batches with numpy and Arrow, without an object per record.
 
-* `BatchBuilder` encodes the same rows to the same bytes, but its batches may end at other rows. Here a batch
-  ends where it would be full if all its varints had their *largest possible* sizes.
+* `BatchBuilder` encodes the same rows to the same bytes, but its batches may end at other rows, because it
+  adds up the actual sizes of the records. Here the rows are divided into batches before they are encoded: a
+  batch ends where it would be full if all its varints had their *largest possible* sizes.
 * The bytes before the values are computed for all records together, as a matrix of bytes and a mask of the
   used bytes. Arrow then joins these bytes and the values of all records. A batch is a slice of the result
   with a header in front.
@@ -127,7 +128,8 @@ def _binary(column: Any, rows: int, name: str) -> Any:
     array = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, pa.binary())
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # Older releases of pyarrow return a ChunkedArray.
+        # Older releases of pyarrow return a ChunkedArray from `combine_chunks`, too.
+        if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
     if array.type != pa.binary():
         array = array.cast(pa.binary())
@@ -139,8 +141,8 @@ def _binary(column: Any, rows: int, name: str) -> Any:
 def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) -> tuple[list[int], list[int]]:
     """Cut the rows into batches of at most `max_bytes`.
 
-    Returns the first row of each batch, followed by the number of rows. The second list has an upper bound of
-    the bytes before each of these rows.
+    Returns two lists. The first has the index of the first row of each batch, followed by the number of rows.
+    The second has an upper bound of the encoded bytes before each of these rows.
     """
     rows = len(moments)
     most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
@@ -151,7 +153,7 @@ def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) ->
     most_bytes += 1 + _widest(spread) + _widest(rows) + 2 * _widest(int(most_bytes.max()))
     most_bytes += _widest(int(most_bytes.max()))
     raw: Any = np.cumsum(most_bytes)
-    total = memoryview(raw)  # For single values, bisect is faster than numpy's search.
+    total = memoryview(raw)  # bisect finds a single value faster than numpy's searchsorted does.
     room = max_bytes - HEADER_SIZE
     firsts, ends = [0], [0]
     while firsts[-1] < rows:
@@ -207,7 +209,8 @@ def _encode(
     nothing = np.zeros(len(moments), np.int64)
     front = [(length, _width(length)), (nothing, np.ones(len(moments), np.int8))]
     front += list(zip((moment, place, key_zigzag), widths[:3], strict=True))
-    # Without keys, the bytes before the value are one piece. Records with fewer pieces are joined faster.
+    # Arrow joins the columns of `before_value` row by row, and fewer columns are joined faster. Without keys,
+    # one column has all bytes before the value.
     if keys.null_count == len(keys):
         before_value = [_varints([*front, (value_zigzag, widths[3])])]
     else:

@@ -68,7 +68,7 @@ __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of",
 _CHUNK = 1024
 # The least number of records to decode with numpy. With fewer records, reading row by row is faster.
 _FEW = 150
-# The mean size of a value, in bytes, from which on values are copied from views (`_copy_chosen`).
+# If the mean size of the values is at least this number of bytes, `_copy_chosen` copies them by way of views.
 _LARGE = 200
 # The most bytes of decompressed records per call, because Arrow's binary arrays have offsets of 32 bits.
 MOST = (1 << 31) - (1 << 20)
@@ -172,8 +172,8 @@ class Columns:
         """Convert to a `pyarrow.Table`: offset, timestamp, timestamp_type, key, value, headers.
 
         `timestamp` is in ms since 1970, UTC, and null if the record has no timestamp (-1). Only this column
-        is copied, so lent memory is still needed while the table is used. Headers are parsed, so
-        `RecordError` may be raised.
+        is copied. Columns that were decoded with `lent` must not be released while the table is used, because
+        the table's values refer to the arena. Headers are parsed, so `RecordError` may be raised.
         """
         return pa.table(
             {
@@ -203,7 +203,7 @@ class Columns:
     def release(self) -> None:
         """Return the memory of lent columns to the pool.
 
-        `value` is None afterwards, and the values of slices are invalid.
+        `value` is None afterwards. The values of columns that `part` or `slice` returned are invalid.
         """
         self.value = None
         if self._arena is not None:
@@ -340,8 +340,8 @@ def _read_columns(
         try:
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
-            # The last record is too close to the end of the data for windows of 8 bytes. So the records are
-            # copied into an arena below.
+            # The decoder reads 8 bytes at a time, and the last record is too close to the end of the data. So
+            # the records are copied into an arena below, which is longer than the records.
             pass
     if len(parts) > 1 and not table[CODEC].any() and (columns := _in_place(parts, sources, table, lent)):
         return columns
@@ -352,8 +352,8 @@ def _read_columns(
     except IndexError:
         # A length leads out of the arena. The caller then reads row by row.
         columns = None
-    # Without columns the arena is dropped instead of kept in the pool, because reading row by row needs the
-    # memory.
+    # If the records were not decoded, the arena is not put back into the pool but freed, because reading row
+    # by row needs the memory.
     if columns is not None and not lent:
         arena.release()
     return columns

@@ -3,14 +3,14 @@
 * Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Each has a module in `codecs`. gzip
   works without further packages; the other codecs need the extra ``compression`` (cramjam). isal and
   zstandard make decompression faster if they are installed.
-* The output buffer grows step by step. A decompressed size that the input *claims* is used only if the codec
-  can compress that much to the size of the input. Any output may grow to its `allowance`: 16 MiB, or 16 times
-  the compressed size if that is more.
+* The output buffer grows step by step. A decompressed size that the input *claims* is used only if its ratio
+  to the size of the input is plausible for the codec. Any output may grow to its `allowance`: 16 MiB, or 16
+  times the compressed size if that is more.
 * Beyond the allowance, decompression continues up to `MOST` only if the output starts as records do. Java's
   consumer has no limit, and repetitive logs compress to a thousandth. ``max_decompressed`` (bytes) replaces
   both limits.
-* So compressed data that does not contain records is rejected within 100 ms and 50 MB of memory (measured: 5
-  to 80 ms), but a record of 10 MB of zeros is read.
+* With these limits, compressed data that does not contain records is rejected within 100 ms and 50 MB of
+  memory (measured: 5 to 80 ms). A record of 10 MB of zeros is still read.
 * Malformed or oversized input raises `CodecError`. The readers convert it to a `RecordError` with the
   position of the batch.
 
@@ -167,8 +167,8 @@ def decompress_into(
 ) -> int | None:
     """Decompress to the start of `out`; return the number of bytes, or None if `out` is too small.
 
-    This function is for readers that decompress many batches into one arena. Arguments and errors are those
-    of `decompress`.
+    Readers use this function to decompress many batches into one arena. Arguments and errors are those of
+    `decompress`.
     """
     limit = allowance(len(data), max_decompressed)
     most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
@@ -225,7 +225,9 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int, most: int, begins:
 
 
 def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
-    """Return the limit for snappy: `limit`, or a larger exact size if the output starts like records."""
+    """Return the most bytes of snappy's output: `limit`, or the exact `size` if it is larger and the output
+    starts like records.
+    """
     if size <= limit:
         return limit
     first = next(block for block in snappy.blocks_of(data) if snappy.size_of(block))

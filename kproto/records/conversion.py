@@ -46,8 +46,8 @@ def convert(
     """Convert the records of a records field to batches or messages of `magic` (0, 1 or 2).
 
     Without `up`, batches of a lower magic are returned unchanged. A fetch response may contain them, because
-    readers of a magic also read lower magics. `from_offset` is the start of a fetch. Single messages below it
-    are dropped; wrappers and batches are kept whole. A truncated last batch is dropped.
+    a client that reads a magic also reads the lower magics. `from_offset` is the start of a fetch. Single
+    messages below it are dropped; wrappers and batches are kept whole. A truncated last batch is dropped.
 
     Raises `RecordError` for malformed batches and for offsets that are not ascending, `EncodeError` for zstd
     in down-conversion and for an unknown magic, and `MissingExtra` without a codec's package. For

@@ -3,8 +3,8 @@
 * The headers section of a record follows the record's value: the number of headers, then the key and value of
   each. The sections of all rows are decoded together when headers are first read. Slices of columns share the
   result.
-* One step of numpy reads the first header of every record, the next step every second header, and so on. A
-  topic has few different keys, so each key is decoded once.
+* One step of numpy reads the first header of every record, the next step the second header of every record,
+  and so on. A topic has few different keys, so each key is decoded once.
 * Irregular headers, and records with more than `_MOST_STEPS` headers, are read record by record, which also
   finds the position of an error.
 
@@ -97,7 +97,7 @@ class HeaderColumns:
         try:
             read = _read(Windows(data), places[:-1].astype(np.int64), places[1:].astype(np.int64))
         except IndexError:
-            return False  # A length leads out of the data.
+            return False  # A length points beyond the data. `_parse_slowly` then raises the error.
         if read is None:
             return False
         self._first, spots, null = read

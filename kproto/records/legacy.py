@@ -6,9 +6,10 @@
 * In a wrapper of magic 0 the inner offsets are absolute. In a wrapper of magic 1 the inner offsets are
   relative, and the wrapper has the offset of the last inner message (KIP-31), or 0 if an old producer sent
   it. Offsets wrap at 64 bits, as in Java.
-* Inner messages may have another magic than the wrapper: some producers sent such wrappers, old brokers
-  accepted them, and Java's consumer reads them. The wrapper's magic decides whether the inner offsets are
-  relative, and an inner message's magic whether this message has a timestamp.
+* Inner messages may have another magic than the wrapper: some producers sent wrappers with messages of
+  another magic, old brokers accepted these wrappers, and Java's consumer reads them. The wrapper's magic
+  decides whether the inner offsets are relative, and an inner message's magic whether this message has a
+  timestamp.
 * Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrides the inner
   timestamps (KIP-32).
 * The CRC is zlib's CRC-32 of all bytes after the CRC field. zstd does not exist in these formats.
@@ -159,9 +160,9 @@ def _unwrap(
     if not records:
         raise RecordError(_MESSAGE, magic, "value", at, "a wrapper without messages")
     if magic:
-        shift = (
-            wrapper.offset - records[-1].offset if wrapper.offset else 0
-        )  # Old producers send a wrapper with offset 0, because the broker assigns the offset.
+        # Old producers send a wrapper with offset 0, because the broker assigns the offset. Its inner offsets
+        # are not changed.
+        shift = wrapper.offset - records[-1].offset if wrapper.offset else 0
         if shift < 0:
             raise RecordError(_MESSAGE, magic, "offset", at, "the wrapper's offset is below that of its last")
         for record, has_time in zip(records, timed, strict=True):

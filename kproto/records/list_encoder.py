@@ -5,7 +5,8 @@ lists and encodes them when it sends. A batch with numbers that are not in the t
 encoded by `BatchBuilder`.
 
 Encoding a record takes 0.28 µs in batches of 2,500 and of 600 records, and 0.32 µs in batches of 100
-(measured). An alternative that joins the pieces of all records only once takes 0.28, 0.38 and 0.87 µs.
+(measured). Joining the pieces of all records with one call, instead of joining the pieces of each record
+first, takes 0.28, 0.38 and 0.87 µs.
 """
 
 from __future__ import annotations

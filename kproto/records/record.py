@@ -20,7 +20,8 @@ import msgspec
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# From this absolute value of a base or an encoded delta on, the sum of the two may exceed int64.
+# If a base or an encoded delta reaches this absolute value, the sum of the two may exceed int64, and is
+# wrapped as in Java.
 _FAR = 1 << 61
 # The bytes of the smallest record after its length: attributes, two deltas, two nulls and a count of headers.
 _SHORTEST = 6
@@ -196,7 +197,7 @@ def begins_records(start: memoryview) -> bool:
         except MalformedRecord:
             return False
         except IndexError:
-            break  # The length is cut off at the end of `start`.
+            break  # The length continues beyond `start`, so it cannot be checked.
         if raw & 1 or raw < 2 * _SHORTEST:
             return False
         at += raw >> 1

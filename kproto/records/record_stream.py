@@ -21,7 +21,8 @@ def record_lists(batch: Batch, size: int, max_decompressed: int | None = None) -
     """Iterate over lists of at most `size` decoded records of a batch.
 
     The lists before a malformed record are returned before its error is raised. `max_decompressed` and the
-    errors are those of `Batch.records`. Message sets of magic 0 and 1 were decoded when the batch was read.
+    errors are those of `Batch.records`. Message sets of magic 0 and 1 were decoded completely when the batch
+    was read, so their lists save no memory.
     """
     if batch.magic < 2:
         records = batch.records(max_decompressed)

@@ -94,8 +94,10 @@ def row_lists(
 def _as_columns(
     data: Data, max_decompressed: int | None, wanted: _Wanted
 ) -> tuple[Columns | None, RecordError | None]:
-    """Decode to columns if this is faster than row by row. Return (columns, None), or (None, error), where
-    `error` may be None.
+    """Decode to columns if this is faster than row by row.
+
+    Returns (columns, None), or (None, error) if decoding failed, or (None, None) if it is not faster or its
+    packages are missing.
 
     After an error the caller reads row by row, which returns the records before the error.
     """
@@ -103,7 +105,7 @@ def _as_columns(
         return None, None
     try:
         columns = read(data, **wanted, max_decompressed=max_decompressed, lent=True)
-        # This call decodes the headers of all rows, so that malformed headers raise an error here.
+        # `headers_between` decodes the headers of all rows, so that malformed headers raise an error here.
         columns.headers_between(0, 0)
     except RecordError as error:
         return None, _drop_traceback(error)
@@ -111,7 +113,9 @@ def _as_columns(
 
 
 def _drop_traceback(error: RecordError) -> RecordError:
-    """Remove the traceback and the context of an error, whose frames keep megabytes of data alive."""
+    """Remove the traceback and the context of an error. The frames of a traceback would keep megabytes of
+    data alive.
+    """
     error.__context__ = None
     return error.with_traceback(None)
 

@@ -91,8 +91,9 @@ def varints(window: Int64s) -> tuple[Int64s, Int64s]:
 def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
     """Decode varints of up to four bytes at the start of windows; return values and widths.
 
-    The width is 0 if the varint is longer. A varint cut by its window also counts as longer: its last byte is
-    the sign byte of the window, and the shifts that read beyond it fill up with ones.
+    The width is 0 if the varint is longer. A varint that continues after the end of its window also counts as
+    longer. The top bit of such a window is set, so the window is negative, and a shift to the right fills it
+    up with ones, which look like a varint that continues.
     """
     table, _ = tables()
     entry = table[window & 0xFFFF]

@@ -1,4 +1,5 @@
-"""The codecs of record batches: a module for each codec reads every format of it that topics contain.
+"""The codecs of record batches, with a module for each codec. A module reads every format of its codec that
+topics contain.
 
 Each codec has `compress(data, level)` and `decompress_into(data, out)`. `decompress_into` fills the start of
 `out` and returns the number of bytes, or raises `Full`. `kproto.records.compression` sets the limits.

@@ -37,9 +37,9 @@ def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
 
     Trailing bytes are ignored, as in Java.
 
-    The input is passed in pieces, because a decompressor copies the input that it has not used, at each step
-    and at the end of a member. Pieces of later members start small, because one megabyte may hold 50,000
-    empty members. See Java's GZIPInputStream.
+    The input is passed in pieces. After each step and at the end of a member, a decompressor copies the input
+    that it has not used, and these copies are smaller if the input is a small piece. The first pieces of
+    later members are small, because one megabyte may hold 50,000 empty members. See Java's GZIPInputStream.
     """
     view = memoryview(data)
     package = _inflating()

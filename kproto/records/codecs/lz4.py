@@ -88,8 +88,8 @@ def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
 def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int:
     """Decompress one frame into `out` and return the number of bytes.
 
-    Frames of independent blocks, or of one block, are read without cramjam's frame reader, which is up to
-    twice as fast.
+    Frames of independent blocks, or of one block, are decompressed block by block. This is up to twice as
+    fast as cramjam's reader of frames, which reads all other frames.
 
     Checksums of blocks and content are not checked, because the batch's CRC covers the same bytes.
     """
@@ -104,7 +104,7 @@ def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int
 
 
 def _is_one_block(data: memoryview, at: int, extra: int) -> bool:
-    """Return whether the frame ends after the block at `at`, as the frames of small batches do."""
+    """Return whether the frame ends after the block at `at`. Frames of small batches have only one block."""
     if at + 8 > len(data):
         return False
     stop: int = at + 4 + (_uint32(data, at)[0] & 0x7FFFFFFF) + extra

@@ -1,4 +1,5 @@
-"""The codec zstd. zstandard decompresses a frame with a size if it is installed, otherwise cramjam.
+"""The codec zstd. If zstandard is installed, it decompresses frames whose header has the decompressed size.
+cramjam decompresses other frames.
 
 Decompression contexts of zstandard are reused, which is up to 1.6 times as fast as a new context for each
 batch.
@@ -22,7 +23,9 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def header_of(data: memoryview) -> tuple[int, int] | None:
-    """Return the position of the first frame's blocks and its decompressed size, or None without a size."""
+    """Return the position of the first frame's blocks and its decompressed size. Returns None if the header
+    has no size.
+    """
     if len(data) < 6 or data[:4].tobytes() != _MAGIC:
         return None
     flags = data[4]
