@@ -45,7 +45,8 @@ class Row(NamedTuple):
 def describe(world: World, group: str) -> list[Row]:
     """Return a row for each partition with a committed offset, sorted by partition.
 
-    The function sends four requests to the cluster.
+    A client `tool` sends DescribeGroups, OffsetFetch and ListOffsets. The world runs until the client has
+    received the responses.
     """
     tool = world.clients.get("tool") or world.consumer(client_id="tool")
     assert isinstance(tool, Consumer)

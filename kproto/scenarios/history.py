@@ -45,7 +45,7 @@ def name(act: Act) -> str:
 
 
 def moments(run: ScenarioRun) -> list[Moment]:
-    """Return the moments that belong to no world, then the moments of each world."""
+    """Return the moments before the run's first world, then the moments of each world."""
     return [*run.moments, *(moment for act in run.acts for moment in moments_of(act))]
 
 
@@ -190,7 +190,7 @@ def coordinator_events(world: World, started: int = 0) -> Iterator[GroupEvent]:
 
 
 def _with_fault(reason: str, stopped: Mapping[str, str]) -> str:
-    """If the coordinator's reason says that a member sent nothing, add the fault that explains it."""
+    """Return the coordinator's reason. If it says that a member sent nothing, the member's fault is added."""
     for name, fault in stopped.items():
         if name and reason.startswith(f"{name} sent nothing"):
             return f"{reason} ({fault})"

@@ -19,7 +19,7 @@ from .scenario import ScenarioRun, join, offsets, produce, scenario
 def _to_whoever_lacks_it(
     partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
 ) -> dict[str, list[TopicPartition]]:
-    """Assign as range does, but assign t2 to a member whose subscription does not have t2 yet."""
+    """Assign as range does, but give t2 to a member that has not subscribed to t2 yet."""
     plan = ASSIGNORS["range"].assign(partitions, members, racks)
     late = [name for name, subscription in members.items() if "t2" not in subscription.topics]
     if not late:
@@ -204,7 +204,7 @@ def assigned_nothing(run: ScenarioRun) -> None:
 )
 def first_of_several(run: ScenarioRun) -> None:
     class CommitFailedException(Exception):
-        """An exception with the name of the one that Kafka throws for a commit in the callback."""
+        """An exception with the name of the exception that Kafka throws if a commit in the callback fails."""
 
     for cause in (RuntimeException("first"), CommitFailedException("first")):
         world = run.world({"t": 4})

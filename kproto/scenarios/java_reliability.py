@@ -1,8 +1,8 @@
 """Document 002: the options of Java's consumer (2.6.2), and the coordinators of Kafka 0.8 and of today.
 
-Java in these scenarios is the document's 2.6.2 (model java-2.6). Where 4.3.1 differs, the scenarios run both.
-A new application would use kproto's own consumer instead of either. `java_poll` covers poll;
-`java_rebalances`, `java_join_complete` and `java_assigned` cover rebalances.
+Java in these scenarios is the document's kafka-clients 2.6.2 (model java-2.6). Where 4.3.1 differs, the
+scenarios run both versions. A new application would use kproto's own consumer instead. `java_poll` covers
+poll; `java_rebalances`, `java_join_complete` and `java_assigned` cover rebalances.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from .scenario import ScenarioRun, join, lost_and_doubled, offsets, produce, rea
 # -- enable.auto.commit -----------------------------------------------------------------------------------
 
 
-# The text of ConsumerConfig.maybeOverrideEnableAutoCommit in kafka-clients 4.3.1.
+# The exception that ConsumerConfig.maybeOverrideEnableAutoCommit throws in kafka-clients 4.3.1, with its
+# message.
 _JAVA_REFUSAL = (
     "InvalidConfigurationException: enable.auto.commit cannot be set to true when default group id (null) is "
     "used."

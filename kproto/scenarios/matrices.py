@@ -22,7 +22,7 @@ REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500
 class Loss:
     """The result of one run with a growing topic.
 
-    A topic grows, and from this time on records are written into the new partitions.
+    From the time at which the topic grows, records are written into its new partitions.
     """
 
     client: str

@@ -1,9 +1,9 @@
 """Document 001: a topic gains partitions, and which of five clients detect them.
 
-The author's advertising logs got new partitions under load. The Go service that read the logs, on
-sarama-cluster, did not detect them until it was restarted, and lost the records written until then. The
-document tests sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can detect new
-partitions.
+The advertising logs of the document's author got new partitions under load. The Go service that read the
+logs, on sarama-cluster, did not detect them until it was restarted, and lost the records written until then.
+The document tests sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can detect
+new partitions.
 """
 
 from __future__ import annotations

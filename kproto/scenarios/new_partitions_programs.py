@@ -159,7 +159,7 @@ def _notification(name: str, text: str) -> str:
 
 # -- confluent's example ----------------------------------------------------------------------------------
 
-# The document's newConsumer, with another password.
+# The options of the document's function newConsumer. The document's password is replaced.
 CONFLUENT: Final = {
     "bootstrap.servers": "yz-cen048.kafka.data.cn:9120,bx-mq002.kafka.data.cn:9120",
     "group.id": "g",

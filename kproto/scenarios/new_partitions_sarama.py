@@ -173,7 +173,11 @@ def sarama_main(run: ScenarioRun) -> None:
 
 
 def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message | None]:
-    """Return a function that answers the member's requests so that the session ends and JoinGroup fails."""
+    """Return a function that answers a member's requests as if the member had lost access to the group.
+
+    Heartbeats get REBALANCE_IN_PROGRESS, which ends the session. The JoinGroup after it gets
+    GROUP_AUTHORIZATION_FAILED.
+    """
 
     def answer(client: Client, request: Message, version: int) -> Message | None:
         if client is member and isinstance(request, JoinGroupRequest):

@@ -4,8 +4,8 @@ A handler of HTTP requests assigns partition 0 at an offset, seeks to this offse
 where the program subscribes, messages start at this offset, or they start at the committed offset and the
 assignment has the offset -1000. The document ends before it explains why. The reason is that librdkafka's own
 thread joins the group, while the application's thread handles events. The group's assignment is an event that
-waits until the application polls. The response to the event replaces the partitions that were assigned by
-hand.
+waits until the application polls. When the event is handled, its partitions, which have no offsets, replace
+the partitions that were assigned by hand.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class PollingHandler:
 
         The run's parameters replace the number and the timeout of the polls.
 
-        Raises ConfigError if all polls together may take more than `LONGEST_MS`.
+        Raises ConfigError if the number of polls times their timeout is more than `LONGEST_MS`.
         """
         parameters = self.run.parameters
         polls, timeout_ms = parameters.polls or polls, parameters.poll_timeout_ms or timeout_ms
@@ -142,7 +142,10 @@ class PollingHandler:
 
 
 def _kind(printed: tuple[int | None, str]) -> tuple[int | None, str]:
-    """Return a key of a poll's output. It is equal for polls that returned different messages."""
+    """Return a key by which successive polls are compared, because only changes are recorded.
+
+    Polls that returned different messages have the same key.
+    """
     assigned, event = printed
     return assigned, event.partition(" ")[0]
 

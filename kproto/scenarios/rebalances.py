@@ -22,7 +22,7 @@ GROUP: Final = ("client", "session_timeout_ms", "heartbeat_ms", "assignor", "mem
 # The time in ms that the network round trips and the requests of a join may take in addition to a timeout.
 _SLACK_MS = 500
 # Maps a client that lacks some of Java's four assignors to the assignors that it has. sarama-cluster ignores
-# configured assignors.
+# configured assignors, so it has only range.
 _ASSIGNORS: Final = {
     "kafka-go": ("range", "roundrobin"),
     "librdkafka": ("range", "roundrobin", "cooperative-sticky"),

@@ -20,7 +20,7 @@ class RecordedVersions:
     VERSIONS = sarama.VERSIONS
 
     def __init__(self) -> None:
-        # `history.name` derives the client's name in reports from this attribute.
+        # `history.name` reads this attribute to name the client in reports.
         self.__name__ = sarama.__name__
         self.spoken: dict[type[Message], int] = {}
         self.commits: list[tuple[int, OffsetCommitRequest]] = []

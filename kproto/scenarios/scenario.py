@@ -44,7 +44,8 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 # The smallest and largest allowed value of each parameter. With most values beyond these limits a run would
 # take minutes.
 LIMITS: Final[Mapping[str, tuple[int, int]]] = {
-    # With less than 10 ms the next refresh would start before the response to the last one arrives.
+    # The interval of metadata refreshes. With less than 10 ms a refresh would start before the response to
+    # the previous refresh arrives.
     "refresh_ms": (10, 3_600_000),
     "rate": (1, 10_000),
     "grow_at_ms": (1, 600_000),
