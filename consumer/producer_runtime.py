@@ -175,9 +175,7 @@ class ProducerRuntime:
         return self.engine.take_actions()
 
     def loss(self) -> str:
-        """Return a message that says what is lost if the producer ends without `close`; "" if nothing is
-        lost.
-        """
+        """Return what is lost if the producer ends without `close`, or "" if nothing is lost."""
         open_records, transactions = self.engine.open_records, self.engine.transactions
         losses = [f"{open_records} records are lost"] if open_records else []
         if transactions is not None and transactions.started:

@@ -172,8 +172,9 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         await self._runner.run("create_topics", plan, limit)
 
     async def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
-        """Add partitions to topics until they have these total numbers, and wait until each partition has a
-        leader.
+        """Add partitions to topics until they have these total numbers.
+
+        The method waits until each partition has a leader.
         """
         counts = check.partition_counts("totals", totals)
         limit = self._runner.timeout_ms(timeout)
@@ -220,12 +221,11 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         lent: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, FetchedBytes]:
-        """Send one Fetch request for these offsets, and return raw record batches, which `kproto.records`
-        decodes.
+        """Send one Fetch request for these offsets, and return the raw record batches.
 
-        With `lent`, batches may be views of the whole response, which saves a copy. The response stays in
-        memory until the last view is freed. The first batch may begin before the requested offset, and the
-        last batch may be truncated.
+        `kproto.records` decodes the batches. With `lent`, batches may be views of the whole response, which
+        saves a copy. The response stays in memory until the last view is freed. The first batch may begin
+        before the requested offset, and the last batch may be truncated.
 
         Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1), fetch at another
         offset. After a retriable error code, call this method again.
@@ -264,11 +264,10 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     async def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
     ) -> None:
-        """Commit offsets for a group without being its member: each is the offset of the *next* record to
-        read.
+        """Commit offsets for a group without being its member.
 
-        A value of `offsets` is an offset, a tuple (offset, metadata), or a `CommittedOffset`. Raises
-        CommitFailed while the group has members.
+        Each offset is that of the *next* record to read. A value of `offsets` is an offset, a tuple (offset,
+        metadata), or a `CommittedOffset`. Raises CommitFailed while the group has members.
         """
         group = check.group("group", group)
         chosen = triples(check.offsets("offsets", offsets))
@@ -282,8 +281,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Return the group's committed offset of each partition, or None for a partition without a committed
-        offset.
+        """Return the committed offset of each partition, or None for a partition without one.
 
         Without `partitions`, all committed offsets of the group are returned.
         """
@@ -304,8 +302,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         return await self._runner.run("groups", plan, self._runner.timeout_ms(timeout))
 
     async def group(self, group: str, timeout: float | None = None) -> Group:
-        """Return the group's current state, its members with their partitions, its committed offsets and its
-        lag.
+        """Return the group's state, members with their partitions, committed offsets and lag.
 
         If the group does not exist, its state is "Dead".
         """

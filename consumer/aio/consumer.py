@@ -116,8 +116,9 @@ class AsyncConsumer(BoundToProcess):
         *,
         pattern: str | None = None,
     ) -> None:
-        """Join the group for these topics, or for all topics whose whole name matches the regular expression
-        `pattern`.
+        """Join the group for these topics, or for all topics that match `pattern`.
+
+        `pattern` is a regular expression, which must match the whole name of a topic.
         """
         self._operations.subscribe(topics, listener, pattern)
 
@@ -188,8 +189,10 @@ class AsyncConsumer(BoundToProcess):
         self._operations.seek(partition, offset)
 
     def seek_to(self, where: str | int, partitions: TopicPartition | Iterable[TopicPartition] = ()) -> None:
-        """Continue reading at "earliest", "latest", "committed", a time in ms since 1970, or another position
-        that `list_offsets` accepts.
+        """Continue reading at a position, for example "earliest", "committed" or a time.
+
+        `where` is "earliest", "latest", "committed", a time in ms since 1970, or another position that
+        `list_offsets` accepts.
 
         Without `partitions`, the method seeks in all assigned partitions. If all records are older than the
         given time, reading continues at the end of the log.
@@ -251,16 +254,19 @@ class AsyncConsumer(BoundToProcess):
     # ---- the cluster
 
     async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
-        """Run a plan of requests (`consumer.engine.admin`) over this consumer's connections, and return its
-        result.
+        """Run a plan of requests over this consumer's connections, and return its result.
+
+        The functions of `consumer.engine.admin` create plans.
         """
         return await self._operations.run(plan, timeout)
 
     async def list_offsets(
         self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Return the offsets of "earliest", "latest", a time in ms since 1970, "max_timestamp",
-        "earliest_local" or "latest_tiered".
+        """Return the offset of each partition's requested position, for example of "earliest".
+
+        A position is "earliest", "latest", a time in ms since 1970, "max_timestamp", "earliest_local" or
+        "latest_tiered".
 
         The offset of "latest" depends on the consumer's isolation level. An offset is None if the requested
         position does not exist in the log.
@@ -287,8 +293,9 @@ class AsyncConsumer(BoundToProcess):
     # ---- the end
 
     async def close(self, leave: bool = True, timeout: float = CLOSE_TIMEOUT, **unknown: Never) -> None:
-        """Run the revoked callback, commit if auto commit is enabled, and leave the group, within `timeout`
-        seconds.
+        """Close the consumer: run the revoked callback, commit, and leave the group.
+
+        The consumer commits if auto commit is enabled. All steps together take at most `timeout` seconds.
 
         With `leave=False` no LeaveGroup is sent: the group keeps the member until its session timeout has
         passed. The consumer closes in any case, and then raises the first error of a commit or of a callback.

@@ -1,5 +1,6 @@
-"""The blocking `Cluster` client: single requests, topics, offsets and groups, for admin tools, Spark and
-tests.
+"""The blocking `Cluster` client, for admin tools, Spark and tests.
+
+It sends single requests, and manages topics, offsets and groups.
 
     with Cluster("localhost:9092") as cluster:
         cluster.create_topics({"flights": 3})
@@ -150,8 +151,9 @@ class Cluster(BoundToProcess, Block):
         )
 
     def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
-        """Add partitions to topics until they have these total numbers, and wait until each partition has a
-        leader.
+        """Add partitions to topics until they have these total numbers.
+
+        The method waits until each partition has a leader.
         """
         run_to_end(self._operations.create_partitions(totals, timeout=timeout))
 
@@ -186,12 +188,11 @@ class Cluster(BoundToProcess, Block):
         lent: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, FetchedBytes]:
-        """Send one Fetch request for these offsets, and return raw record batches, which `kproto.records`
-        decodes.
+        """Send one Fetch request for these offsets, and return the raw record batches.
 
-        With `lent`, batches may be views of the whole response, which saves a copy. The response stays in
-        memory until the last view is freed. The first batch may begin before the requested offset, and the
-        last batch may be truncated.
+        `kproto.records` decodes the batches. With `lent`, batches may be views of the whole response, which
+        saves a copy. The response stays in memory until the last view is freed. The first batch may begin
+        before the requested offset, and the last batch may be truncated.
 
         Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1), fetch at another
         offset. After a retriable error code, call this method again.
@@ -222,11 +223,10 @@ class Cluster(BoundToProcess, Block):
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
     ) -> None:
-        """Commit offsets for a group without being its member: each is the offset of the *next* record to
-        read.
+        """Commit offsets for a group without being its member.
 
-        A value of `offsets` is an offset, a tuple (offset, metadata), or a `CommittedOffset`. Raises
-        CommitFailed while the group has members.
+        Each offset is that of the *next* record to read. A value of `offsets` is an offset, a tuple (offset,
+        metadata), or a `CommittedOffset`. Raises CommitFailed while the group has members.
         """
         run_to_end(self._operations.commit_offsets(group, offsets, timeout=timeout))
 
@@ -237,8 +237,7 @@ class Cluster(BoundToProcess, Block):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Return the group's committed offset of each partition, or None for a partition without a committed
-        offset.
+        """Return the committed offset of each partition, or None for a partition without one.
 
         Without `partitions`, all committed offsets of the group are returned.
         """
@@ -255,8 +254,7 @@ class Cluster(BoundToProcess, Block):
         return run_to_end(self._operations.groups(timeout))
 
     def group(self, group: str, timeout: float | None = None) -> Group:
-        """Return the group's current state, its members with their partitions, its committed offsets and its
-        lag.
+        """Return the group's state, members with their partitions, committed offsets and lag.
 
         If the group does not exist, its state is "Dead".
         """

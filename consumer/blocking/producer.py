@@ -137,12 +137,12 @@ class Producer(BoundToProcess, Block):
         return delivery
 
     def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
-        """Queue the rows of an Arrow RecordBatch or Table, or of a dict of columns, without creating an
-        object for each row.
+        """Queue the rows of an Arrow RecordBatch or Table, or of a dict of columns.
 
-        The columns are value, and optionally key, headers, timestamp (ms) and partition. Each row goes to the
-        partition that `send` would choose, and rows of one partition keep their order. Returns one delivery
-        for each batch. Raises the errors of `send`, and MissingExtra without numpy and pyarrow.
+        The columns are value, and optionally key, headers, timestamp (ms) and partition. No object is created
+        for each row. Each row goes to the partition that `send` would choose, and rows of one partition keep
+        their order. Returns one delivery for each batch. Raises the errors of `send`, and MissingExtra
+        without numpy and pyarrow.
         """
         return run_to_end(self._operations.send_columns(topic, batch))
 
@@ -205,12 +205,11 @@ class Producer(BoundToProcess, Block):
     # ---- the end
 
     def close(self, timeout: float | None = None, **unknown: Never) -> None:
-        """Send all buffered records, wait at most `timeout` seconds for their deliveries, and close the
-        producer.
+        """Send all buffered records, wait for their deliveries, and close the producer.
 
-        A second call waits until the first one has ended, and raises RequestTimedOut if this takes longer
-        than the second call's `timeout`. An open transaction is aborted, but a commit in progress is
-        completed, within the same `timeout`.
+        The wait takes at most `timeout` seconds. A second call waits until the first one has ended, and
+        raises RequestTimedOut if this takes longer than the second call's `timeout`. An open transaction is
+        aborted, but a commit in progress is completed, within the same `timeout`.
 
         After the producer has closed and all callbacks have been called, the method raises the first of these
         errors: the error of a `commit` for which no other call waits, RequestTimedOut for records that were

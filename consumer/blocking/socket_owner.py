@@ -1,5 +1,4 @@
-"""Decides which thread reads the sockets: the client's thread or, over TLS, the application's thread that
-waits for data.
+"""Decides which thread reads the sockets: the client's or the application's.
 
 Without TLS the client's thread always reads, ahead of the application. With TLS, data must also be decrypted,
 which takes CPU time. If the client's thread did this, it would compete with the application's thread for the

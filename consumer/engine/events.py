@@ -90,10 +90,10 @@ class ListenerReturned(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Rewind partitions to `offsets`: the application has not received the records at and after these
-    offsets.
+    """Rewind partitions to `offsets`.
 
-    All returned records count as processed, except those at and after a partition's offset in `held`.
+    The application has not received the records at and after these offsets. All returned records count as
+    processed, except those at and after a partition's offset in `held`.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -103,7 +103,8 @@ class GiveBack(msgspec.Struct, frozen=True):
 class Processed(msgspec.Struct, frozen=True):
     """The application has advanced in its iteration over the returned records.
 
-    All returned records count as processed, except those at and after a partition's offset in `held`.
+    The application has not received the records at and after these offsets. All returned records count as
+    processed, except those at and after a partition's offset in `held`.
     """
 
     held: Mapping[TopicPartition, int]

@@ -151,8 +151,9 @@ class QueueProducer(Block):
         return self._drain(self._successes)
 
     def errors(self) -> Iterator[ProducerError]:
-        """Return an iterator over the messages that were not delivered, which ends when the producer has
-        closed.
+        """Return an iterator over the messages that were not delivered.
+
+        The iterator ends when the producer has closed.
         """
         if self._errors is None:
             raise ConfigError("return_errors", False, "True, to read errors()")

@@ -1,5 +1,6 @@
-"""Loads trusted authorities and the client's own certificate into an SSLContext, from PEM files, PEM text or
-PKCS12 files.
+"""Loads trusted authorities and the client's own certificate into an SSLContext.
+
+The sources are PEM files, PEM text or PKCS12 files.
 
 Rules:
 

@@ -172,8 +172,9 @@ class TokenSource:
         return self._token if self._fresh_seconds() > 0 else None
 
     def _fresh_seconds(self) -> float:
-        """Return the seconds until a new token is needed, by the wall clock or by the monotonic clock,
-        whichever is earlier.
+        """Return the seconds until a new token is needed.
+
+        The token's end is known by the wall clock and by the monotonic clock; the earlier end counts.
         """
         return min(self._until - time.time(), (self._until_ms - now()) / 1000)
 

@@ -135,8 +135,9 @@ class Builder:
         self._makers = {name: self._maker(name) for name in names}
 
     def batches(self, records: Data, aborted: Aborted, position: int) -> Iterator[RecordBatch]:
-        """Yield the records from the offset `position` to the end of the slice, in batches of at most `ROWS`
-        rows.
+        """Yield the records from the offset `position` to the end of the slice.
+
+        Each batch has at most `ROWS` rows.
         """
         try:
             decoded = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=position)
@@ -182,8 +183,9 @@ class Builder:
         return formatted
 
     def _with_place(self, error: RecordError, position: int) -> RecordError:
-        """Return a copy of `error` whose message also has the position in the log, and a remedy for CRC
-        errors.
+        """Return a copy of `error` whose message also has the position in the log.
+
+        The message of a CRC error also has a remedy.
         """
         problem = error.detail or "the bytes end too early"
         place = f"fetched at offset {position} of {self._range.topic}-{self._range.partition}"

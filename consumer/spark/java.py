@@ -58,9 +58,7 @@ def version_of(java: str) -> int | None:
 
 
 def shim(java: Path, folder: Path) -> Path:
-    """Make `folder` a JAVA_HOME whose ``bin/java`` runs `java` without the option for the module that kproto
-    does not need.
-    """
+    """Make `folder` a JAVA_HOME whose ``bin/java`` runs `java` without the option `_UNWANTED`."""
     launcher = folder / "bin" / "java"
     launcher.parent.mkdir(parents=True)
     launcher.write_text(_SHIM.format(unwanted=shlex.quote(_UNWANTED), java=shlex.quote(str(java))))

@@ -281,8 +281,9 @@ class OffsetReader:
 
     @property
     def _unreachable_limit(self) -> tuple[float, str]:
-        """Return for how many seconds requests to an unreachable cluster are retried, and the option that
-        sets it.
+        """Return for how many seconds requests are retried, and the option that sets this limit.
+
+        The limit applies while the cluster is unreachable.
         """
         total, first = self._timeout, request_timeout_ms(self.options) / 1000
         shorter = "default.api.timeout.ms" in self.options.client and total < first

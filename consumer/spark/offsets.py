@@ -288,8 +288,9 @@ def advance(
 
 
 def describe_trimmed(new: Positions) -> list[str]:
-    """Return one line for each new partition whose first records were deleted before the query could read
-    them.
+    """Return one line for each new partition whose first records the query misses.
+
+    These records were deleted before the query could read them.
 
     `new` maps each new partition to the start of its log.
     """

@@ -193,9 +193,7 @@ class _Fetches:
         )
 
     def _contradiction(self, position: int) -> str:
-        """Return how the log's offsets contradict an OFFSET_OUT_OF_RANGE error, or an empty string if they do
-        not.
-        """
+        """Return how the log's offsets contradict OFFSET_OUT_OF_RANGE, or "" if they do not."""
         first = _log_edge(self.range, "earliest", self.options)
         last = _log_edge(self.range, "latest", self.options, "read_uncommitted")
         contradiction = f"the broker reports OFFSET_OUT_OF_RANGE, although the log is from {first} to {last}"

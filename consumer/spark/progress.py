@@ -53,8 +53,9 @@ class Behind:
 
     @property
     def seconds(self) -> float | None:
-        """Return the seconds until the query has caught up at the speed of this batch, or None if the speed
-        is unknown.
+        """Return the seconds until the query has caught up, or None if the speed is unknown.
+
+        The speed is that of this batch.
         """
         waiting = sum(self.offsets.values())
         if not waiting:
@@ -137,8 +138,9 @@ def describe_batch(progress: Mapping[str, Any]) -> str:
 
 
 def _describe_largest(counts: Mapping[TopicPartition, int], describe: Callable[[TopicPartition], str]) -> str:
-    """Describe the partitions with the largest counts, ordered by partition, and say how many more partitions
-    there are.
+    """Describe the partitions with the largest counts, and say how many more there are.
+
+    The partitions are in the order of topic and number.
     """
     largest = sorted(counts, key=lambda p: (-counts[p], p))[:_NAMED]
     remainder = [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []

@@ -72,10 +72,10 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The selection by ``subscribePattern``: all topics whose names contain a match, including topics created
-    later.
+    """The selection by ``subscribePattern``: all topics whose names contain a match.
 
-    The regular expression has Java's syntax. Internal topics never match.
+    Topics that are created later are included. The regular expression has Java's syntax. Internal topics
+    never match.
     """
 
     regex: str

@@ -241,8 +241,9 @@ def _submitted_settings() -> dict[str, str]:
 
 @contextmanager
 def _environment(files: Path) -> Generator[None]:
-    """Set environment variables for the JVM and its workers, which inherit them, and restore the old values
-    afterwards.
+    """Set environment variables for the JVM and its workers during a context.
+
+    These processes inherit the variables. At the end of the context the old values are restored.
     """
     original = dict(os.environ)
     java = java_home(files / "java")

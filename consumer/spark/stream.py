@@ -94,8 +94,9 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, object]:
-        """Return the offset of a new query, which names no partitions: the first end contains where each
-        partition began.
+        """Return the offset of a new query, which names no partitions.
+
+        The first end offset contains where each partition began.
         """
         return Offsets().to_json()
 

@@ -1,5 +1,6 @@
-"""Writes the rows of each task exactly once, in one transaction together with a marker that the batch is
-written.
+"""Writes the rows of each task exactly once, in one transaction together with a marker.
+
+The marker says that the batch is written.
 
 Consumers that read committed records (``isolation.level=read_committed``) see the rows that a task writes in
 a batch all together and once, or not at all. This holds even if the task runs again: by speculation, after an

@@ -193,8 +193,9 @@ class CompletedFetch:
         return self._from_batches(topic, partition, limit)
 
     def _start_decoding(self) -> None:
-        """Start to decode as columns if possible, and otherwise (for example with few records) batch by
-        batch.
+        """Start to decode the records, as columns if possible.
+
+        Otherwise, for example with few records, they are decoded batch by batch.
         """
         self._batch, self._error, self._rows, self._ahead, self._row = None, None, [], [], 0
         self._parts = iter(())

@@ -555,8 +555,9 @@ class Committer:
         return code in CANNOT_WRITE and not self._core.options.as_java
 
     def _fails_in_rebalance(self, commit: QueuedCommit) -> bool:
-        """Return whether the commit fails during a rebalance, as a call of the application does in Java
-        (M95).
+        """Return whether the commit fails during a rebalance (M95).
+
+        With Java's policy, the commit fails if a call of the application requested it.
         """
         return self._core.options.as_java and not commit.drops_revoked
 
@@ -581,8 +582,9 @@ class Committer:
         commit.complete(error)
 
     def close(self) -> None:
-        """Fail all commits that have not completed, because the consumer has been closed and sends no more
-        requests.
+        """Fail all commits that have not completed.
+
+        The consumer has been closed and sends no more requests.
         """
         in_flight = [self._in_flight] if self._in_flight is not None else []
         commits = [*in_flight, *self._queue.clear()]

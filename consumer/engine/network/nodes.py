@@ -147,8 +147,9 @@ class NodeSelector:
         return (unconnected or available or rotated)[0]
 
     def leaves_slow_setup_at(self, connection: Connection) -> int | None:
-        """Return when (ms) calls for any broker move from this connection to another address if its setup is
-        slow, or None.
+        """Return when (ms) calls move from this connection to another address, or None.
+
+        Calls move if any broker can answer them, and if the setup of the connection is slow.
         """
         if connection.ready:
             return None

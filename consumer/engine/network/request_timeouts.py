@@ -98,8 +98,9 @@ class RequestTimeouts:
             self._oldest[connection.key] = (head[0], now, head[2])
 
     def expires_at(self, connection: Connection) -> int | None:
-        """Return the time (ms) at which the connection counts as unresponsive; None if the broker's delay is
-        unknown.
+        """Return the time (ms) at which the connection counts as unresponsive, or None.
+
+        The time is None if no call is in flight, or if the broker's delay is unknown.
         """
         head = self._oldest.get(connection.key)
         if head is None or head[2] is None:

@@ -125,7 +125,8 @@ class ThrottleReports:
         return f"{api}: {pause}; this client, or its user, exceeds a quota"
 
     def _outlasts(self, now: int) -> bool:
-        """Return whether the throttling will end after the next report is due, and later than the last report
-        said.
+        """Return whether the throttling needs another report.
+
+        It does if it will end after the next report is due, and later than the last report said.
         """
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

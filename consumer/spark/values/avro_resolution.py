@@ -58,8 +58,9 @@ def _position(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
 
 
 def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
-    """Return for each symbol of the writer's enum the symbol that is read: the same one, the reader's default
-    symbol, or None.
+    """Return for each symbol of the writer's enum the symbol that is read.
+
+    It is the same symbol, the reader's default symbol, or None.
     """
     if reader.kind != "enum":
         return list(writer.symbols)
@@ -72,8 +73,9 @@ def field_named(node: AvroNode, name: str) -> AvroField | None:
 
 
 def writers_field(writer: AvroNode, read: AvroField) -> AvroField | None:
-    """Return the writer's field that is read as the reader's field `read`: it has the name or an alias of
-    `read`.
+    """Return the writer's field that is read as the reader's field `read`.
+
+    The field has the name or an alias of `read`. Returns None if the writer has no such field.
     """
     for name in read.names:
         field = field_named(writer, name)

@@ -1,5 +1,6 @@
-"""Finds the end of Avro values byte by byte, which is faster than numpy for arrays with many items in few
-lanes.
+"""Finds the end of Avro values byte by byte.
+
+This is faster than numpy if few values of a batch have arrays with many items.
 """
 
 from __future__ import annotations

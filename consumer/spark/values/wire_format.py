@@ -126,8 +126,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def data_and_offsets(values: Any) -> tuple[Any, Any]:
-    """Return the bytes of a BinaryArray, and the offsets at which its values begin, followed by the end of
-    the last value.
+    """Return the bytes of a BinaryArray, and the offsets at which its values begin.
+
+    The last offset is the end of the last value.
     """
     _, places, data = values.buffers()
     if not len(values):
