@@ -1,4 +1,4 @@
-"""Fixtures of the broker tests; modules with other topics define their own stage."""
+"""Fixtures of the broker tests. A module that needs other topics than t defines its own `stage`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Brokers of one cluster: leaders, coordinators, replicas, and the errors of all other brokers."""
+"""Brokers of one cluster: leaders, coordinators, replicas, and the errors of brokers that do not have these
+roles.
+"""
 
 from __future__ import annotations
 

@@ -160,8 +160,8 @@ def test_a_tombstone_is_kept_until_its_delete_horizon(stage: Stage, client: Clie
 
 
 def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client) -> None:
-    """A delete horizon beyond int64 is never set. With the largest delete.retention.ms it would be, so
-    tombstones are kept.
+    """A delete horizon beyond int64 is never set, so tombstones are kept. With the largest
+    delete.retention.ms the horizon would exceed int64.
     """
     set_configs(stage, delete_retention_ms=2**63 - 1)
     write(client, ("a", "1"))
@@ -174,12 +174,12 @@ def test_a_delete_horizon_beyond_int64_is_never_set(stage: Stage, client: Client
 
 
 def test_a_batch_that_cannot_be_encoded_again_is_kept(stage: Stage, client: Client) -> None:
-    """A batch whose records have equal offsets is kept by compaction: its CRC is valid, but it cannot be
-    encoded again.
+    """A batch whose records have equal offsets is kept by compaction. Its CRC is valid, but kproto's encoder
+    rejects offsets that do not increase.
     """
     batch = bytearray(batch_of_pairs(stage.now, [("a", "1"), ("a", "2"), ("b", "1")]))
     first, second = (at for at in range(len(batch)) if batch.startswith(b"\2a", at))
-    batch[second - 1] = batch[first - 1] = 0  # The offset, relative to the batch's base offset.
+    batch[second - 1] = batch[first - 1] = 0  # The two bytes are the records' offset deltas.
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     assert client.produce(bytes(batch)).error_code == 0
     for value in "234":
@@ -285,7 +285,7 @@ def test_a_marker_is_removed_after_its_delete_horizon(stage: Stage, client: Clie
     write(client, ("a", "2"))
     stage.step(CleanLogs())
     assert shape(stage) == [(1, "marker"), (2, "data")]
-    # Now the first marker is no longer its producer's last batch.
+    # After this transaction the first marker is no longer its producer's last batch.
     write_transaction(stage, producer, "3", commits=True)
     write(client, ("b", "1"))
     stage.step(CleanLogs())

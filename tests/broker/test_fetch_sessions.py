@@ -85,8 +85,8 @@ def test_records_are_returned_again_until_the_position_moves(client: Client, pro
 def test_a_truncated_position_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """A fetch at a position that was truncated is answered with the diverging epoch, even if the log has
-    grown to the same length since (KIP-595).
+    """A fetch at a position that was truncated gets the diverging epoch (KIP-595), even if the log has grown
+    to the same length since. The broker compares the position with the end of the last fetched epoch.
     """
     for _ in range(2):
         producer.produce(batch_of(b"a"))
@@ -104,7 +104,9 @@ def test_a_truncated_position_is_answered_with_the_diverging_epoch(
 def test_a_session_remembers_the_name_of_a_deleted_topic_id(
     stage: Stage, client: Client, session: int
 ) -> None:
-    """The session resolves a topic id once and keeps the name, as in Kafka."""
+    """A fetch session keeps the name to which a topic id was resolved first. After the topic is deleted, the
+    error is that of an unknown name and not that of an unknown id, as in Kafka.
+    """
     first = stage.topic("t").id
     named, beyond = fetch_topic(topic_id=first), fetch_topic(topic_id=first, partition=1)
     if session == 0:

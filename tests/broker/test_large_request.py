@@ -1,4 +1,6 @@
-"""Requests with many elements are served in pieces, and answered as a whole."""
+"""Requests with many elements are divided into pieces. The pieces are served one after another, and the
+client receives one response.
+"""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ def test_a_heartbeat_after_a_delayed_join_is_served_after_the_join(stage: Stage,
     member = join_alone(client)
     second_client = stage.client()
     other_id = second_client.ask(join_request()).member_id
-    second_client.send(join_request(other_id))  # The response is delayed until the first member rejoins.
+    # The JoinGroup response is delayed until the first member rejoins.
+    second_client.send(join_request(other_id))
     second_client.send(HeartbeatRequest(group_id="g", generation_id=1, member_id=other_id))
     assert second_client.answers == []
     client.send(join_request(member))

@@ -219,8 +219,8 @@ def test_an_invalid_advertised_address_is_refused(text: str, why: str) -> None:
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_a_listener_on_all_ipv6_addresses_accepts_ipv4() -> None:
-    """A listener on all IPv6 addresses also accepts IPv4. The bootstrap address is the machine's name, which
-    often has an IPv4 address only.
+    """A listener on all IPv6 addresses also accepts IPv4. Otherwise clients could not connect to the
+    bootstrap address: it is the machine's name, which often has an IPv4 address only.
     """
     with running(host="::") as server:
         port = int(server.bootstrap.rsplit(":", 1)[1])
@@ -373,8 +373,8 @@ def test_stop_closes_delayed_requests_and_leaves_no_task(recwarn: pytest.Warning
 def test_stop_closes_connections_that_were_just_accepted(
     loop: str, protocol: str, turns: int, tmp_path: Path
 ) -> None:
-    """`stop` closes connections that were just accepted, although asyncio reports them only some turns of the
-    loop later.
+    """`stop` closes connections that were just accepted. asyncio reports such a connection
+    (`connection_made`) only some iterations of the event loop after it has accepted it.
     """
     if protocol == "SSL":
         pytest.importorskip("trustme")

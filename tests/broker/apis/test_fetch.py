@@ -252,8 +252,8 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 
 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
-    """A fetch with an unknown last fetched epoch is out of range: a client could not continue from a
-    diverging epoch of -1.
+    """A fetch whose last fetched epoch is after the log's current epoch is out of range. The broker knows no
+    diverging epoch for it, and a diverging epoch of -1 would mean that the logs do not diverge.
     """
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -284,8 +284,9 @@ def test_a_position_after_a_truncation_is_out_of_range(
 def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """A position beyond a truncated log, with an epoch, is answered with the diverging epoch: the broker
-    checks the epoch before the end of the log, as Kafka's Partition.readRecords does.
+    """A fetch with a last fetched epoch, at a position beyond the end of a truncated log, gets the diverging
+    epoch and not OFFSET_OUT_OF_RANGE: the broker checks the epoch before the end of the log, as Kafka's
+    Partition.readRecords does.
     """
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))

@@ -1,4 +1,4 @@
-"""Requests of groups on one broker, which passes them to its group coordinator."""
+"""Requests about groups, which a single broker passes to its group coordinator."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def test_records_without_keys_are_refused_by_a_compacted_topic(policy: str, comp
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
 def test_compressed_records_without_consecutive_offsets_are_refused(policy: str, codec: str) -> None:
-    """A compressed batch without consecutive offsets is rejected early: it claims 2 million records, and the
-    broker finds the fault after two.
+    """The check of a compressed batch ends at the first record whose offset is not consecutive. In the larger
+    batch this is the second of 2 million records, so the batch is rejected quickly.
     """
     stage = Stage()
     stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))
@@ -109,8 +109,8 @@ def test_an_error_names_at_most_100_records_without_keys() -> None:
 
 
 def test_compressed_records_with_a_late_timestamp_are_refused(client: Client) -> None:
-    """The broker decodes compressed records to find one with a late timestamp. The maximum timestamp in the
-    header may be wrong, because the producer sets it.
+    """The broker decodes compressed records to find late timestamps. It does not rely on the maximum
+    timestamp in the header, because the producer may have set it too low.
     """
     batch = bytearray(encode_batch([Record(0, 1 << 50, None, b"v")], compression="gzip"))
     batch[35:43] = bytes(8)
@@ -351,8 +351,9 @@ def test_a_truncation_outside_of_the_log_is_refused(stage: Stage, client: Client
 def test_after_an_unclean_election_the_last_five_remaining_batches_are_known(
     stage: Stage, client: Client
 ) -> None:
-    """After an unclean election the broker rebuilds the producer state from the remaining log, and knows the
-    last five batches in it, however many batches were truncated.
+    """After an unclean election the broker rebuilds the producer state from the remaining log. It then
+    detects duplicates of the last five remaining batches, although all batches that it remembered before were
+    truncated.
     """
     for sequence in range(12):
         client.produce(from_producer(sequence))

@@ -17,8 +17,9 @@ from kproto.messages.index import API_NAMES
 from kproto.testing.strategies import Drawn, requests
 from tests.broker.stage import Stage
 
-# Each line: API, operation, resource, error. With the error NONE, the response omits the resources without
-# the permission. tests/conformance/test_acls_like_kafka.py compares Kafka 4.3 with these lines.
+# The permissions that APIs check. Each line has the API, the operation, the resource, and the error if the
+# permission is missing. With the error NONE, the response omits the resources without the permission.
+# tests/conformance/test_acls_like_kafka.py compares this behaviour with that of Kafka 4.3.
 REQUIREMENTS = """
 Produce                       WRITE             TRANSACTIONAL_ID  TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 Produce                       WRITE             TOPIC             TOPIC_AUTHORIZATION_FAILED

@@ -74,7 +74,8 @@ class LargeRequests:
         arrays = list(_arrays(cls, self.version))
         self.large = random.choice(arrays) if arrays else None
         self.count = int(self.most ** random.random())
-        # How the elements of the large array differ: they are equal, or their strings are new or existing.
+        # Whether all elements of the large array are equal. Otherwise the strings in the array are new names,
+        # or names that exist.
         self.names = random.choice(["equal", "new", "existing"])
         return self.version, self._struct(cls, "")
 

@@ -1,4 +1,6 @@
-"""The requests of the table of permissions, and a short text for each response."""
+"""The requests of test_permissions.py, and `answer`, which writes a response in the notation of that module's
+table.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ KEYS: Final = {name: key for key, name in API_NAMES.items()}
 class Request(NamedTuple):
     """A request of the table. `title` begins with its API; `versions` are those in which it is sent.
 
-    With a permission on a resource of the type `instead`, a permission that the table lists is not needed.
+    `instead` is a type of resource. A permission on a resource of this type can replace a permission that the
+    table lists for the request, such as CREATE on the cluster for CREATE on a topic.
     """
 
     title: str
@@ -57,8 +60,9 @@ _PARTS_WITHOUT_ANSWER: Final = {"brokers", "configs", "credential_infos", "endpo
 def answer(response: Message | None) -> str:
     """Return the error codes of a response, each after the names of its topic, group and so on.
 
-    Names without a code are those that a list contains. `TOPIC_FAILED` is short for
-    TOPIC_AUTHORIZATION_FAILED. "t (by id)" is a topic whose name is null, because the caller may not know it.
+    A name without a code belongs to an element that has no error code, such as a group in a ListGroups
+    response. `TOPIC_FAILED` is short for TOPIC_AUTHORIZATION_FAILED. "t (by id)" is a topic whose name is
+    null, because the caller may not know it.
     """
     if response is None:
         return "no response"

@@ -52,8 +52,8 @@ class TransactionalProducer:
         keeps: bool = False,
         **fields: Any,
     ) -> Any:
-        """Produce a batch. With `keeps` the producer does not count it, so the next batch has the same
-        sequence number.
+        """Produce a batch. With `keeps` the producer's sequence number stays the same, so the next batch has
+        the same sequence number.
         """
         at = self.sequences.get((topic, partition), 0)
         defaults: dict[str, Any] = {

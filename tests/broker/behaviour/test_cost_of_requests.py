@@ -1,8 +1,8 @@
 """The work and the responses of one request are bounded by a constant and a factor of its size in bytes.
 
-Random requests of every API, with large arrays, repeated names and names that exist, meet a broker with
-topics, records and groups. Work is the number of calls of Python and C functions, which does not depend on
-the machine. KPROTO_SEED repeats a run; `tox -e soak` draws 10,000 requests.
+The tests send random requests of every API, with large arrays, repeated names and names that exist, to a
+broker with topics, records and groups. The work of a request is the number of calls of Python and C
+functions, which is the same on every machine. KPROTO_SEED repeats a run; `tox -e soak` draws 10,000 requests.
 """
 
 from __future__ import annotations
@@ -30,18 +30,23 @@ from tests.seeds import repeatable, seeds
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 COUNT = int(os.environ.get("KPROTO_REQUESTS", {"quick": 40, "ci": 500, "soak": 10_000}[PROFILE]))
-# The most elements of the largest array. 30,000 is more than a piece and than MAX_ELEMENTS.
+# The maximum number of elements in the array that is made large. 30,000 is more than PIECE and MAX_ELEMENTS
+# of kproto/broker/large_request.py, so that such a request is divided or rejected.
 MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
 
-# Calls for a request that names nothing; the costliest is to describe all configs of a topic.
+# The maximum number of calls for a request, to which CALLS_PER_BYTE for each of its bytes is added. The most
+# expensive small request describes all configs of a topic.
 CALLS_OF_A_REQUEST = 20_000
-# AlterConfigs needs the most: 11, with 1,095 equal elements of 19 bytes.
+# AlterConfigs needs the most calls per byte: 11, with 1,095 equal elements of 19 bytes.
 CALLS_PER_BYTE = 15
-# A step serves PIECE elements of a request that can be divided, and up to MAX_ELEMENTS of any other one.
-# Metadata with 3,000 elements in one frame needed 81,000 calls; AlterUserScramCredentials needs 20 for each.
+# The maximum number of calls in one step. A step serves one piece of a request that can be divided (at most
+# PIECE elements), or the whole of another request (at most MAX_ELEMENTS elements). Metadata with 3,000
+# elements in one frame needed 81,000 calls. AlterUserScramCredentials needs 20 calls for each element.
 CALLS_OF_A_PIECE = 150_000
 CALLS_OF_A_STEP = 500_000
-# Repeated results, and once all that the broker has: its configs, topics, records and groups.
+# The maximum size of a response in bytes, to which SIZE_PER_BYTE for each byte of the request is added. A
+# response may contain repeated results, and everything that the broker has once: its configs, topics, records
+# and groups.
 SIZE_OF_A_RESPONSE = MAX_REPEATED + 200_000
 # ElectLeaders returns an error message of 50 bytes for a partition of 6 bytes.
 SIZE_PER_BYTE = 12
@@ -77,7 +82,7 @@ class Cost:
 
 @contextmanager
 def counting_calls() -> Generator[list[int]]:
-    """Count the calls of functions in the body."""
+    """Count the calls of functions within the `with` block."""
     calls = [0]
 
     def count(frame: FrameType, event: str, arg: Any) -> None:
@@ -93,7 +98,7 @@ def counting_calls() -> Generator[list[int]]:
 
 
 def check_cost(seed: int) -> None:
-    """Check the cost of the request that `seed` draws. Each API has its turn."""
+    """Check the cost of the request that `seed` draws. Consecutive seeds draw the APIs in turn."""
     stage = stage_with_data()
     requests = LargeRequests(seed, stage, MOST_ELEMENTS)
     version, request = requests.draw(SERVED[seed % len(SERVED)])
@@ -113,7 +118,7 @@ def test_work_and_responses_are_bounded_by_the_size_of_the_request() -> None:
             check_cost(seed)
 
 
-# ---- the checks detect requests without a bound
+# ---- the checks detect a missing limit
 
 
 def naming_one_group(count: int) -> Cost:

@@ -105,7 +105,7 @@ def test_a_clock_jump_aborts_a_transaction_and_fences_its_producer() -> None:
     stage = Stage({"t": 1})
     client = stage.client()
     producer: dict[str, Any] = dict(write(client, "x", ends=False))
-    stage.now += 3650 * DAY  # The clock jumps without a tick.
+    stage.now += 3650 * DAY  # The clock jumps, and no Tick precedes the EndTxn request.
     end = EndTxnRequest(transactional_id="x", committed=True, **producer)
     assert client.ask(end, 4).error_code == ErrorCode.PRODUCER_FENCED
     partition = stage.topic("t").partitions[0]

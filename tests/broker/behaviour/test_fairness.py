@@ -77,8 +77,8 @@ def test_requests_that_arrived_before_the_close_are_served() -> None:
 
 
 def test_requests_after_a_delayed_one_are_served() -> None:
-    """Requests that follow a delayed one are served after it. Here a delayed request stands between two
-    groups of requests, each larger than REQUESTS_PER_TURN.
+    """Requests that follow a delayed one are served after its response. Each of two Fetch requests, the first
+    of which is delayed, is followed by more requests than REQUESTS_PER_TURN.
     """
     fetch = frame(encode_request(fetch_request(fetch_topic(), wait=100), 12, 1, "me"))
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
@@ -95,8 +95,8 @@ def test_requests_after_a_delayed_one_are_served() -> None:
 
 
 def test_a_muted_connection_continues_with_its_queued_requests() -> None:
-    """A muted connection continues with its queued requests: those that arrived during the throttle time are
-    served after it.
+    """A throttled connection is muted: its requests are queued. After the throttle time the broker serves the
+    queued requests.
     """
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         server.throttle("Metadata", 0.1)

@@ -135,7 +135,7 @@ class Guest:
         return data
 
     def guess(self) -> None:
-        # A wrong password delays the response, and most guests leave before it.
+        # A wrong password delays the broker's response. Most of these clients disconnect before it arrives.
         password = self.draw.choice(["secret", "wrong"])
         request = SaslAuthenticateRequest(auth_bytes=PlainClient("alice", password).begin())
         self.socket.sendall(frame(encode_request(request, 2, 2, "guest")))
@@ -154,7 +154,8 @@ def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certifi
         guest = Guest(server, files, draw)
         guest.come()
         if draw.random() < 0.3 and len(guests) < MOST_OPEN:
-            guests.append(guest)  # This guest stays half-open while later guests connect and leave.
+            # This client's login stays incomplete while later clients connect and leave.
+            guests.append(guest)
         else:
             guest.leave()
     for guest in guests:

@@ -1,9 +1,10 @@
 """Each request needs exactly the permissions that a table lists. If one is missing, the response is that of
 the table.
 
-The table has a line for each needed permission: operation, resource, name, and the answer to a caller who has
-all other permissions of the request. The first line of a request is the answer to a caller with all of them.
-tests/conformance/test_acls_like_kafka.py and test_rules_like_kafka.py compare such answers with Kafka's.
+The table has an entry for each request. Its first line is the answer to a caller with all permissions. Each
+further line is a needed permission (operation, resource, name), and the answer to a caller who has all
+permissions of the request except this one. tests/conformance/test_acls_like_kafka.py and
+test_rules_like_kafka.py compare such answers with Kafka's.
 """
 
 from __future__ import annotations
@@ -441,7 +442,7 @@ class PermissionStage(LoginStage):
             self.broker.acls.add(acl)
 
     def send(self, api: str, version: int, fields: Any) -> str:
-        """Send a request of bob, and return the response as the table writes it."""
+        """Send a request of bob, and return the response in the notation of TABLE."""
         return answer(self.ask(build(request_class(KEYS[api]), version, fields), version))
 
 
@@ -459,8 +460,8 @@ def test_the_table_has_all_apis_and_permissions() -> None:
         for need in ROWS[request.title].needs
     }
     assert listed <= declared
-    # The table lacks two permissions that decide only about a field of the response: the cluster's
-    # operations, and a topic's name.
+    # The table lacks two permissions, each of which only decides whether the response has the value of a
+    # certain field: the authorized operations on the cluster, and the name of a topic.
     assert declared - listed == {
         ("DescribeCluster", Operation.DESCRIBE, Resource.CLUSTER),
         ("DeleteTopics", Operation.DESCRIBE, Resource.TOPIC),
@@ -486,7 +487,8 @@ def test_each_listed_permission_is_needed(request_: Request, version: int) -> No
         denied: dict[object, list[Acl]] = {"no permission": [], "other types": allow_all(*types)}
         if need.name != "*":
             denied["another name"] = [allow(Operation.ALL, need.resource, need.name + "-2")]
-        # The other operations are tried in the newest version: all versions share the check.
+        # Operations that do not suffice are tried only in the newest version, because all versions share the
+        # check.
         others = set(OPERATIONS) - sufficient if version == request_.versions[-1] else set()
         denied |= {operation: [need.allow(operation)] for operation in others}
         for attempt, acls in denied.items():

@@ -1,8 +1,8 @@
 """Random producers, correct and faulty ones, against the invariants of transactions.
 
-Hypothesis draws the producers' steps: they fence each other, write, commit offsets, end transactions, retry,
-write late and let time pass. The model knows only the responses. Each mutant at the end is a broker without
-one rule, and must fail an invariant.
+Hypothesis draws the steps of three producers: they fence each other, write, commit offsets, end transactions,
+retry, write late and let time pass. The model knows only the responses. Each mutant at the end of this module
+is a broker with one wrong behaviour, for which an invariant must fail.
 """
 
 from __future__ import annotations
@@ -99,12 +99,13 @@ class Transacting(RuleBasedStateMachine):
         return self.stage.log("t", partition).end_offset
 
     def settle(self, process: Process, *, committed: bool) -> None:
-        # Not sent again: the batch belongs to an older epoch, or to a transaction that ended.
+        # The last batch is not sent again: it belongs to an older epoch, or to a transaction that ended.
         process.last_batch = None
         if process.open is not None:
             process.open.committed = committed
             if committed and process.open.offset >= 0:
-                # Written offsets only grow. If two transactions commit offsets, the later write wins.
+                # Each commit has a larger offset than all earlier commits. If two transactions commit
+                # offsets, those that were written later win.
                 self.offset = max(self.offset, process.open.offset)
             process.open = None
 
@@ -297,7 +298,9 @@ def explore(examples: int, *, mutant: bool = False) -> None:
 
 @contextmanager
 def checked_cells() -> Iterator[set[Key]]:
-    """Check each step against its cell of the table, and yield the set of cells entered so far."""
+    """Check each step of the transaction coordinator against TABLE (`check_cells`). Yields the set of cells
+    entered so far, each as its event kind and state.
+    """
     with pytest.MonkeyPatch.context() as patch:
         yield check_cells(patch, TABLE, codes_of)
 
@@ -314,7 +317,7 @@ def test_transaction_invariants_hold_for_random_producers() -> None:
     }
     with checked_cells() as entered:
         explore(60)
-        for _ in range(5):  # Several runs, because random examples may miss a cell.
+        for _ in range(5):  # Explore again if the random examples missed a wanted cell.
             if not wanted <= entered:
                 explore(60)
     assert wanted <= entered
@@ -442,8 +445,8 @@ MUTANTS: dict[str, Change] = {
 def test_mutants_are_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)) as raised:
-        # The limit is high, because Hypothesis may disable a rule in an example. Most mutants fail in the
-        # first examples.
+        # The number of examples is high, because Hypothesis may disable a `rule` method in an example. Most
+        # mutants fail in the first examples.
         explore(1500, mutant=True)
     several = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else (raised.value,)
     # Any other error means that the mutant itself is broken.

@@ -238,8 +238,9 @@ def test_a_first_batch_must_start_at_sequence_0(producer: TransactionalProducer)
 def test_attempts_to_write_the_first_batch_are_remembered(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """Attempts to write the first batch of a transaction are remembered: the lowest sequence number, and
-    whether 0 is required (Kafka's VerificationStateEntry).
+    """The broker remembers attempts to write the first batch of a transaction: the lowest sequence number,
+    and whether the batch must start at sequence number 0, as in a KIP-890 transaction (Kafka's
+    VerificationStateEntry).
     """
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.add(0)
@@ -260,8 +261,8 @@ def test_a_non_transactional_batch_in_an_ongoing_transaction_is_refused(
 def test_two_producers_in_one_request_fail_the_whole_request(
     client: Client, producer: TransactionalProducer
 ) -> None:
-    """A request with the batches of two producers fails as a whole, even its non-transactional batches and
-    those of an ongoing transaction.
+    """A request with the batches of two producers fails as a whole. It stores neither non-transactional
+    batches nor batches of an ongoing transaction.
     """
     assert producer.write(b"x").error_code == 0
     parts = [
@@ -322,7 +323,9 @@ def test_offsets_need_an_ongoing_transaction_with_the_group(
 
 
 def test_later_offset_commits_are_not_verified_again(client: Client, producer: TransactionalProducer) -> None:
-    """The coordinator verifies only the first write of a transaction to the group, as in Kafka 4.3.1."""
+    """The transaction coordinator verifies only the first offset commit of a transaction for each group, as
+    in Kafka 4.3.1.
+    """
     producer.name = "other"
     assert producer.commit(5) == [E.INVALID_PRODUCER_ID_MAPPING]
     producer.name = "x"

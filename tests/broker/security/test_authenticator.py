@@ -127,7 +127,7 @@ def test_a_session_expires_without_re_authentication() -> None:
 def test_a_second_re_authentication_within_a_second_is_refused() -> None:
     stage = LoginStage(connections_max_reauth_ms="5000")
     stage.alice()
-    # The minimum interval of a second starts with the first re-authentication.
+    # The minimum interval between re-authentications, one second, starts with the first re-authentication.
     assert stage.alice().error_code == 0
     stage.now += 999
     response = stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
@@ -140,7 +140,9 @@ def test_a_second_re_authentication_within_a_second_is_refused() -> None:
 def test_an_expired_session_is_closed_by_a_re_authentication_too_soon() -> None:
     stage = LoginStage(connections_max_reauth_ms="500")
     stage.alice()
-    stage.now += 600  # The session has expired, but its first re-authentication is still allowed.
+    # The session has expired. A client may still re-authenticate, and the minimum interval does not apply to
+    # its first re-authentication.
+    stage.now += 600
     assert stage.alice().error_code == 0
     stage.now += 600
     assert stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1) is None

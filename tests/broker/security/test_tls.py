@@ -57,8 +57,8 @@ def test_an_ssl_context_for_clients_is_refused() -> None:
 
 @pytest.mark.parametrize("auth", ["requested", "required"])
 def test_a_context_that_contradicts_ssl_client_auth_is_rejected(files: Certificates, auth: str) -> None:
-    """An SSL context that contradicts ssl.client.auth is rejected, because the setting would silently have no
-    effect: the context decides.
+    """An SSL context that contradicts ssl.client.auth is rejected. Only the context's `verify_mode` takes
+    effect, so the setting would be ignored silently.
     """
     settings = {"ssl.client.auth": auth}
     with (
@@ -102,7 +102,7 @@ def test_weak_ciphers_are_refused(place: tuple[str, int], files: Certificates, c
         context = client_context(files, f"{ciphers}:@SECLEVEL=0")
     except ssl.SSLError:
         pytest.skip("this OpenSSL has none of them at all")
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # The ciphers belong to TLS 1.2.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # These ciphers do not exist in TLS 1.3.
     with pytest.raises((ssl.SSLError, OSError)):
         tls_connection(place, context)
 
