@@ -103,7 +103,8 @@ def run_python(page_blocks: list[Block]) -> dict[str, object]:
 def _call(test: Callable[..., object]) -> None:
     """Call a test with its fixture (`kafka`, `async_kafka` or `kafka_secured`), as pytest does."""
     if hasattr(test, "hypothesis"):
-        # Like the plugin. While a thread of a client imports numpy, Hypothesis fails to read its attributes.
+        # Import numpy before the test, as the pytest plugin does. Hypothesis fails if it reads numpy's
+        # attributes while a client's thread is importing numpy.
         warm_up()
         test()
         return

@@ -25,7 +25,9 @@ CodesOf = Callable[[Any, list[Any]], Iterable[int]]
 
 @dataclass
 class _Frame:
-    """The record of a running cell: the states to which it moved, and the actions of cells that it called."""
+    """The record of one execution of a cell: the states to which the cell moved, and the actions of other
+    cells that it called.
+    """
 
     moves: list[Enum] = field(default_factory=list[Enum])
     inner_actions: list[Any] = field(default_factory=list[Any])
@@ -36,7 +38,7 @@ def check_cells(
 ) -> set[Key]:
     """Make each step fail that violates its cell, until `patch` is undone.
 
-    Returns the set of cells entered so far, which later steps extend.
+    Returns the set of cells entered so far. Every later step adds its cells to this set.
 
     `codes_of` returns the error codes of a cell's event and actions. By default these are all error codes in
     the responses that the cell sent. The actions of cells that it calls do not count.

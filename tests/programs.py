@@ -1,4 +1,4 @@
-"""The programs of examples/, each with a text that its output must contain."""
+"""The programs of examples/, each with a string that its output must contain."""
 
 from __future__ import annotations
 

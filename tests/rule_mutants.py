@@ -4,10 +4,10 @@ fail.
     python -m tests.rule_mutants            # all rules
     python -m tests.rule_mutants R64 M14    # these rules
 
-A mutant changes one cell: it does nothing, answers with other error codes, or accepts old responses. A rule
-is pinned if, for one of the cells that keep it, a test with the rule's number fails. The script prints the
-rules for which no test fails, with their tests, and exits with 1 if there is one. tests/test_rule_mutants.py
-runs it.
+A mutant changes one cell: the cell does nothing, answers with other error codes, or accepts old responses. A
+rule is pinned if, for at least one of its cells, a test with the rule's number fails with a mutant of this
+cell. The script prints the rules for which no test fails, with their tests, and exits with 1 if there is one.
+tests/test_rule_mutants.py runs it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ FIRST = int(GIVEN_SEED) if GIVEN_SEED else Random().randrange(10**6)
 
 
 def seeds(count: int, behind: int = 0) -> range:
-    """Return `count` seeds of this run. The first `behind` seeds belong to other tests."""
+    """Return `count` seeds of this run that follow its first `behind` seeds, which other tests use."""
     return range(FIRST + behind, FIRST + behind + count)
 
 

@@ -232,7 +232,7 @@ def table_of_changes() -> Iterator[Any]:
 
 @pytest.mark.parametrize("row", list(table_of_changes()))
 def test_the_paths_and_names_of_the_table_of_changes_exist(row: str) -> None:
-    """Each name in a row stands in one of the row's files."""
+    """Each name that a row of the table quotes occurs in one of the files that the row lists."""
     quoted = re.findall(r"`([^`]+)`", row)
     paths = [DOCS.parent / text for text in quoted if "/" in text]
     assert paths

@@ -141,7 +141,8 @@ def read_by_methods(name: str) -> set[str]:
     """
     methods = [node for node in settings_class(name).body if isinstance(node, ast.FunctionDef)]
     read: set[str] = set()
-    for method in reversed(methods):  # A method stands above the methods that use it.
+    # Methods are defined above the methods that use them, so users come first in this order.
+    for method in reversed(methods):
         if method.name in names_read() | read:
             read |= {
                 node.attr

@@ -78,7 +78,7 @@ def frames(data: bytes) -> None:
 def records(data: bytes) -> None:
     """Check that rows, columns, batches and converted batches agree, and raise only RecordError."""
     check_crc, body = not data[:1] or data[0] % 4 == 0, data[1:]
-    # None selects the default limits. The largest of them is 1 GiB, for data that looks like records.
+    # With None, the readers use their default limits: up to 1 GiB for data that looks like records.
     limit = None if data[:1] > b"\x7f" else LIMIT
 
     def one_by_one() -> list[Any]:
@@ -198,7 +198,8 @@ def sasl(data: bytes) -> None:
                 answer = half.answer(message)
             except SaslFailed:
                 return
-            # The exchange has ended. With SCRAM it cannot, because the peer cannot make the broker's proof.
+            # None means that the login has succeeded. This is impossible with SCRAM, because the peer does
+            # not know the password and cannot compute the broker's signature.
             if answer is None:
                 assert not half.mechanism.startswith("SCRAM")
                 return

@@ -21,7 +21,9 @@ MODELS = (None, java, librdkafka, sarama, kafka_go)
 
 
 def history_of(world: World) -> GroupHistory:
-    """Return the history that a proxy between the world's clients and its brokers would collect."""
+    """Return the history that a proxy between the clients and the brokers of the simulated `world` would
+    collect.
+    """
     history = GroupHistory()
     for exchange in sorted(exchanges(world.entries), key=lambda e: e.answered_at or e.asked_at):
         history.add(exchange)

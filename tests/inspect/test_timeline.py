@@ -1,4 +1,6 @@
-"""A group's timeline: ownerships, overlaps, standstills, and the drawing."""
+"""A group's timeline: ownerships of partitions, their overlaps, the standstills between them, and the
+drawing.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ from kproto.wire import Message
 from tests.bundles import bundles, check_each
 from tests.wire.samples import sample
 
-# Each place is tested with one of every `SHARE` wrong values, and the next place with the next values.
+# At each position of a message, only every `SHARE`-th wrong value is tested. The first tested value differs
+# from that of the previous position.
 SHARE = 8 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 1
 
 BEAT: dict[str, Any] = {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}

@@ -236,7 +236,9 @@ class StageMember:
 
     @property
     def requests(self) -> list[str]:
-        """Return the member's group requests with their responses, in the words of the recording proxy."""
+        """Return the member's group requests with their responses, one line each, as the recording proxy
+        prints them.
+        """
         return [str(line) for line in self.lines if line.is_shown]
 
     def has_printed(self, prefix: str, times: int = 1) -> bool:

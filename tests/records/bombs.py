@@ -2,9 +2,9 @@
 
     python -m tests.records.bombs rows DIRECTORY
 
-The command reads every file of the directory by one of `ENTRANCES`, each in its own fork. It prints JSON with
-the outcome of each file, the executed lines of Python (the minimum of three runs), and the growth of the
-fork's memory in bytes.
+The command reads every file of the directory with one of the readers in `ENTRANCES`, each file in its own
+fork. It prints JSON with the outcome of each file, the number of executed lines of Python (the minimum of
+three runs), and the growth of the fork's memory in bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MB = 1 << 20
 LARGE = 40 * MB  # Larger than the size limit that readers apply to these inputs.
 MOST = (1 << 31) - 1
 MANY = 2 * WORTH_COLUMNS
-MOST_LINES = 2_000_000  # A reader that executes this many lines is stopped.
+MOST_LINES = 2_000_000  # A reader that executes more lines of Python is stopped.
 
 
 def gzipped() -> bytes:

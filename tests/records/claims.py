@@ -1,4 +1,6 @@
-"""Claims about record batches: each function checks one claim for kproto's records or a mutant."""
+"""Claims about the encoding and decoding of record batches. Each function checks one claim, either for
+kproto.records or for a mutant of it.
+"""
 
 from __future__ import annotations
 

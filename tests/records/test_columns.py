@@ -143,7 +143,7 @@ def test_slices_are_slices_of_every_column() -> None:
 def test_malformed_headers_raise_when_they_are_read() -> None:
     data = bytearray(some(0, 300, headers=(("header-key", b"x"),)))
     place = data.rindex(b"header-key")
-    data[place - 1] = 0x7E  # The key's length exceeds the record.
+    data[place - 1] = 0x7E  # This length of the header's key exceeds the record.
     decoded = columns(bytes(data), check_crc=False)
     assert len(decoded) == 300
     with pytest.raises(RecordError, match=r"headers\.key at offset 2: .*in row 299, counted from"):

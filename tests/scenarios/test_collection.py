@@ -16,7 +16,7 @@ from kproto.testing.world import World
 
 ALL = scenarios()
 MOST_LINES = 140
-TURNS = 20_000  # Limit for all worlds of one scenario, about 1 s of CPU.
+TURNS = 20_000  # The maximum number of turns of all worlds of one scenario, which take about 1 s of CPU.
 # The scenarios that take 0.7 to 5 s of CPU each.
 SLOW = {"S0-15", "S4-2", "S2-42", "S2-43", "S2-46"}
 SLOW |= {f"S1-{n}" for n in (1, 14, 16, 21, 22, 24, 25, 26, 27)}
@@ -156,7 +156,8 @@ def test_a_client_that_does_not_detect_new_partitions_loses_all_their_records() 
 @pytest.mark.parametrize("client", MEASURED)
 def test_the_losses_of_the_originals_are_within_those_of_the_models(client: str) -> None:
     """The model's results vary with the time at which the topic grows. For sarama the delay of the join
-    varies, too, because it determines the distance of sarama's two tickers.
+    varies, too. It determines the time between the ticks of sarama's two tickers: the refresh of metadata,
+    and the check for new partitions.
     """
     joins_ms = (500, 3_000) if client == "sarama" else (0,)
     runs = sorted(

@@ -1,7 +1,8 @@
 """The race of document 000, row by row, as measured with librdkafka 2.0 and 2.16 on a mock cluster.
 
-Row F occurs only on the mock cluster, where a second join of a group's only member waits for a session
-timeout minus one second. A broker does not wait, so that on a broker row F equals row B.
+The rows are the programs of kproto/scenarios/race.py. The outcome of program F occurs only on the mock
+cluster, where a second join of a group's only member waits for a session timeout minus one second. A broker
+does not wait, so on a broker program F has the outcome of program B.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ MEASURED: dict[str, tuple[int | None, int | None, tuple[str, ...]]] = {
     "A: subscribed before, still joining": (2, 2, OK),
     "B: the same, four seconds later": (STORED, 5, EITHER),
     "C: the same, asked after five seconds": (STORED, 5, OK),
-    # seek's error, _STATE, means that the old fetcher is still active. The offset of assign is in effect in
-    # either case.
+    # The error _STATE of seek means that the previous fetcher is still active. With or without the error, the
+    # partition has the offset of assign.
     "D: the third request, all is answered": (2, 2, EITHER),
     "E: subscribes inside, first request": (2, 2, OK),
     "F: the second one, a join takes long": (None, None, EITHER),

@@ -20,7 +20,7 @@ TIMEOUTS = [
 
 
 def pairs(values: Sequence[object]) -> list[Any]:
-    """Return each value with each scenario. The quick tests have one pair of each value and scenario."""
+    """Return each pair of a value and a scenario. The quick tests use one value for each scenario."""
     return [
         pytest.param(value, id, marks=[] if (n - m) % len(values) == 1 else pytest.mark.thorough)
         for n, id in enumerate(ALL)

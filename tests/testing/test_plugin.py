@@ -252,7 +252,7 @@ def properties(folder: Path, password: str) -> str:
 
 @pytest.fixture(scope="module")
 def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Create certificates outside of `pytester`. A `pytester` test unloads the modules that it imports."""
+    """Create certificates outside of a `pytester` test, which would unload modules that trustme imports."""
     pytest.importorskip("trustme")
     return certificates(tmp_path_factory.mktemp("tls"))
 

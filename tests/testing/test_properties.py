@@ -170,8 +170,8 @@ def test_a_decoder_without_the_property_is_found(
 
 
 def test_the_compilation_of_a_codec_is_not_counted() -> None:
-    """The compilation of a codec does not count towards an example's deadline. Tracing makes it 30 times
-    slower.
+    """The compilation of a codec does not count towards an example's deadline, because the tracing of its
+    lines would make it 30 times slower.
     """
 
     class Unused(Message, versions="0"):

@@ -1,4 +1,4 @@
-"""Slow first uses are made before the first example."""
+"""The pytest plugin imports modules and compiles codecs before the first example of a Hypothesis test."""
 
 from __future__ import annotations
 

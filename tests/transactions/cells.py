@@ -1,4 +1,4 @@
-"""The error codes of a cell of the transaction coordinator, for `tests.machines.check_cells`."""
+"""The error codes that a cell of the transaction coordinator sends, for `tests.machines.check_cells`."""
 
 from __future__ import annotations
 

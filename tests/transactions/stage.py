@@ -110,7 +110,7 @@ class Stage:
         return self.send(request, version)
 
     def take_id(self, **options: Any) -> Identity:
-        """Send InitProducerId, which fences any previous producer, and return the new identity."""
+        """Send InitProducerId, which fences any previous producer; return the new producer id and epoch."""
         response = self.init(**options)
         if response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
             response = self.init(**options)
@@ -180,7 +180,7 @@ class Stage:
     def end_successfully(
         self, identity: Identity, *, committed: bool = True, transactional_id: str = "x"
     ) -> Identity:
-        """End the transaction, and return the producer's identity after it."""
+        """End the transaction, and return the producer id and epoch of the response."""
         response = self.end(identity, committed=committed, transactional_id=transactional_id)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return Identity(response.producer_id, response.producer_epoch)

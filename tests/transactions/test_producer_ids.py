@@ -1,4 +1,7 @@
-"""InitProducerId. tests/conformance/test_transactions_like_kafka.py compares it with Kafka."""
+"""InitProducerId: producer ids, epochs, and ongoing transactions that it aborts.
+
+tests/conformance/test_transactions_like_kafka.py compares it with Kafka.
+"""
 
 from __future__ import annotations
 

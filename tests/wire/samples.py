@@ -75,8 +75,8 @@ def _is_leaf(cls: type[Struct], version: int) -> bool:
 def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
     """Yield copies of `data` with one byte replaced: at each position by `values` different bytes.
 
-    The meaningful values come first: null, empty, one more, negative, long. If `values` is smaller than their
-    number, the next byte is replaced by the next ones.
+    Values with a meaning are used first: null, empty, one more, negative, long. If `values` is smaller than
+    their number, each position starts with another of them.
     """
     for at, byte in enumerate(data):
         telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]

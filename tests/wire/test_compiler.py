@@ -112,8 +112,8 @@ def test_cached_uuids_equal_constructed_ones() -> None:
 
 
 def test_unpackers_for_many_uuids_are_not_cached() -> None:
-    """Unpackers for many UUIDs are not cached: one of 4,095 UUIDs takes 130 kB, and those of all shorter
-    lengths 300 MB.
+    """Unpackers for many UUIDs are not cached, because they would take too much memory: 130 kB for 4,095
+    UUIDs, and 300 MB for all smaller numbers of UUIDs together.
     """
     unpackers = Unpackers("16s")
     for count in (1, 3, 4095):

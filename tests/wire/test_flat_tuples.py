@@ -118,7 +118,8 @@ def reads_what_decode_reads(module: ModuleType, cls: type[Message], strategy: An
     def check(drawn: tuple[int, Message], behind: bytes) -> None:
         version, message = drawn
         decoded = module.decode_flat(cls, message.encode(version) + behind, version)
-        assert repr(decoded) == repr(flatten(message))  # Compare texts, because True is equal to 1.
+        # Compare the results of repr, because True is equal to 1.
+        assert repr(decoded) == repr(flatten(message))
 
     check()
 
@@ -185,7 +186,8 @@ def assert_agree(module: ModuleType, cls: type[Message], version: int, data: byt
 
 def outcome(decode: Callable[[], object]) -> str:
     try:
-        return repr(decode())  # Compare texts, because True is equal to 1, and NaN is not equal to itself.
+        # Return the result of repr, because True is equal to 1, and NaN is not equal to itself.
+        return repr(decode())
     except DecodeError as error:
         return str(error)
 

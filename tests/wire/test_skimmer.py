@@ -22,7 +22,7 @@ from kproto.wire.skimmer import STRIDE, Division, divide, find_array
 def divided(
     request: Message, version: int, most: int, most_of_one: int | None = None, *, unique: bool = False
 ) -> tuple[list[Any], int]:
-    """Return the decoded pieces, and the number of pauses."""
+    """Divide the request; return the decoded pieces, and the number of times that `divide` paused."""
     data = b"head" + request.encode(version)
     work: Generator[None, None, Division] = divide(
         type(request), data, 4, version, most, most_of_one or most, unique=unique

@@ -1,4 +1,5 @@
-"""The broker's interface to group types, with a second type that shares no code: `LeaseCoordinator`.
+"""The broker's interface to group types. `LeaseCoordinator` is a second group type, which shares no code with
+the classic type.
 
 `Driver` is the part of a broker that uses a coordinator. It uses only the interface, and runs both types of
 groups.

@@ -1,4 +1,6 @@
-"""A consumer with a second group protocol: the engine and the world use only the protocol's interface."""
+"""A consumer with a second group protocol. The consumer's engine and the simulated world use only the
+interface of the protocol.
+"""
 
 from __future__ import annotations
 

@@ -164,8 +164,8 @@ def test_an_invalid_ca_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
-    """Exchanges that Ctrl-C interrupts are printed, such as a LeaveGroup whose response sarama-cluster does
-    not wait for.
+    """Requests that have no response yet when Ctrl-C is pressed are printed, such as a LeaveGroup whose
+    response sarama-cluster does not wait for.
     """
     request = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
     with socket.create_server(("127.0.0.1", 0)) as cluster:

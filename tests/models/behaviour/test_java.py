@@ -500,7 +500,8 @@ def test_the_last_partitions_in_the_releases_order_move(
 ) -> None:
     """When a member joins, the same partitions move as were observed to move with Java 2.6.2 and 4.3.1.
 
-    Records of partition 0 of fh1 have been read, so 2.6 moves this partition last.
+    A record of partition 0 of the topic fh1 is read before. Java 2.6 moves a partition whose records were
+    returned to the end of its order (movePartitionToEnd), and a rebalance revokes the partitions at the end.
     """
     world = World({topic: 4})
     if topic == "fh1":

@@ -95,7 +95,7 @@ def test_records_read_between_generations_are_committed_by_the_next() -> None:
     reader.errors[HeartbeatRequest] = [27]
     reader.wait(250)
     reader.records(1)
-    reader.do(c.PollCalled(50))  # No commit loop is running at this time.
+    reader.do(c.PollCalled(50))  # The next generation has not begun, so no commit loop is running.
     polled = reader.actions_of(c.FinishPoll)[-1]
     assert [record.offset for record in polled.records] == [0, 1]
     reader.records(0)

@@ -382,7 +382,9 @@ def test_s0_16_logical_offsets_have_names() -> None:
 
 
 class Handler:
-    """The program of document 0: subscribe, assign, seek and poll, on one application thread."""
+    """The program of kproto/scenarios/offset_minus_1000.py: subscribe, assign, seek and poll, on one
+    application thread.
+    """
 
     def __init__(self, delay_ms: int = 3000, **extra: object) -> None:
         delay = {"group.initial.rebalance.delay.ms": str(delay_ms)}
@@ -528,7 +530,8 @@ def test_s0_13_the_end_of_a_partition_is_reported_once() -> None:
     handler.subscribe()
     handler.request(40)
     ends = [line for *_, line in handler.app.printed if "_PARTITION_EOF" in line]
-    # Once with the manual assignment, and again after the group's assignment has restarted the partition.
+    # The end is reported once with the manual assignment, and again after the group's assignment has
+    # restarted the partition.
     assert len(ends) == 2
     assert ends[0] == (
         "error _PARTITION_EOF Fetch from broker 1 reached end of partition at offset 9 (HighwaterMark 9)"
@@ -560,7 +563,9 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_assign_wins(seed: int) -> None:
-    """The offset is STORED if and only if the event was answered after the last manual assign."""
+    """The assigned offset is STORED if and only if the application handled the group's assignment after its
+    last manual assign.
+    """
     draw = random.Random(seed)
     handler = Handler(draw.choice([0, 1000, 3000]))
     handler.subscribe()

@@ -43,8 +43,8 @@ def tp(partition: int) -> TopicPartition:
 
 
 class ReaderStage:
-    """A Reader and its actions. `said` lists all actions, and `open` lists the requests that have no response
-    yet.
+    """A Reader and its actions. The list `said` contains all actions, and the list `open` contains the
+    requests that have no response yet.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -50,7 +50,9 @@ def add_second_member(stage: Stage, name: str = "B", **conf: object) -> StageMem
 
 
 def inject_offset_fetch_errors(member: StageMember, *codes: int) -> None:
-    """Put error codes into the partitions of OffsetFetch responses, where sarama looks first."""
+    """Put error codes into the partitions of OffsetFetch responses. sarama reads these codes before the
+    group's error code.
+    """
     remaining, do = list(codes), member.do
 
     def respond(event: c.ModelEvent) -> None:

@@ -15,7 +15,8 @@ def test_s3_19_a_an_unknown_coordinator_is_looked_up_until_no_retry_is_left(code
     a.inject("Find", *[code] * 7)
     a.run_command("subscribe t")
     stage.run(until=lambda: a.has_printed("error"))
-    # One lookup immediately, then one after each 2 s for the retries 4 to 0.
+    # One lookup is sent immediately, and five more at intervals of 2 s, when 4, 3, 2, 1 and 0 retries are
+    # left.
     assert len(requests_of(a, "Find")) == 6
     assert a.has_printed(f"error KError({code})")
     assert time_of_request(a, "Find", 5) - time_of_request(a, "Find", 0) >= 10_000

@@ -24,8 +24,8 @@ from tests.records.bombs import ENTRANCES, MB, batch, bombs
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 ROOT = Path(__file__).parents[3]
-# Inputs that readers ignore: a batch that claims a too large size looks truncated, and a truncated last batch
-# is ignored.
+# Inputs that readers ignore without an error. A batch whose size is larger than the data looks like a
+# truncated last batch, which readers ignore.
 HARMLESS = {"the size of a batch"}
 
 
@@ -41,7 +41,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outcomes(
     request: pytest.FixtureRequest, directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    """Return the outcomes of reading the bombs by one entrance, in forks of a new process."""
+    """Return the outcomes of reading the bombs through one of ENTRANCES, in forks of a new process."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.records.bombs", request.param, str(directory)],
         capture_output=True,
@@ -58,8 +58,8 @@ def test_every_bomb_is_an_error(outcomes: Any) -> None:
 
 
 def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
-    """Every bomb takes few lines of Python. A limit on lines suffices, because the memory limits bound the
-    work of one line. The process itself takes two thirds of these lines.
+    """Reading a bomb executes few lines of Python. A limit on lines suffices, because the memory limits bound
+    the work of one line. With the entrance `cli`, the command itself executes two thirds of these lines.
     """
     assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > 60_000} == {}
 

@@ -70,7 +70,7 @@ def test_a_listener_that_holds_the_original_world_is_not_replayed() -> None:
 
 
 class SeekToLast:
-    """A listener and worker that seeks to the last record, and commits after each poll."""
+    """An application whose listener seeks to the last record, and whose worker commits after each poll."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -126,7 +126,7 @@ def test_a_replayed_group_has_its_own_applications() -> None:
         for observation in replayed.observations
     ] == history
     assert "stored" in {kind for _, kind, _, _ in history}
-    # The applications of the original world are as before the replay.
+    # The replay has not changed the applications of the original world.
     assert state.applications == applications
 
 
@@ -142,8 +142,8 @@ def test_a_journal_sets_only_journaled_attributes(tmp_path: Path) -> None:
 
 
 def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
-    """The calls of `until` are replayed in the same turn. The journal lists the commits that `until` made,
-    because a replay does not call it.
+    """The calls that `until` makes are replayed after the same turn (event of the world). A replay does not
+    call `until`, so the journal lists its commits.
     """
     world, a = world_with_reader(enable_auto_commit=False)
 

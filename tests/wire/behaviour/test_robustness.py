@@ -1,8 +1,8 @@
 """`decode` raises only DecodeError on any bytes, and `encode` only EncodeError on any values.
 
-Decoding and encoding terminate, and allocate no memory that the input does not justify. No encoder drops a
-part of its input. `samples.py` has samples with every field set. The profile determines the number of tested
-versions, bytes and replacements (`Effort`).
+Both terminate, and allocate no memory that the input does not justify. No encoder drops a part of its input.
+The inputs are made from the messages of `samples.py`, in which every field is set. The profile determines the
+number of tested versions, bytes and replaced values (`EFFORT`).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ EFFORT = {
     "soak": Effort(slice(None), (1, 3), 255, 8),
 }[os.environ.get("KPROTO_PROFILE", "quick")]
 
-# Only every SHARE-th wrong value is tested in a field. The values start at another one in each field, so that
-# the fields together cover all.
+# In each field, only every SHARE-th wrong value is tested. The first tested value differs from field to
+# field, so that all fields together cover all values.
 SHARE = 1 if EFFORT.values_of_three else 8
 
 Decode = Callable[[type[Message], bytes, int], Message | None]

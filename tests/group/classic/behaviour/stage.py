@@ -1,8 +1,8 @@
 """Members and a coordinator in one process, in virtual time. All messages are encoded and decoded.
 
 Each member has a normal connection and another one for urgent requests. On the normal connection the
-coordinator reads a request only after it has answered the previous one. Nothing happens automatically: tests
-deliver messages, release partitions and let time pass, or call `settle` for all of it.
+coordinator reads a request only after it has answered the previous one. Nothing happens automatically: a test
+delivers messages, releases partitions and advances the time itself, or calls `settle`, which does all three.
 """
 
 from __future__ import annotations

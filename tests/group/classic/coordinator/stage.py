@@ -66,7 +66,7 @@ NO_ID = UUID(int=0)
 
 
 class PendingResponse:
-    """The response to a request, which `waits` until the coordinator has answered."""
+    """The response to a request. `waits` is true until the coordinator has answered."""
 
     def __init__(self, request: Message, version: int) -> None:
         self.request = request

@@ -122,7 +122,7 @@ def test_every_group_is_listed_with_state_and_type() -> None:
 def test_the_state_filter_ignores_case_blanks_and_unknown_states(
     states: list[str], expected: list[str]
 ) -> None:
-    """The state filter ignores case, blanks and unknown states, as in Kafka 4.3.1. Mirrors
+    """The state filter ignores case, surrounding spaces and unknown states, as in Kafka 4.3.1. Mirrors
     GroupCoordinatorTest.testListGroupsWithStates.
     """
     stage = Stage()

@@ -300,8 +300,8 @@ def test_a_member_that_changes_its_metadata_before_the_assignment_starts_another
 
 @rule("R31")
 def test_a_repeated_join_replaces_the_one_that_waits() -> None:
-    """A repeated JoinGroup replaces the one that waits, which is answered with an error. Kafka never answers
-    it.
+    """A repeated JoinGroup replaces the member's earlier JoinGroup, which still waits and is answered with an
+    error. Kafka never answers the earlier JoinGroup.
     """
     stage = Stage()
     member, first = stage.add_member()
@@ -345,7 +345,7 @@ def test_pending_member_ids_do_not_count_towards_the_group_size() -> None:
 
 @rule("R21")
 def test_a_full_group_rejects_an_unknown_member_id_for_its_size_first() -> None:
-    """The size of the group is checked before the member id, as in Kafka 4.3.1."""
+    """The coordinator checks whether the group is full before it checks the member id, as in Kafka 4.3.1."""
     stage = Stage(group_max_size=1)
     stage.create_stable_group()
     assert stage.join("ghost").code is ErrorCode.GROUP_MAX_SIZE_REACHED

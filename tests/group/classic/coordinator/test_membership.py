@@ -243,7 +243,7 @@ def test_members_and_pending_member_ids_leave_together() -> None:
 
 @rule("R79")
 def test_a_pending_member_id_that_leaves_a_stable_group_starts_no_rebalance() -> None:
-    """A pending member id that leaves starts no rebalance, unlike in Kafka 4.3.1."""
+    """A LeaveGroup for a pending member id starts no rebalance, unlike in Kafka 4.3.1."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     assert stage.leave(stage.join().member_id).codes == [ErrorCode.NONE]

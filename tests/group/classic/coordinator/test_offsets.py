@@ -210,8 +210,8 @@ def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> 
 
 @rule("R91", "R176")
 def test_a_commit_without_accepted_offsets_creates_a_group_that_is_not_listed() -> None:
-    """A commit without accepted offsets creates a group in memory only. It is not listed, because ListGroups
-    reads the log, as in Kafka 4.3.1.
+    """A commit without accepted offsets creates a group in the coordinator's memory only. ListGroups does not
+    return this group: as in Kafka 4.3.1, it lists only groups that the coordinator has written to its log.
     """
     stage = Stage(offset_metadata_max_bytes=1)
     for group in ("g", "h"):
@@ -458,7 +458,9 @@ def test_a_rejected_transactional_commit_stores_nothing() -> None:
 
 @rule("R112")
 def test_the_pending_offsets_of_a_deleted_group_are_dropped() -> None:
-    """DeleteGroups succeeds during a transaction. Its commit then restores no offsets, as in Kafka 4.3.1."""
+    """DeleteGroups succeeds although a transaction has pending offsets for the group. When the transaction
+    commits, these offsets are dropped, as in Kafka 4.3.1.
+    """
     stage = Stage()
     stage.commit_in_transaction()
     assert stage.delete("g") == [ErrorCode.NONE]

@@ -430,8 +430,8 @@ def test_deadlines_fire_before_a_later_event() -> None:
 
 @rule("R132")
 def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
-    """A deadline that an earlier one has moved does not fire. After a late Tick the join phase completes,
-    which restarts the leader's session timeout.
+    """A deadline does not fire if an earlier deadline, handled in the same Tick, moves it. The Tick is late
+    for two deadlines: the end of the join phase comes first, and restarts the leader's session timeout.
     """
     stage = Stage()
     leader, _ = stage.create_stable_group({"rebalance": 8_000}, {"rebalance": 8_000})

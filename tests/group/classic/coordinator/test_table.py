@@ -44,8 +44,8 @@ def test_the_table_is_complete_and_documented_and_takes_every_edge() -> None:
 @pytest.mark.parametrize("before", ClassicGroupState)
 @pytest.mark.parametrize("after", ClassicGroupState)
 def test_a_group_moves_along_the_edges_only(before: ClassicGroupState, after: ClassicGroupState) -> None:
-    """The edges of the coordinator's table are Kafka's. Mirrors the transition tests of ClassicGroupTest. A
-    Dead group is an object in Kafka, but does not exist in kproto.
+    """A group can make only the state transitions of Kafka's ClassicGroupState. Mirrors the transition tests
+    of ClassicGroupTest. A Dead group is an object in Kafka, but does not exist in kproto.
     """
     stage = Stage()
     group = state.ClassicGroup("g", state=before)

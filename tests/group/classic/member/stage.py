@@ -58,7 +58,7 @@ def parts(topic: str, *indexes: int) -> tuple[TopicPartition, ...]:
 
 
 class Solo:
-    """A member, and the actions that it returned and the test has not consumed."""
+    """A member, and its actions that the test has not consumed yet."""
 
     def __init__(
         self, assignors: tuple[str, ...] = EAGER, topics: Mapping[str, int] | None = None, **options: Any

@@ -472,7 +472,8 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
         ("i", True, 3, True),
         ("i", False, 2, False),  # Java
         ("i", False, 3, False),
-        (None, True, 3, False),  # The coordinator rebalances the group for a dynamic member.
+        # A dynamic member does not rejoin, because its JoinGroup has already started a rebalance.
+        (None, True, 3, False),
     ],
 )
 def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
@@ -779,8 +780,8 @@ def test_javas_poll_interval_does_not_run_while_join_group_is_in_flight() -> Non
 @rule("M111")
 @pytest.mark.parametrize("known", [True, False])
 def test_the_poll_interval_runs_during_a_join_if_the_session_timeout_loses(known: bool) -> None:
-    """The poll interval continues during a JoinGroup if a session timeout loses partitions: when the
-    JoinGroup fails, another member may already own them.
+    """With `lose_on_session_timeout`, max.poll.interval.ms continues to run during a JoinGroup. The member
+    keeps its partitions until the response, but the group may already have assigned them to other members.
     """
     solo = Solo(
         COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
@@ -832,7 +833,7 @@ def _heartbeat(solo: Solo) -> Send:
 def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None:
     solo = _rejoining()
     join = solo.pop_request(JoinGroupRequest)
-    for _ in range(20):  # A time much longer than the session timeout.
+    for _ in range(20):  # These intervals add up to much more than the session timeout.
         solo.wait(INTERVAL)
         sent = _heartbeat(solo)
         assert sent.urgent
@@ -851,8 +852,8 @@ def test_a_member_that_keeps_partitions_sends_heartbeats_during_a_join() -> None
     "answer", [None, ErrorCode.ILLEGAL_GENERATION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
 def test_kept_partitions_are_lost_a_session_timeout_after_the_last_response(answer: ErrorCode | None) -> None:
-    """ILLEGAL_GENERATION by itself does not make a member lose its partitions: the JoinGroup response may be
-    on its way.
+    """A heartbeat response with ILLEGAL_GENERATION does not make a member lose its partitions. It only means
+    that a new generation has started, and the JoinGroup response for this generation may be on its way.
     """
     solo = _rejoining()
     solo.pop_request(JoinGroupRequest)

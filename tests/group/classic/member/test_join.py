@@ -367,7 +367,9 @@ def test_joins_back_off_if_the_application_polls_after_each_error(synced: bool) 
 
 
 def test_joins_back_off_if_each_assignment_revokes_a_partition() -> None:
-    """The member backs off from the sixth join on. A cooperative revocation takes two joins."""
+    """The member rejoins after each assignment, and backs off once it has sent more than five JoinGroups in a
+    row. A single cooperative revocation is not delayed, because it takes only two.
+    """
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
     solo.apply(RejoinRequested("because"))
     at: list[int] = []
@@ -590,8 +592,8 @@ def test_sync_group_to_the_wrong_coordinator_looks_it_up_and_rejoins(code: Error
 
 @rule("M53")
 def test_sync_group_to_a_loading_coordinator_is_fatal_in_java() -> None:
-    """A loading coordinator's error to SyncGroup is fatal in Java. The next JoinGroup has the generation, and
-    the reason KafkaException, as in kafka-clients 4.3.1.
+    """A SyncGroup response with COORDINATOR_LOAD_IN_PROGRESS makes poll raise in Java. The next poll sends a
+    JoinGroup with the last generation, and with the reason KafkaException, as in kafka-clients 4.3.1.
     """
     solo = Solo().syncing()
     solo.answer_sync(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -336,7 +336,8 @@ def follower_without_partitions(**options: Any) -> Solo:
     [
         ({"me": b"", "you": has("t", 0, 1)}, False),
         ({"me": b"", "you": has("t", 0)}, False),  # The owner is revoking the other partition.
-        ({"me": b"", "you": b""}, True),  # Another member leads, and does not know it.
+        # Another member is the leader, but does not know it and has sent no assignment.
+        ({"me": b"", "you": b""}, True),
         # This member owns t-1, but its SyncGroup response was empty.
         ({"me": has("t", 1), "you": has("t", 0)}, True),
         ({"me": b"", "you": has("other", 0)}, True),
@@ -505,8 +506,8 @@ def test_partial_metadata_does_not_change_other_topics() -> None:
 
 @rule("M116")
 def test_a_leader_with_a_pattern_gives_changed_metadata_as_its_reason() -> None:
-    """The reason of the rejoin is changed metadata, which is detected before the changed subscription, as in
-    Java.
+    """If new topics match the leader's pattern, both the metadata and the subscription have changed. As in
+    Java, the reason of the JoinGroup names the metadata.
     """
     solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
     solo.become_leader()

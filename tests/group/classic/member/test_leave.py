@@ -223,8 +223,8 @@ def test_a_fenced_commit_does_not_change_javas_member(state: str) -> None:
 @rule("M42", "M51")
 @pytest.mark.parametrize("phase", ["join", "sync"])
 def test_a_fenced_join_of_java_is_retried_with_the_same_member_id(phase: str) -> None:
-    """A fenced JoinGroup of Java's member is repeated with the same member id. It is fenced again, so the
-    newer process is not affected.
+    """Java's member repeats a fenced JoinGroup with the same member id. The coordinator fences the repeated
+    JoinGroup, too, so the newer process with the same instance id is not affected.
     """
     solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.stable().apply(RejoinRequested("because"))

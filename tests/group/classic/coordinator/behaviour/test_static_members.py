@@ -198,8 +198,8 @@ def test_a_restart_replaces_the_timeouts() -> None:
 
 @rule("R42", "R133")
 def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
-    """After a restart the first session still has the old timeout, as in Kafka 4.3.1: the timer starts before
-    the new timeout is stored.
+    """After a restart of a static member, its first session still lasts the session timeout of the former
+    incarnation, as in Kafka 4.3.1: the timer starts before the new timeout is stored.
     """
     stage = Stage()
     stage.create_stable_group({**A, "session": 6_000})
@@ -283,7 +283,9 @@ def test_the_wait_for_absent_static_members_ends_with_their_sessions() -> None:
 
 @rule("R135")
 def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
-    """A replaced member whose JoinGroup waits does not expire. In Kafka it counts as new and may expire."""
+    """A static member that replaces its former incarnation does not expire while its JoinGroup waits. In
+    Kafka it still counts as a new member, and new members may expire while their JoinGroup waits.
+    """
     stage = Stage(group_initial_rebalance_delay_ms=30_000)
     stage.join(instance="a", session=6_000)
     restarted = stage.join(instance="a", session=6_000)
@@ -293,7 +295,9 @@ def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
 
 @rule("R49")
 def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -> None:
-    """The sync timer removes no member if all have synced. Kafka 4.3.1 starts a rebalance instead."""
+    """A static member that has restarted and sent SyncGroup is not removed at the deadline for SyncGroup.
+    Kafka 4.3.1 still expects SyncGroup from the former member id, and starts a rebalance.
+    """
     stage = Stage()
     leader, late = stage.create_generation({**A, "session": 1_800_000}, {**B, "session": 1_800_000})
     stage.sync(leader, assignments={late: b"part"})

@@ -175,7 +175,9 @@ def repeated_joins_have_no_backoff(patch: Patch) -> None:
 
 @mutant
 def every_assignment_is_final(patch: Patch) -> None:
-    """A mutant: every assignment ends the backoff, even if a cooperative member rejoins right after it."""
+    """A mutant: every assignment resets the number of repeated joins, so a cooperative member that rejoins
+    right after each assignment never backs off.
+    """
 
     def adopt(who: Member, *more: Any) -> None:
         original(who, *more)
