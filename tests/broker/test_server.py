@@ -113,9 +113,7 @@ def test_a_failed_step_closes_only_the_connection_that_caused_it(
 
 
 def test_a_client_that_never_reads_does_not_exhaust_the_memory() -> None:
-    """A client that never reads does not exhaust the memory: the broker stops reading from a connection with
-    too many queued requests.
-    """
+    """The broker stops reading from a connection with too many queued requests."""
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as reader:
         big = batch_of(b"x" * 900_000)
         from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -1,5 +1,6 @@
-"""Two brokers with the same users, ACLs and resources, and the requests by which their authorization is
-compared.
+"""Requests that compare the authorization of two brokers.
+
+The brokers have the same users, ACLs and resources.
 
 alice has all permissions and creates the ACLs. bob has some permissions. Each request names allowed,
 forbidden and missing resources.
@@ -208,8 +209,9 @@ BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authori
 
 
 def codes(message: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
-    """Yield each error code and each set of authorized operations, after the names of the structs and
-    resources that contain it.
+    """Yield each error code and each set of authorized operations, with its place.
+
+    The place is the names of the structs and resources that contain the value, before the value.
     """
     name = type(message).__name__
     place = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))

@@ -257,8 +257,9 @@ def crash(stage: Stage) -> None:
 
 
 def restart(stage: Stage) -> None:
-    """A static member restarts within its session timeout of 60 s, which leaves time for a slow process
-    start.
+    """A static member restarts within its session timeout.
+
+    The timeout is 60 s, which leaves time for a slow start of the process.
     """
     stage.produce(10)
     a = stage.start_subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)

@@ -95,8 +95,9 @@ def a_coordinator_that_moves_at_each_step(stage: Stage) -> None:
 
 
 def unexpected_errors_of_a_rebalance_are_raised(stage: Stage) -> None:
-    """One poll raises an error that Java does not expect in a response: SyncGroup with
-    COORDINATOR_LOAD_IN_PROGRESS, and JoinGroup with ILLEGAL_GENERATION.
+    """One poll raises an error that Java does not expect in a response.
+
+    The errors are COORDINATOR_LOAD_IN_PROGRESS for SyncGroup, and ILLEGAL_GENERATION for JoinGroup.
     """
     stage.inject("A", "SyncGroup", 14)
     a = by_hand(stage)

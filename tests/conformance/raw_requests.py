@@ -416,8 +416,9 @@ class ScriptRunner:
         connection.send(make(actor, merged, version), version)
 
     def _receive_other_member_ids(self, response: Any) -> None:
-        """Receive the JoinGroup responses of other members before the lines that expect them, until the actor
-        of each member id in `response` is known.
+        """Receive other members' JoinGroup responses before the lines that expect them.
+
+        The method ends when the actor of each member id in `response` is known.
         """
         named = {response.leader, *(member.member_id for member in response.members)}
         for actor in self.actors.values():

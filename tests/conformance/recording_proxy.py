@@ -62,8 +62,9 @@ class RecordedRequest:
 
 @dataclass(slots=True)
 class RecordingProxy:
-    """Forwards requests and responses unchanged, except those that a call of `inject`, `hold`, `refuse` or
-    `cut` selects.
+    """A proxy that forwards requests and responses unchanged, except selected ones.
+
+    The methods `inject`, `hold`, `refuse` and `cut` select requests and responses.
 
     `also` names the APIs that are recorded in addition to the group APIs.
     """

@@ -1,5 +1,6 @@
-"""The job that the crash test kills repeatedly: batches, and streams to files, to a stateful query and to
-Kafka.
+"""The job that the crash test kills repeatedly.
+
+The job runs batches, and streams to files, to a stateful query and to Kafka.
 
     python spark_crash_job.py MASTER BOOTSTRAP TOPIC FOLDER
 

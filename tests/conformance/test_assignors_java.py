@@ -113,8 +113,10 @@ def ours(name: str, question: Question) -> Plan:
 
 
 def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, int]:
-    """Return the rank of an assignment: pairwise differences, largest difference, minus retained partitions,
-    minus matching racks. A lower rank is better.
+    """Return the rank of an assignment; a lower rank is better.
+
+    The rank is a tuple: the sum of pairwise differences, the largest difference, minus the retained
+    partitions, minus the matching racks.
     """
     _, members, racks = question
     sizes = sorted(len(part) for part in plan.values())

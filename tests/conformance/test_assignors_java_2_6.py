@@ -1,5 +1,6 @@
-"""The sticky assignors of Java 2.6.2 and of its model return equal assignments, including each member's
-order.
+"""The sticky assignors of Java 2.6.2 and of its model return equal assignments.
+
+The order of each member's partitions is also equal.
 
 The inputs come from a simulated group, in which no two members own the same partition. Eager members report
 owned partitions in user data of version 1, of version 0, or not at all, and from several generations. If

@@ -63,8 +63,9 @@ def seed_of(seed: int, apis: tuple[str, ...], scene: int) -> str:
 
 
 def differences(two: Pair, apis: tuple[str, ...], seed: str, requests: int) -> Iterator[str]:
-    """Yield the scene's differences, and stop after the first request whose responses differ: later
-    differences may follow from the first.
+    """Yield the scene's differences up to the first request whose responses differ.
+
+    Later differences may follow from the first.
     """
     dice = Random(seed)
     odd = dice.choice(ODD)

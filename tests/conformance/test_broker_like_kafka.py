@@ -1,5 +1,6 @@
-"""The same requests to a real Kafka and to the embedded broker have the same responses, except for error
-messages and ids.
+"""A real Kafka and the embedded broker respond alike to the same requests.
+
+Error messages and ids may differ.
 
 This module covers records, topics and configs; test_raw_requests compares group requests.
 """
@@ -83,8 +84,9 @@ class BrokerPair:
         assert comparable(ours) == comparable(kafka), f"{request}"
 
     def come_to_agree(self, request: Message) -> None:
-        """Repeat a request until the responses are equal, because a real broker gets changes after its
-        controller has responded.
+        """Repeat a request until the responses are equal.
+
+        A real broker gets changes after its controller has responded.
         """
         end = time.monotonic() + 20
         kafka, ours = map(comparable, self.answers(request))
@@ -316,8 +318,9 @@ def test_both_brokers_reject_records_without_keys_in_compacted_topics(pair: Brok
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "lz4", "snappy"])
 def test_both_brokers_refuse_the_same_offsets_of_records(pair: BrokerPair, codec: str) -> None:
-    """Both brokers reject a compressed batch unless its records have consecutive offsets that end at the
-    header's last offset.
+    """Both brokers reject a compressed batch whose records have other offsets than expected.
+
+    The offsets must be consecutive, and end at the header's last offset.
 
     Uncompressed batches that have bytes after their last record are left out: only the embedded broker
     accepts them.

@@ -138,8 +138,10 @@ class Side:
         return answer.offset, answer.timestamp
 
     def state(self, *times: int) -> dict[str, Any]:
-        """Return what a reader can observe: the log's start and end, its batches, the aborted transactions,
-        and the offset for each of these timestamps.
+        """Return what a reader of the log can observe.
+
+        The result has the log's start and end, its batches, the aborted transactions, and the offset for each
+        of these timestamps.
         """
         start = self.listed(-2)[0]
         batch_lines: list[Any] = []

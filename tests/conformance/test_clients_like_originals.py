@@ -1,5 +1,6 @@
-"""Each of kproto's models of other clients sends a real Kafka the same requests as the original client, and
-the application receives the same events.
+"""Each of kproto's models of other clients behaves as the original client.
+
+A model sends a real Kafka the same requests, and its application receives the same events.
 
 Each scenario runs twice on one broker, with the original and with the model, each with its own group and
 topic. A run draws a quarter of the scenarios. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).

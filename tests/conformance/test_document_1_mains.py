@@ -364,8 +364,9 @@ def test_sarama_cluster_ignores_rebalance_strategy(place: Place) -> None:
 
 
 def test_a_blocked_sink_blocks_only_messages(place: Place) -> None:
-    """S1-12: while the sink blocks the message loop, ticks, heartbeats and notifications continue in the
-    program's second loop.
+    """S1-12: a sink blocks only the message loop.
+
+    Ticks, heartbeats and notifications continue in the program's second loop.
     """
     story = results("S1-12")
     topic = topic_of(place, "sink")
@@ -400,8 +401,9 @@ def _notification(line: str, topic: str) -> str:
 
 
 def _same(line: str) -> str:
-    """Return a line without the numbers of moved partitions, because random member ids decide which
-    partitions move. Of a "start" line, return only the part after "current".
+    """Return a line without the numbers of moved partitions.
+
+    Random member ids decide which partitions move. Of a "start" line, return only the part after "current".
     """
     words = re.findall(
         r"t-\d|released|current", line.partition("current" if "start" in line else "claimed")[2]

@@ -147,8 +147,7 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
 
 
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
-    """Return whether all reads were committed, whether any offset was committed, and whether Errors()
-    reported an error.
+    """Return three results: all reads were committed, any was, and Errors() reported an error.
 
     In the manual example the handlers of all claims commit. Up to 1.38.1 one commit may overtake another, so
     that an older offset remains committed. For these releases the first result is therefore True in any case.
@@ -174,8 +173,9 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
 
 
 def test_the_documents_release_commits_nothing_on_kafka_4(place: Place) -> None:
-    """sarama 1.27.2 cannot commit to Kafka 4 with the default Retention 0: its constructRequest then builds
-    version 1 of OffsetCommit, which Kafka 4 lacks.
+    """sarama 1.27.2 cannot commit to Kafka 4 with the default Retention 0.
+
+    Its constructRequest then builds version 1 of OffsetCommit, which Kafka 4 lacks.
     """
     works = (True, True, False)
     expected = {

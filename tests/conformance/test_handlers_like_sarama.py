@@ -1,5 +1,6 @@
-"""Handlers that fail, mark and reset: sarama and `ConsumerGroup` read the same records and report the same
-errors.
+"""Handlers that fail, mark and reset, in sarama and in `ConsumerGroup`.
+
+Both clients read the same records and report the same errors.
 """
 
 from __future__ import annotations

@@ -51,8 +51,9 @@ MOST_USED = (
 
 @dataclass(frozen=True)
 class Effort:
-    """The number of examples per message and version, and the number of values by which each byte of an
-    example is replaced.
+    """The numbers of examples and of replaced bytes in one run of the tests.
+
+    Each byte of an example is replaced by `values` other values.
 
     Hypothesis draws `most_used` examples of a frequently used message and `less_used` of any other. Kafka's
     classes draw `kafkas` examples of each message.

@@ -61,8 +61,9 @@ def we_say(pattern: str) -> str:
 
 
 def is_left_out(pattern: str) -> bool:
-    """Return whether kproto rejects the pattern because of an illegal repetition or an incomplete expression,
-    as it rejects some patterns of `NOT_HERE`.
+    """Return whether kproto rejects the pattern for a reason that is left out of the comparison.
+
+    The reason is an illegal repetition or an incomplete expression, as for some patterns of `NOT_HERE`.
     """
     try:
         matcher(pattern)

@@ -1,5 +1,6 @@
-"""The codecs of two other clients check kproto's bytes: kio (Rust) and kafka-python, both generated from
-Kafka's definitions.
+"""The codecs of two other clients, kio and kafka-python, check kproto's bytes.
+
+Both codecs are generated from Kafka's definitions. kio is written in Rust.
 
 kio and kafka-python read kproto's bytes to the same values under the same names, and write the same bytes
 again. `DEFECTS` lists their known errors. Each message is changed so that it does not trigger an error of the

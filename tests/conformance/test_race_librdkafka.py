@@ -1,5 +1,6 @@
-"""The race of docs/lessons/000: on librdkafka's mock cluster, librdkafka has the same result as kproto's
-model for each random schedule.
+"""The race of docs/lessons/000, with librdkafka on its mock cluster.
+
+librdkafka has the same result as kproto's model for each random schedule.
 
 A schedule has the times of the document's program. The program subscribes once or in each request. In each
 request it assigns, seeks and polls, and between requests it sleeps. The test compares the results of each

@@ -1,5 +1,6 @@
-"""Long random request sequences of two producers with one transactional id: Kafka and the embedded broker
-respond alike.
+"""Long random request sequences of two producers with one transactional id.
+
+A real Kafka and the embedded broker respond alike.
 
 The producers take turns. A request may have an old epoch: the epoch before the producer's last transaction
 ended, or the one before the other producer called InitProducerId.
@@ -79,8 +80,9 @@ class Side:
             time.sleep(0.02)
 
     def label(self, identity: Identity) -> tuple[int, int]:
-        """Return the identity (producer id, epoch) with the index of the producer id among all ids that have
-        appeared.
+        """Return the identity (producer id, epoch) with an index instead of the producer id.
+
+        The index is that of the producer id among all ids that have appeared.
         """
         if identity[0] < 0:
             return identity

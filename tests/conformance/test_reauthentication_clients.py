@@ -1,5 +1,6 @@
-"""Expiring sessions (KIP-368) over TLS: each client re-authenticates by each mechanism on the embedded
-broker.
+"""Clients re-authenticate expiring sessions (KIP-368) over TLS.
+
+Each client does so by each mechanism on the embedded broker.
 
 The embedded broker counts the re-authentications for these tests. test_reauthentication_like_kafka compares
 the same clients on a real broker.
@@ -31,8 +32,10 @@ SESSION_MS = 3_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """The mechanisms that re-authenticated a session (`renewed`), those that opened a new connection instead
-    (`returned`), and the values that each member read.
+    """The mechanisms that re-authenticated or reconnected, and the values that were read.
+
+    `renewed` has the mechanisms that re-authenticated a session, and `returned` those that opened a new
+    connection instead. `read` has the values that each member read.
 
     `written` lists the values written after the re-authentications.
     """

@@ -1,5 +1,6 @@
-"""Authorization cases beyond test_acls_like_kafka, on a real Kafka and on the embedded broker: older
-versions, unusual requests and unusual ACLs.
+"""Authorization cases beyond test_acls_like_kafka, on a real Kafka and the embedded broker.
+
+The cases are older versions, unusual requests and unusual ACLs.
 
 Two intended differences are left out: Kafka sends no response if an unauthorized user describes all SCRAM
 users, and the embedded broker has no coordinators of share groups.

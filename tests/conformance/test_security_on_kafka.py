@@ -168,8 +168,9 @@ def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> 
 
 
 def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
-    """No request is lost when sessions are renewed: the broker ends each session after 2 s, and the clients
-    keep their connections for 6 s.
+    """No request is lost when sessions are renewed.
+
+    The broker ends each session after 2 s, and the clients keep their connections for 6 s.
     """
     place, how = kafka.places["SASL_SSL"], options(kafka, "SASL_SSL", "SCRAM-SHA-256")
     with (

@@ -262,8 +262,9 @@ def the_other_source_continues(runner: ScenarioRun) -> Any:
 
 
 def the_other_source_continues_after_all_topics_were_deleted(runner: ScenarioRun) -> Any:
-    """After all topics were deleted, a query continues from an offset without partitions, whichever source
-    wrote it.
+    """A query continues from an offset without partitions, whichever source wrote it.
+
+    The offset has no partitions because all topics were deleted.
     """
     runner.topic("a", 2)
     options = {"startingOffsets": "latest", "failOnDataLoss": "false"}

@@ -1,5 +1,6 @@
-"""Transactions in the Spark source: librdkafka writes them to a real Kafka, and the source reads without a
-JVM.
+"""Transactions in the Spark source.
+
+librdkafka writes the transactions to a real Kafka, and the source reads them without a JVM.
 """
 
 from __future__ import annotations

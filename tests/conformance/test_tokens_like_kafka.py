@@ -1,5 +1,6 @@
-"""Signed OAUTHBEARER tokens on a real Kafka with its OAuthBearerValidatorCallbackHandler, and on the embedded
-broker.
+"""Signed OAUTHBEARER tokens on a real Kafka and on the embedded broker.
+
+The real Kafka checks the tokens by its OAuthBearerValidatorCallbackHandler.
 
 A real Kafka and the embedded broker have the same settings and keys. Each test sends both the same raw
 requests with the same tokens, and compares the responses.
@@ -381,8 +382,9 @@ def test_the_error_for_a_token_of_another_audience_names_what_to_check(known: Kn
 
 @pytest.mark.java
 def test_java_authenticates_by_its_credentials(known: Known, tmp_path: Path, kafka_jars: str) -> None:
-    """Java's client gets a token from kproto's issuer by its client credentials, and the broker accepts the
-    token.
+    """Java's client gets a token from kproto's issuer by its client credentials.
+
+    The broker accepts the token.
     """
     file = tmp_path / "client.properties"
     file.write_text(

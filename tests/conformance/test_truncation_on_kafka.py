@@ -1,5 +1,6 @@
-"""Log truncation by an unclean election on a real Kafka: consumers that have read the lost records report the
-truncation.
+"""Log truncation by an unclean election on a real Kafka.
+
+Consumers that have read the lost records report the truncation.
 
 The cluster has two brokers and a controller. A topic's follower dies, the leader appends ten more records and
 dies. The follower restarts alone and becomes the leader, and the ten records are lost.
@@ -102,8 +103,9 @@ class Nodes:
 
 
 class TruncatedCluster:
-    """A cluster whose log was truncated at offset 10, and the events of two consumers that had read up to
-    offset 20.
+    """A cluster whose log was truncated at offset 10, and the events of two consumers.
+
+    The consumers had read up to offset 20.
     """
 
     def __init__(self, nodes: Nodes, stack: ExitStack) -> None:
@@ -229,8 +231,10 @@ def fetching(topic_id: UUID | None, current: int, last: int, offset: int) -> Fet
 
 
 def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None:
-    """The real broker and a simulated one, each with ten records of one epoch and three of a later epoch,
-    answer epoch requests alike. Epochs are compared by their rank, because their numbers differ.
+    """The real broker and a simulated one answer epoch requests alike.
+
+    Each has ten records of one epoch and three of a later epoch. Epochs are compared by their rank, because
+    their numbers differ.
     """
     world = World({"t": 1})
     world.write("t", 0, *map(str, range(10)))

@@ -50,9 +50,7 @@ NOT_READY = (
 
 
 class Side:
-    """One broker, one topic with two partitions, and the producers, under the names that the scenario gives
-    them.
-    """
+    """A broker, a topic with two partitions, and the producers under the scenario's names."""
 
     def __init__(self, bootstrap: str, topic: str, now: int) -> None:
         self.socket = Socket(bootstrap)

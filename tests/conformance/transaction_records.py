@@ -1,5 +1,6 @@
-"""A topic of a transactional producer, and the committed records that kproto's and librdkafka's consumers
-read.
+"""A topic of a transactional producer, and the committed records that consumers read.
+
+The consumers are kproto's and librdkafka's.
 """
 
 from __future__ import annotations

@@ -34,8 +34,9 @@ def time_after_the_night(stage: Stage) -> int:
 def test_records_are_accepted_after_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Records with current timestamps are accepted after sleep: the broker follows the wall clock, although
-    time.monotonic stands still during sleep.
+    """Records with current timestamps are accepted after the machine's sleep.
+
+    The broker follows the wall clock, although time.monotonic stands still during sleep.
     """
     day = time.time_ns
     with running({"t": 1}) as server, connected(server.bootstrap) as client:

@@ -1,5 +1,6 @@
-"""confluent-kafka as a group member controlled through stdin: confluent.py BOOTSTRAP CLIENT_ID GROUP
-CONFIG_JSON.
+"""confluent-kafka as a group member that is controlled through stdin.
+
+    confluent.py BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON
 
 kproto/testing/driver.py describes the commands and the output. Errors have librdkafka's names.
 """

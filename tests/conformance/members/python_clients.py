@@ -1,4 +1,4 @@
-"""kafka-python or aiokafka as a group member controlled through stdin.
+"""kafka-python or aiokafka as a group member that is controlled through stdin.
 
     python_clients.py kafka-python|aiokafka BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON
 
