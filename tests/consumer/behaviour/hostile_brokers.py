@@ -1,5 +1,6 @@
-"""Simulated clusters whose brokers send error codes and wrong numbers, and applications that check their
-clients.
+"""Simulated clusters whose brokers send error codes and wrong numbers.
+
+Applications check that their clients recover.
 """
 
 from __future__ import annotations
@@ -189,8 +190,9 @@ class Application:
 
 
 def check_producer_recovers(world: Refusing, late: bool, times: int) -> Application:
-    """Check a producer whose brokers fail: each delivery ends, and records that are sent after the recovery
-    are stored.
+    """Check that a producer recovers after its brokers have failed.
+
+    Each delivery ends, and records that are sent after the recovery are stored.
     """
     app = Application(world)
     if late:

@@ -189,8 +189,9 @@ class Run:
         self.run(RECOVERY_MS)
 
     def check(self) -> None:
-        """Check that the consumer reads every partition to its end and commits, and that it did not send
-        requests without a pause.
+        """Check that the consumer reads every partition to its end and commits.
+
+        The consumer must not have sent requests without a pause.
 
         Two errors that every poll raises are the only alternative: the member is fenced, or a partition has
         a batch that cannot be read, until the application seeks.

@@ -1,5 +1,6 @@
-"""Callbacks of the application: the errors that they may raise, the methods that they may call, and the time
-that close waits for them.
+"""Callbacks of the application: their errors, their calls, and their duration.
+
+The tests check which errors they may raise, which methods they may call, and how long close waits for them.
 """
 
 from __future__ import annotations
@@ -403,8 +404,9 @@ def test_a_task_of_a_callback_may_wait_after_the_callback_has_returned(broker: s
 
 
 def test_log_handlers_run_without_the_lock(broker: str) -> None:
-    """A log handler may wait for another thread that calls the consumer, so it must run without the
-    consumer's lock.
+    """A log handler must run without the consumer's lock.
+
+    The handler may wait for another thread that calls the consumer.
     """
     free: list[bool] = []
 

@@ -1,5 +1,6 @@
-"""Commits: offsets that are reported as committed are committed, and every failure is raised or reported
-(M95, M98, M123).
+"""Commits: offsets that are reported as committed are committed (M95, M98, M123).
+
+Every failure is raised or reported.
 
 The engine runs in virtual time against the embedded broker. Each test reproduces a bug that was fixed.
 """

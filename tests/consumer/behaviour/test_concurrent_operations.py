@@ -1,5 +1,6 @@
-"""Operations during which the state changes: partitions are lost, a callback runs, the subscription changes,
-or a topic is re-created.
+"""Operations during which the state changes.
+
+Partitions are lost, a callback runs, the subscription changes, or a topic is re-created.
 
 The whole engine runs in virtual time, against the embedded broker.
 """
@@ -39,8 +40,9 @@ T0 = tp("t", 0)
 
 
 def answer_fetches(**fields: Any) -> Any:
-    """Return a `tamper` function that answers each Fetch of `t-0` with these fields, and with a log that ends
-    at 10.
+    """Return a `tamper` function that answers each Fetch of `t-0` with these fields.
+
+    The log of `t-0` ends at 10 in the response.
     """
 
     def answer(client: Client, request: Any, version: int) -> Any:
@@ -291,8 +293,9 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
 
 
 def test_an_offset_is_not_committed_to_a_re_created_topic() -> None:
-    """A commit must not store an offset of the deleted topic: the next member would start there, and skip the
-    new topic's records below it.
+    """A commit must not store an offset of the deleted topic.
+
+    The next member would start at this offset, and skip the new topic's records below it.
     """
     world = world_with_records()
     a = world.consumer(**{**GROUP, "enable_auto_commit": False})
@@ -385,9 +388,7 @@ def test_partitions_of_returns_the_current_partitions() -> None:
 def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
     other_partitions: list[Any], start: int | None, policy: str
 ) -> None:
-    """A topic that was re-created since the consumer read it is read from the new topic's start when it is
-    assigned again.
-    """
+    """A re-created topic that is assigned again is read from the new topic's start."""
     world = World({"t": 1, "u": 1})
     world.write("t", 0, "old")
     a = world.consumer(auto_offset_reset=policy)
@@ -409,8 +410,9 @@ def test_assigning_a_topic_again_refers_to_the_topic_that_exists_now(
 
 @pytest.mark.parametrize("highest", [{}, {"OffsetFetch": 9, "OffsetCommit": 9}], ids=["by ids", "by names"])
 def test_records_that_another_member_read_of_a_re_created_topic_are_not_read_again(highest: Any) -> None:
-    """Records of a re-created topic that its previous owner has read are not read again, even if the new
-    owner notices the re-creation later.
+    """The new owner does not read records that the previous owner has read.
+
+    This holds even if the new owner notices the re-creation of the topic later.
     """
     world = World({"t": 1, "u": 1}, highest=highest)
     members = [world.consumer(**{**AUTO, "metadata_max_age_ms": 300_000}) for _ in range(2)]

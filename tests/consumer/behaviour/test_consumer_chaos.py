@@ -1,5 +1,6 @@
-"""Consumers in random schedules of faults: at the end every record was read by one member, and every future
-is done.
+"""Consumers in random schedules of faults.
+
+At the end every record was read by one member, and every future is done.
 
 Each schedule is derived from a seed. Brokers stop and restart, connections break, coordinators and leaders
 move, applications and callbacks are slow, seeks and commits happen in every phase. Mutants of the engine

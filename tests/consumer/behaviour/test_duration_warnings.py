@@ -1,5 +1,6 @@
-"""Timestamps in seconds instead of milliseconds are accepted, with one warning that names the application's
-line.
+"""Timestamps in seconds instead of milliseconds are accepted, with one warning.
+
+The warning names the application's line.
 """
 
 from __future__ import annotations

@@ -75,8 +75,9 @@ WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 
 
 class Restored(World):
-    """Return metadata of a restored cluster: broker 9, the leader in epoch 5, is now broker 1, the leader in
-    epoch 0.
+    """A world whose metadata become those of a restored cluster.
+
+    Broker 9, the leader in epoch 5, is now broker 1, the leader in epoch 0.
     """
 
     restored = False
@@ -182,8 +183,9 @@ def test_the_error_of_a_throttled_fetch_is_raised() -> None:
 @pytest.mark.parametrize("forgotten", [True, False])
 @pytest.mark.parametrize("read", [True, False])
 def test_a_leader_epoch_that_never_existed_delays_reading_by_seconds(read: bool, forgotten: bool) -> None:
-    """A leader epoch that is too high, from one wrong response or from before a restore of the cluster,
-    delays reading only by seconds.
+    """A leader epoch that is too high delays reading only by seconds.
+
+    It is from one wrong response, or from before a restore of the cluster.
     """
     world = Hostile("Metadata topics.partitions.leader_epoch", 2**31 - 1)
     a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)

@@ -99,8 +99,9 @@ def test_a_callback_that_is_cancelled_from_outside_fails_the_next_call_only(
 
 
 def test_a_callback_that_is_cancelled_before_it_starts_has_returned(broker: str) -> None:
-    """A program may cancel all tasks after the task of a callback was created and before its first line ran.
-    The callback then counts as returned.
+    """A callback counts as returned if its task is cancelled before it starts.
+
+    A program may cancel all tasks after the task was created and before its first line ran.
     """
 
     class Never(RebalanceListener):

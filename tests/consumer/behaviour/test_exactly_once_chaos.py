@@ -1,5 +1,6 @@
-"""Workers that consume, transform and produce, in random schedules of faults and in virtual time: each input
-record comes out once, in order.
+"""Workers that consume, transform and produce, in random schedules of faults.
+
+Each input record comes out once, in order. The schedules run in virtual time.
 
 Each worker has a consumer in the group and a transactional producer, and commits the offsets of its input
 together with its output (KIP-447). Workers are killed, or pause until the group has removed them and then try
@@ -258,7 +259,8 @@ def test_every_input_record_comes_out_once_and_in_order() -> None:
 
 
 def offsets_of_an_open_transaction_are_fetched(patch: pytest.MonkeyPatch) -> None:
-    """A mutant: the new owner of a partition does not wait for the end of the previous owner's transaction.
+    """A mutant: a new owner does not wait for the end of the previous owner's transaction.
+
     It starts below the offset that this transaction then commits.
     """
     patch.setattr(

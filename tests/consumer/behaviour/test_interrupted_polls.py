@@ -1,5 +1,6 @@
-"""Ctrl-C at any line of the engine during a poll: the next poll returns the same records, and each record
-once.
+"""Ctrl-C at any line of the engine during a poll.
+
+The next poll returns the same records, and each record once.
 """
 
 from __future__ import annotations

@@ -371,8 +371,9 @@ def test_a_commit_without_a_membership_fails_with_commit_failed() -> None:
 def test_an_idle_connection_to_the_coordinator_that_breaks_starts_a_lookup(
     options: dict[str, Any], lookups: int
 ) -> None:
-    """When its idle coordinator connection breaks, Java's member looks the coordinator up and keeps its
-    generation. This was seen in kafka-clients 4.3.1.
+    """When its idle coordinator connection breaks, Java's member looks the coordinator up.
+
+    The member keeps its generation. This was seen in kafka-clients 4.3.1.
     """
     world = World({"t": 2})
     log = caught_up_log(world, **options, fetch_max_wait_ms=100)
@@ -476,8 +477,9 @@ def test_a_commit_of_an_unknown_topic_is_retried(options: dict[str, Any], fails:
 
 
 def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
-    """An error fails the commit, and does not change the member, as in
-    ConsumerCoordinator.OffsetCommitResponseHandler.
+    """As in Java, an error fails the commit, and does not change the member.
+
+    The original is ConsumerCoordinator.OffsetCommitResponseHandler.
     """
     world = World({"t": 1})
     log = caught_up_log(world, **JAVA, group_instance_id="one")
@@ -492,8 +494,9 @@ def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
 
 @pytest.mark.parametrize("by_time", [True, False], ids=["by time", "commit_async"])
 def test_a_fenced_asynchronous_commit_is_raised_by_every_poll(by_time: bool) -> None:
-    """A fenced asynchronous commit stops the consumer: it no longer reads, commits or joins, as with
-    ConsumerCoordinator.asyncCommitFenced.
+    """After a fenced asynchronous commit the consumer no longer reads, commits or joins.
+
+    Java's consumer does the same, by ConsumerCoordinator.asyncCommitFenced.
     """
     world = World({"t": 1})
     options = {**JAVA, "auto_commit_interval_ms": 2_000, "enable_auto_commit": by_time}

@@ -1,5 +1,7 @@
-"""Malformed responses to a consumer: it ignores topics and partitions that it did not request, backs off
-before it retries, and reports failures.
+"""Malformed responses to a consumer.
+
+The consumer ignores topics and partitions that it did not request, backs off before it retries, and reports
+failures.
 """
 
 from __future__ import annotations
@@ -177,8 +179,9 @@ def test_a_start_offset_that_the_response_gives_twice_is_requested_again(offsets
 
 @pytest.mark.parametrize("how", ["empty", "another"])
 def test_a_leader_that_is_not_among_the_members_raises_and_rejoins(how: str) -> None:
-    """A JoinGroup response whose leader is not among the members raises an error and the member rejoins.
-    Otherwise its assignment would be empty, without an error.
+    """An error is raised if a JoinGroup response's leader is not among the members.
+
+    The member rejoins. Otherwise its assignment would be empty, without an error.
     """
     world = MalformedWorld(("JoinGroup", "members" if how == "empty" else "members.member_id", how))
     a = reader(world)

@@ -1,5 +1,6 @@
-"""Consumers with manual assignment in random schedules of faults: each reads its partitions to the end and
-commits.
+"""Consumers with manual assignment in random schedules of faults.
+
+Each consumer reads its partitions to the end and commits.
 
 No errors are reported in a schedule without faults. Each schedule is derived from a seed, as in
 `test_consumer_chaos`. KPROTO_SCHEDULES sets the number of schedules.

@@ -1,5 +1,6 @@
-"""The memory for fetched records is bounded, however many partitions there are and however slow the
-application is.
+"""The memory for fetched records is bounded.
+
+The bound holds for any number of partitions, and for any slow application.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def filled(**options: Any) -> tuple[World, Consumer]:
 
 
 def buffered(a: Consumer, *, paused: bool | None = None) -> int:
-    """Return the number of fetched bytes that poll has not returned: of paused partitions, of partitions that
-    are not paused, or by default of all.
+    """Return the number of fetched bytes that poll has not returned.
+
+    `paused` selects paused partitions or those that are not paused, and None selects all.
     """
     states = a.engine.core.partitions.states.values()
     return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.fetches)

@@ -1,5 +1,6 @@
-"""A host name with several addresses, some of which accept connections but do not respond: the others are
-tried.
+"""A host name with several addresses, some of which do not respond.
+
+If an address accepts connections but does not respond, the others are tried.
 """
 
 from __future__ import annotations

@@ -118,8 +118,9 @@ def test_without_topic_ids_a_topic_that_was_missing_is_read_from_its_start(assig
     ("word", "since"), [("max_timestamp", 7), ("earliest_local", 8), ("latest_tiered", 9)]
 )
 def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since: int) -> None:
-    """A special timestamp is sent only in a version of ListOffsets that defines it, as in Java's
-    Admin.listOffsets. Older brokers take the number for a time before 1970.
+    """A special timestamp is sent only in a version of ListOffsets that defines it.
+
+    Java's Admin.listOffsets does the same. Older brokers take the number for a time before 1970.
     """
     for highest, is_known in ((since - 1, False), (since, True)):
         world = World({"t": 2}, highest={"ListOffsets": highest})
@@ -140,8 +141,10 @@ def test_a_special_timestamp_needs_its_version_of_list_offsets(word: str, since:
 
 
 def test_messages_without_timestamps_have_no_offset_at_a_time() -> None:
-    """Messages in the format before 0.10 have no timestamps, so a lookup of an offset by time returns none
-    for their partition. It still returns the offsets of other partitions, as in Java's OffsetFetcherUtils.
+    """A lookup by time finds no offset among messages of the format before 0.10.
+
+    These messages have no timestamps. As in Java's OffsetFetcherUtils, the lookup still returns the offsets
+    of other partitions.
     """
     world = World({"t": 1, "u": 1}, brokers=2)
     world.elect("t", 0, 1)

@@ -1,6 +1,4 @@
-"""The engine's event `Poll` has either the same effect as the events PollBegan, Take and PollEnded together,
-or no effect.
-"""
+"""The event `Poll` has the same effect as PollBegan, Take and PollEnded, or none."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "auto
 
 
 def member_with_records(count: int = 40, **options: Any) -> tuple[World, Consumer]:
-    """Return a member that has buffered `count` records of each of two partitions, and has returned one of
-    each.
+    """Return a member that has buffered `count` records of each of two partitions.
+
+    The member has returned one record of each.
     """
     world = World({"t": 2})
     for partition in range(2):

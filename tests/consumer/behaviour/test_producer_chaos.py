@@ -1,5 +1,6 @@
-"""An idempotent producer in random schedules of faults, in virtual time: each record that it reports as
-stored is stored once, in order.
+"""An idempotent producer in random schedules of faults, in virtual time.
+
+Each record that it reports as stored is stored once, in order.
 
 The broker checks sequence numbers, so duplicates and reordering are detected. Some schedules run by default;
 KPROTO_SCHEDULES=5000 runs that many. Each mutant below breaks one rule of the engine, and the schedules must

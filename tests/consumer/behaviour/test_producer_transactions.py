@@ -72,8 +72,9 @@ def test_a_transaction_that_the_broker_aborted_raises_and_ends_the_producer(
 def test_a_block_of_a_fenced_producer_raises_fenced(
     broker: Coordinator, make: Callable[..., Any], waits_for_delivery: bool
 ) -> None:
-    """A partition leader answers INVALID_PRODUCER_EPOCH both to a fenced producer and after a transaction
-    timeout. The response to the abort distinguishes the two.
+    """The response to the abort distinguishes a fenced producer from a transaction timeout.
+
+    A partition leader answers INVALID_PRODUCER_EPOCH in both cases.
     """
     producer = make()
     broker.refusals[ProduceRequest] = [ErrorCode.INVALID_PRODUCER_EPOCH]

@@ -1,5 +1,6 @@
-"""Rebootstrap: a client that reaches none of its known brokers returns to the bootstrap addresses (KIP-899,
-KIP-1102).
+"""Rebootstrap of clients that reach none of their known brokers (KIP-899, KIP-1102).
+
+These clients return to the bootstrap addresses.
 """
 
 from __future__ import annotations
@@ -148,8 +149,9 @@ def test_a_producer_rebootstraps_as_well() -> None:
 
 
 def test_after_a_freeze_received_data_is_handled_before_brokers_are_forgotten() -> None:
-    """After a stop of the process, received data is handled before brokers are forgotten: it may contain the
-    metadata response.
+    """After a stop of the process, received data is handled before brokers are forgotten.
+
+    The data may contain the metadata response.
     """
     world = world_with_one_bootstrap_address()
     producer = world.producer()
@@ -174,8 +176,9 @@ def test_without_recovery_the_bootstrap_addresses_are_not_used_once_brokers_are_
 
 
 def test_without_recovery_a_silent_bootstrap_broker_is_asked_again() -> None:
-    """A bootstrap broker that does not respond is asked again if the client knows no broker and no other
-    address.
+    """A bootstrap broker that does not respond is asked again if no other is known.
+
+    The client knows no broker and no other address.
     """
     stage = Stage(("home", 1), recovers=False)
     call = question(stage)

@@ -520,8 +520,9 @@ def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
 
 
 def test_each_report_is_delivered_once_by_either_thread(broker: str) -> None:
-    """Each report is delivered once, although both the consumer's thread and the application's thread publish
-    reports. The test makes them publish at the same time.
+    """Each report is delivered once, although two threads publish reports.
+
+    The test makes the consumer's thread and the application's thread publish at the same time.
     """
     failed: list[BaseException] = []
 
@@ -562,8 +563,9 @@ def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
 
 
 def test_a_corrected_clock_is_read_again(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the system clock is corrected, by_duration and the timestamps of reports use the corrected clock.
-    by_duration then starts at the records that are recent enough by this clock.
+    """After a correction of the system clock, by_duration and reports use the new time.
+
+    by_duration then starts at the records that are recent enough by the corrected clock.
     """
     hour_ms, original = 3_600_000, time.time_ns
     # The clock is an hour fast until the test corrects it.

@@ -1,5 +1,6 @@
-"""Sockets and streams on a real network: name lookups, file limits, peers that are not brokers, and large
-responses.
+"""Sockets and streams on a real network.
+
+The tests cover name lookups, file limits, peers that are not brokers, and large responses.
 """
 
 from __future__ import annotations
@@ -830,8 +831,9 @@ def test_a_large_response_in_progress_is_reported_in_asyncio(tls: bool) -> None:
 
 
 def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
-    """Serve a connection as a proxy of 127.0.0.2, but drop all responses to the first connection that
-    fetches.
+    """Serve a connection as a proxy of 127.0.0.2, but stall the first fetch connection.
+
+    All responses to the first connection that fetches are dropped.
     """
 
     def script(sock: socket.socket) -> None:
@@ -857,8 +859,9 @@ def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> S
 
 @pytest.mark.thorough
 def test_a_stalled_fetch_connection_is_replaced_before_the_request_timeout() -> None:
-    """A fetch connection that stalls is replaced before the request timeout of 30 s, so a poll of 25 s
-    returns the record.
+    """A fetch connection that stalls is replaced before the request timeout.
+
+    The timeout is 30 s, so a poll of 25 s returns the record.
     """
     stalled: list[socket.socket] = []
     ports: list[int] = []

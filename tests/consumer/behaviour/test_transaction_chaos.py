@@ -1,5 +1,6 @@
-"""Transactional producers in random schedules of faults: reported outcomes hold, and each transaction is
-atomic.
+"""Transactional producers in random schedules of faults.
+
+Reported outcomes hold, and each transaction is atomic.
 
 The schedules run in virtual time against the embedded broker's coordinator. Two applications run, each with
 its own transactional id. At random times an application is killed, or is replaced while it still runs. Some
@@ -234,8 +235,9 @@ class Chaos:
             )()
 
     def tamper(self, client: Any, request: Any, version: int) -> Any:
-        """Make some Produce requests arrive long after their connection has closed, or in the next
-        transaction.
+        """Make some Produce requests arrive late.
+
+        They arrive long after their connection has closed, or in the next transaction.
         """
         if isinstance(request, AddPartitionsToTxnRequest):
             held, self.held = self.held, []

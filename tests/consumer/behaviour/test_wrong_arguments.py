@@ -1,5 +1,6 @@
-"""Every argument of every public method of every client: an error names the argument with the invalid value,
-and the client still works.
+"""Wrong values for every argument of every public method of every client.
+
+An error names the argument with the invalid value, and the client still works.
 
 The arguments are found by inspection of the classes. The invalid value raises in each of its special methods.
 """
