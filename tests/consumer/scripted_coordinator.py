@@ -1,5 +1,6 @@
-"""A transaction coordinator with scripted error codes: `Script` answers requests, and `Coordinator` does so
-on a socket.
+"""A transaction coordinator with scripted error codes.
+
+`Script` answers requests, and `Coordinator` does so on a socket.
 """
 
 from __future__ import annotations

@@ -91,8 +91,10 @@ def test_an_invalid_producer_option_is_named_with_the_allowed_values(
 
 
 def test_defaults_are_adapted_to_related_options() -> None:
-    """Defaults follow related options: a small buffer_memory reduces the default batch_size, and a long
-    request_timeout_ms raises the default delivery_timeout_ms.
+    """Defaults of options follow related options.
+
+    A small buffer_memory reduces the default batch_size, and a long request_timeout_ms raises the default
+    delivery_timeout_ms.
     """
     assert producer_options({"buffer_memory": 16384}).batch_size == 16384
     assert producer_options({"buffer_memory": 2**26}).batch_size == 2**19

@@ -1,5 +1,6 @@
-"""Which thread reads the sockets: over TLS the thread that waits in `poll`, otherwise the client's own
-thread.
+"""Which thread reads the sockets.
+
+Over TLS it is the thread that waits in `poll`, otherwise the client's own thread.
 """
 
 from __future__ import annotations

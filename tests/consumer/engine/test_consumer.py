@@ -552,7 +552,8 @@ def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
 
 
 def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
-    """A commit for a partition without a committed offset sets the offset at which the consumer starts.
+    """The first commit for a partition sets the offset at which the consumer starts.
+
     Java's consumer behaves alike: it fetches the committed offsets again with each poll.
     """
     world = World({"t": 2})
@@ -940,8 +941,9 @@ def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
 
 
 def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> None:
-    """A commit that a JoinGroup overtakes is sent again: they use two connections, and the coordinator may
-    begin a new generation before it reads the commit.
+    """A commit that a JoinGroup overtakes is sent again.
+
+    Both use different connections, and the coordinator may begin a new generation before it reads the commit.
     """
     world = World({"t": 2})
     a = world.consumer(**GROUP)
@@ -960,8 +962,9 @@ def test_a_commit_that_a_join_overtakes_is_sent_again_and_loses_nothing() -> Non
 
 
 def test_a_commit_tells_a_member_that_the_group_has_removed_it() -> None:
-    """A member that learns from a commit's response that the group has removed it stops returning records and
-    rejoins immediately (I3).
+    """The member stops returning records and rejoins immediately (I3).
+
+    It learns from a commit's response that the group has removed it.
     """
     world = World({"t": 2})
     a = world.consumer(**GROUP)

@@ -1,5 +1,6 @@
-"""Failure reports: a failure that lasts longer than FAILURE_REPORT_DELAY_MS is reported, then at growing
-intervals.
+"""Failure reports of failures that last longer than FAILURE_REPORT_DELAY_MS.
+
+A failure is reported after this delay, and then at growing intervals.
 """
 
 from __future__ import annotations
@@ -258,8 +259,10 @@ class ChangingAssignments(World):
 
 
 def test_an_assignment_that_changes_each_time_is_reported_and_joins_back_off() -> None:
-    """An assignment that changes with each generation is reported, and the member backs off before each join.
-    Otherwise a cooperative member would revoke the removed partition and rejoin without end.
+    """An assignment that changes with each generation is reported.
+
+    The member backs off before each join. Otherwise a cooperative member would revoke the removed partition
+    and rejoin without end.
     """
     world = ChangingAssignments({"t": 2})
     world.write("t", 0, "x")

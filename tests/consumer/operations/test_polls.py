@@ -124,9 +124,9 @@ def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
 def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a pause that is longer than the session timeout, the first record is not one that was buffered
-    before. Only the iteration itself checks the clock, because the client's thread sleeps until the next
-    heartbeat.
+    """After a pause beyond the session timeout, no record that was buffered is returned.
+
+    Only the iteration itself checks the clock, because the client's thread sleeps until the next heartbeat.
     """
     calls: list[str] = []
     slept = 0

@@ -213,8 +213,9 @@ def test_close_ends_threads_that_wait_for_messages(server: Server) -> None:
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
-    """Ctrl-C while a record is read neither skips this record nor leaves a lock of the loop's thread
-    acquired.
+    """Ctrl-C while a record is read does not skip this record.
+
+    Nor does it leave a lock of the loop's thread acquired.
     """
     fill(server, 6)
     below = (asyncio.__path__[0], concurrent.futures.__path__[0], threading.__file__)

@@ -65,8 +65,9 @@ def test_without_auto_commit_close_with_a_running_handler_commits_nothing(server
 
 
 def test_without_auto_commit_the_next_session_starts_at_the_last_commit(server: Server) -> None:
-    """With automatic commits off, marks of a failed batch are committed neither by the session nor by a later
-    commit. The next session starts at the last commit.
+    """With automatic commits off, marks of a failed batch are not committed.
+
+    Neither the session nor a later commit commits them. The next session starts at the last commit.
     """
     fill(server, 10)
 
@@ -217,8 +218,9 @@ def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -
 def test_an_error_after_the_loop_of_a_handler_is_reported(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error that a handler raises after its loop is reported, for example when its last flush fails.
-    Regression: the error was lost.
+    """An error that a handler raises after its loop is reported.
+
+    An example is a failure of the last flush. Regression: the error was lost.
     """
 
     class Flushes(RecordingHandler):
@@ -290,8 +292,10 @@ def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continu
 def test_exits_and_interrupts_in_a_handler_end_the_session_only(
     server: Server, where: str, error_type: type[BaseException]
 ) -> None:
-    """SystemExit, KeyboardInterrupt and StopIteration in a handler end the session only: a handler may call
-    `sys.exit()`, or `next()` on an exhausted iterator. Regression: `consume` and `close` waited without end.
+    """SystemExit, KeyboardInterrupt and StopIteration in a handler end the session only.
+
+    A handler may call `sys.exit()`, or `next()` on an exhausted iterator. Regression: `consume` and `close`
+    waited without end.
     """
     fill(server, 1)
 
@@ -418,8 +422,9 @@ def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
 
 
 def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
-    """A handler in a thread can wait for the end of its session by `session.done`, the counterpart of
-    sarama's `session.Context().Done()`.
+    """A handler in a thread can wait for the end of its session by `session.done`.
+
+    Its counterpart in sarama is `session.Context().Done()`.
     """
     sessions: list[Any] = []
 

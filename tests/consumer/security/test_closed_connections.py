@@ -1,5 +1,6 @@
-"""Listeners that close the connection without an error response: each client fails with the message that
-`docs/how-to/secured.md` lists.
+"""Listeners that close the connection without an error response.
+
+Each client fails with the message that `docs/how-to/secured.md` lists.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Options of TLS and SASL: which values are allowed, what the errors suggest, and that no error shows a
-secret.
+"""Options of TLS and SASL.
+
+The tests check which values are allowed, what the errors suggest, and that no error shows a secret.
 """
 
 from __future__ import annotations

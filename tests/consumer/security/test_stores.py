@@ -1,5 +1,6 @@
-"""Certificates and keys in files and in option values: which formats are read, and which option an error
-names.
+"""Certificates and keys in files and in option values.
+
+The tests check which formats are read, and which option an error names.
 """
 
 from __future__ import annotations
@@ -168,8 +169,9 @@ def test_a_pkcs12_file_with_a_key_allows_no_other_key(tmp_path: Path) -> None:
 
 
 def test_a_failed_read_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read that fails leaves neither a file with the key nor an open file, on systems with and without
-    files in memory.
+    """A read that fails leaves neither a file with the key nor an open file.
+
+    Systems with and without files in memory are tested.
     """
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)

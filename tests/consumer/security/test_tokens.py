@@ -97,8 +97,9 @@ def test_a_secret_in_an_issuers_response_is_not_shown(status: int, body: str, wo
     ("encodes", "sent"), [(False, "a+b%:ü/x y"), (True, "a%2Bb%25:%C3%BC%2Fx+y")], ids=["java", "rfc6749"]
 )
 def test_client_id_and_secret_are_encoded_only_with_the_option(encodes: bool, sent: str) -> None:
-    """The client id and secret are URL-encoded only if the option says so, as with Java's
-    sasl.oauthbearer.header.urlencode, which is false by default (KIP-1025).
+    """The client id and secret are URL-encoded only if the option says so.
+
+    As in Java, sasl.oauthbearer.header.urlencode is false by default (KIP-1025).
     """
     with http_server(200, '{"access_token": "token"}') as (url, requests):
         Endpoint(url, "a+b%", Secret("ü/x y"), None, encodes_header=encodes)()
@@ -231,9 +232,7 @@ def test_a_token_may_expire_after_the_largest_date() -> None:
 def test_a_token_is_used_for_its_lifetime_although_the_wall_clock_is_set(
     monkeypatch: pytest.MonkeyPatch, set_by: int
 ) -> None:
-    """A token is used for its lifetime, although the wall clock is corrected after the token's expiry was
-    computed.
-    """
+    """The wall clock is corrected after the token's expiry was computed."""
     today, passed = 1_800_000_000.0, [0]
     monkeypatch.setattr(tokens, "now", lambda: passed[0])
     monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today)

@@ -185,8 +185,9 @@ def test_a_value_of_another_kind_of_schema_is_bad() -> None:
 
 
 def test_a_descriptor_set_of_the_user_is_checked_against_the_schema_id_too() -> None:
-    """The user's descriptor set is checked against the schema id, because two schemas of a topic may have the
-    same message indexes and different messages.
+    """The user's descriptor set is checked against the schema id.
+
+    Two schemas of a topic may have the same message indexes and different messages.
     """
     other = descriptor_pb2.FileDescriptorProto(name="other.proto", package="other", syntax="proto3")
     other.message_type.add(name="First").field.add(name="text", number=1, type=TEXT, label=1)

@@ -37,8 +37,9 @@ def test_earliest_reads_all_existing_records_in_the_first_batch(filled: Filled) 
 
 @pytest.mark.parametrize("begins", ["earliest", '{"t": {"0": 0}}'])
 def test_the_start_of_a_query_is_kept_even_if_nothing_was_read(filled: Filled, begins: str) -> None:
-    """The start of a query is kept even if nothing was read: options that change before the first record have
-    no effect, as in Spark's own source.
+    """The start of a query is kept even if nothing was read.
+
+    Options that change before the first record have no effect, as in Spark's own source.
     """
     filled.topic("t", 0)
     first = Run(filled, startingOffsets=begins)
@@ -402,8 +403,9 @@ def test_ranges_are_split_as_the_options_say(filled: Filled) -> None:
 
 
 def test_records_and_partitions_added_before_a_call_are_included(filled: Filled) -> None:
-    """The latest offset includes all records and partitions that were added before the call, as
-    ``processAllAvailable()`` requires.
+    """The latest offset includes all records and partitions that were added before the call.
+
+    Spark's ``processAllAvailable()`` requires this.
     """
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest")
@@ -468,8 +470,9 @@ def test_available_now_leaves_later_records_to_the_next_run(filled: Filled) -> N
 
 @pytest.mark.rule("I20")
 def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
-    """Every batch ends where its rows end (I20), whatever is written between the batches, to whatever
-    partition, and for any limit.
+    """Every batch ends where its rows end (I20), for any limit.
+
+    Records are written between the batches, to any partition.
     """
     filled.topic("t", 3, 2)
     run = Run(filled, startingOffsets="earliest")

@@ -425,9 +425,7 @@ def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
 
 
 def test_missing_parts_of_a_map_entry_have_their_default() -> None:
-    """If a map entry has no value for its message field, the message is empty and not null, as in protobuf's
-    own library.
-    """
+    """A missing message of a map entry is empty and not null, as in protobuf's own library."""
     pytest.importorskip("google.protobuf")
     from tests.consumer.spark import random_protobuf as proto
 

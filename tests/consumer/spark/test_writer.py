@@ -1,5 +1,6 @@
-"""How rows are written as records: the writer is called as in Spark, against the embedded broker, without a
-JVM.
+"""How rows are written as records.
+
+The writer is called as in Spark, against the embedded broker, without a JVM.
 """
 
 from __future__ import annotations

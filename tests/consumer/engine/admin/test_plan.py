@@ -1,5 +1,6 @@
-"""Plans of the admin client with prepared responses: missing parts are requested again, repeated writes are
-recognized.
+"""Plans of the admin client with prepared responses.
+
+Missing parts are requested again, and repeated writes are recognized.
 """
 
 from __future__ import annotations
@@ -197,8 +198,9 @@ def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request()
 
 
 def test_a_cached_authorization_error_is_checked_again() -> None:
-    """An authorization error is not cached: the permission may have been granted since, so the next call
-    sends the request again.
+    """An authorization error is not cached, so the next call sends the request again.
+
+    The permission may have been granted since.
     """
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -305,8 +307,9 @@ def test_a_lost_leader_is_looked_up_before_the_next_batch() -> None:
 
 @pytest.mark.parametrize("route", [1, ("leader", "t", 0)])
 def test_a_lost_broker_is_looked_up_before_the_next_request(route: Any) -> None:
-    """After a broken connection the plan refreshes the metadata before the next request: the broker may no
-    longer be the leader, or may have another address.
+    """After a broken connection the plan refreshes the metadata before the next request.
+
+    The broker may no longer be the leader, or may have another address.
     """
     view = known()
     first = [] if isinstance(route, int) else [CLUSTER]

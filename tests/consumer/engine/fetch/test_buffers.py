@@ -330,9 +330,7 @@ def with_base_offset(base: int, data: bytes) -> bytes:
     ("base", "data"), [(LAST, batch(0)), (LAST - 1, batch(0, 1)), (LAST - 9, batch(0, last=9))], ids=[1, 2, 3]
 )
 def test_a_batch_that_ends_at_the_largest_offset_is_corrupt(base: int, data: bytes) -> None:
-    """A batch that ends at the largest offset is corrupt: the position after it could be neither fetched nor
-    committed.
-    """
+    """The position after the batch could be neither fetched nor committed."""
     with pytest.raises(RecordError, match="no offset may follow 9223372036854775807"):
         chunk(with_base_offset(base, data))
     assert chunk(with_base_offset(LAST - 1, batch(0))).end == LAST

@@ -1,5 +1,6 @@
-"""Reading from followers (KIP-392): when the client reads from the leader's preferred replica, and when it
-returns to the leader.
+"""Reading from followers (KIP-392).
+
+The tests check when the client reads from the leader's preferred replica, and when it returns to the leader.
 
 The engine runs in virtual time against the embedded broker. Each of two brokers can serve fetches for
 partitions that the other one leads.

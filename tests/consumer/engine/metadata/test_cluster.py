@@ -29,8 +29,9 @@ def view(*answers: MetadataResponse, version: int = 13, everything: bool = False
 
 @pytest.mark.rule("M198")
 def test_the_newest_leader_epoch_wins() -> None:
-    """A leader with an older epoch is ignored (M198): brokers answer from metadata of different ages, so a
-    response may be older than the last one.
+    """A leader with an older epoch is ignored (M198).
+
+    Brokers answer from metadata of different ages, so a response may be older than the last one.
     """
     assert (
         view(metadata_response(leader=1, epoch=5), metadata_response(leader=2, epoch=4)).leader(tp("t", 0))
@@ -174,9 +175,7 @@ def test_a_coordinator_with_a_new_address_is_found() -> None:
 
 @pytest.mark.rule("I1")
 def test_a_leader_with_a_new_address_is_found_by_the_old_leaders_response() -> None:
-    """The client finds a new leader at a new address by the old leader's error response, which contains both
-    (KIP-951).
-    """
+    """The old leader's error response contains the new leader and its address (KIP-951)."""
     world = World({"t": 1}, brokers=2)
     a = world.consumer(auto_offset_reset="earliest")
     a.assign({tp("t", 0): None})

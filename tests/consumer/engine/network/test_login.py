@@ -164,8 +164,9 @@ def test_a_rejected_renewal_fails_the_calls() -> None:
 
 
 def test_a_renewal_that_is_too_early_opens_another_connection() -> None:
-    """A session is renewed at most once a second: KafkaChannel answers a second handshake within a second
-    with ILLEGAL_SASL_STATE.
+    """A session is renewed at most once a second.
+
+    Java's KafkaChannel answers a second handshake within a second with ILLEGAL_SASL_STATE.
     """
     stage = LoginStage(sasl_mechanism="PLAIN", session_ms=500)
     stage.ask()
@@ -341,8 +342,9 @@ def test_a_login_rejected_by_one_broker_names_it_and_does_not_affect_the_other()
 
 
 def test_a_login_rejected_by_one_bootstrap_address_is_tried_at_the_other_next_time() -> None:
-    """After one bootstrap address has rejected a login, the next login goes to the other address: brokers may
-    learn of a changed password at different times.
+    """After one bootstrap address has rejected a login, the next login goes to the other.
+
+    Brokers may learn of a changed password at different times.
     """
     stage = LoginStage(sasl_mechanism="PLAIN")
     stage.network.view.brokers.clear()

@@ -1,4 +1,6 @@
-"""Request timeouts: after which time without a response a connection is closed, and which requests may take
+"""Request timeouts.
+
+The tests check after which time without a response a connection is closed, and which requests may take
 longer.
 """
 
@@ -215,8 +217,9 @@ def test_a_frozen_coordinator_costs_no_partitions_if_another_takes_over() -> Non
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
 def test_members_of_a_coordinator_that_cannot_write_commits_keep_their_partitions(code: ErrorCode) -> None:
-    """Members keep their partitions while the coordinator cannot write commits, because its offsets topic
-    lacks replicas. Commits fail for minutes, but heartbeats succeed.
+    """Members keep their partitions while the coordinator cannot write commits.
+
+    The offsets topic lacks replicas. Commits fail for minutes, but heartbeats succeed.
     """
     world = World({"t": 1}, brokers=2, latency=(300, 300))
     options: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}

@@ -1,5 +1,6 @@
-"""Throttling (KIP-219): no request is sent to a broker during its throttle time, no request fails, and the
-throttling is reported.
+"""Throttling (KIP-219): no request is sent to a broker during its throttle time.
+
+No request fails, and the throttling is reported.
 """
 
 from __future__ import annotations

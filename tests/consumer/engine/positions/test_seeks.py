@@ -59,8 +59,9 @@ def test_a_seek_of_another_members_partition_is_rejected(event: Any) -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_seek_before_the_assignment_sets_the_start_offset(strategy: str) -> None:
-    """A seek before the assignment sets the start offset of the partition, even if cooperative-sticky assigns
-    it only in the second generation.
+    """A seek before the assignment sets the start offset of the partition.
+
+    This holds even if cooperative-sticky assigns the partition only in the second generation.
     """
     world = filled_world()
     a = owner(world, partition_assignment_strategy=strategy)
@@ -110,8 +111,9 @@ def test_an_old_seek_does_not_take_effect_later(strategy: str) -> None:
 
 
 def test_a_seek_expires_after_the_second_generation() -> None:
-    """A seek in a partition that is not assigned expires after two generations, because a cooperative
-    rebalance has two.
+    """A seek in a partition that is not assigned expires after two generations.
+
+    A cooperative rebalance has two generations.
     """
     world = World({"t": 3})
     world.write("t", 2, *(str(number) for number in range(10)))

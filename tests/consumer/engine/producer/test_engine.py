@@ -130,9 +130,7 @@ def test_the_first_batch_of_a_partition_is_sent_alone(code: int) -> None:
     "code", [6, 7, *(pytest.param(code, marks=pytest.mark.thorough) for code in (3, 5, 13, 19, 20))]
 )
 def test_order_is_kept_through_retries_with_five_requests_in_flight(code: int) -> None:
-    """Order is kept with five requests in flight: when every third Produce fails, all batches in flight are
-    retried in order.
-    """
+    """When every third Produce fails, all batches in flight are retried in order."""
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
     turn = [0]
@@ -172,8 +170,9 @@ def test_broken_connections_cause_no_loss_reordering_or_duplicates() -> None:
 
 
 def test_a_lost_response_causes_no_duplicate() -> None:
-    """A batch whose response is lost is retried, and stored once: the broker recognizes its sequence number
-    (KIP-98).
+    """A batch whose response is lost is retried, and stored once.
+
+    The broker recognizes its sequence number (KIP-98).
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0)
@@ -443,8 +442,9 @@ def test_a_blocked_partition_leaves_half_of_the_buffer_to_the_others() -> None:
 
 
 def test_a_batch_that_expires_before_the_connection_opens_is_left_out_of_the_request() -> None:
-    """A batch that expires before the connection opens is left out of the request, together with its
-    partition entry: Kafka does not respond to a request with a partition without records.
+    """The request contains neither the expired batch nor its partition entry.
+
+    Kafka does not respond to a request with a partition without records.
     """
     world = World({"t": 2}, brokers=2)
     a = world.producer(
@@ -638,8 +638,9 @@ def test_a_response_without_the_partition_is_not_a_success(change: str) -> None:
 def test_a_response_with_two_results_for_a_partition_is_retried_with_the_same_sequence_number(
     codes: tuple[int, int],
 ) -> None:
-    """A response that contains a partition twice, once with an error, is not trusted: the batch is retried
-    with the same sequence number.
+    """A response that contains a partition twice, once with an error, is not trusted.
+
+    The batch is retried with the same sequence number.
     """
     world = World({"t": 1})
     a = world.producer(linger_ms=0, request_timeout_ms=400)

@@ -24,8 +24,9 @@ TIMES = 4  # The number of rounds of sends. The producer opens connections only 
 
 
 def batches_of(world: World) -> list[tuple[int, int, str]]:
-    """Return the connection, partition and first record of each batch, in the order in which the broker read
-    them.
+    """Return the connection, partition and first record of each batch.
+
+    The batches are in the order in which the broker read them.
     """
     batches_read: list[tuple[int, int, str]] = []
     for entry in world.entries:
@@ -126,8 +127,9 @@ def test_with_acks_0_there_is_one_connection() -> None:
 
 
 def check_no_overtaking(seed: int) -> None:
-    """Check that the producer without idempotence keeps the order of records on connections of different
-    latency.
+    """Check that the producer without idempotence keeps the order of records.
+
+    Its connections have different latencies.
     """
     world = World({"t": PARTITIONS}, latency=(1, 40), seed=seed)
     producer = warmed_up_producer(world, enable_idempotence=False, max_in_flight_requests_per_connection=2)

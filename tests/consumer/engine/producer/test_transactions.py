@@ -205,8 +205,9 @@ def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
     "request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, ProduceRequest, EndTxnRequest]
 )
 def test_a_lost_authorization_asks_for_a_new_producer(request_: type) -> None:
-    """A lost authorization is final for this producer, as in Java: after an ACL is added, the application
-    needs a new producer.
+    """A lost authorization is final for this producer, as in Java.
+
+    After an ACL is added, the application needs a new producer.
     """
     play = TransactionWorld()
     play.refusals[request_] = [53]
@@ -246,8 +247,9 @@ def test_a_failed_record_requires_an_abort_and_the_next_epoch() -> None:
 
 
 def test_before_kafka_2_5_an_abort_waits_for_the_batches_in_flight_and_keeps_the_epoch() -> None:
-    """Before Kafka 2.5 an abort waits for the batches in flight, as in Java, and keeps the epoch: the
-    coordinator cannot assign a new epoch to the producer's id (KIP-360).
+    """Before Kafka 2.5 an abort waits for the batches in flight, as in Java.
+
+    It keeps the epoch, because the coordinator cannot assign a new epoch to the producer's id (KIP-360).
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5
@@ -398,8 +400,10 @@ def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
 
 
 def test_offsets_of_a_member_need_a_version_that_identifies_the_member() -> None:
-    """Offsets with a member id need a version of TxnOffsetCommit that contains it, as in Java's
-    TxnOffsetCommitRequest.Builder. Offsets with the group's name alone are sent in every version.
+    """Offsets with a member id need a version of TxnOffsetCommit that contains the id.
+
+    Java's TxnOffsetCommitRequest.Builder does the same. Offsets with the group's name alone are sent in every
+    version.
     """
     play = TransactionWorld()
     play.engine.core.network.caps = BEFORE_KAFKA_2_5

@@ -62,8 +62,9 @@ def test_each_spark_process_imports_only_what_it_needs(module: str, heavy: tuple
 
 
 def test_spark_finds_the_source_on_the_path() -> None:
-    """Spark finds the source by its name on the path, and pickles its class so that every worker can import
-    it.
+    """Spark finds the source by its name on the path, and pickles its class.
+
+    Every worker can import the pickled class.
     """
     program = (
         "import sys; from io import BytesIO\n"
@@ -124,8 +125,9 @@ def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str,
     ("first", "arguments"), [("initialOffset", ()), ("latestOffset", ()), ("partitions", ({}, {}))]
 )
 def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, arguments: Any) -> None:
-    """A wrong option raises an error at the reader's first call, whichever that is: a query that repeats a
-    batch after a crash calls `partitions` first.
+    """A wrong option raises an error at the reader's first call.
+
+    A query that repeats a batch after a crash calls `partitions` first.
     """
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     source = KprotoDataSource(options)
@@ -134,8 +136,9 @@ def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, 
 
 
 def test_a_wrong_option_raises_without_our_stack_frames() -> None:
-    """The error of a wrong option has no stack frames of kproto, because Spark shows the complete traceback
-    above the error.
+    """The error of a wrong option has no stack frames of kproto.
+
+    Spark shows the complete traceback above the error.
     """
     with pytest.raises(ConfigError, match="startingOffsets='soon'") as raised:
         KprotoDataSource({"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "soon"})
