@@ -1,5 +1,6 @@
-"""Mutate the cells of the group's tables, and run the tests of each rule: at least one of its tests has to
-fail.
+"""Mutate the cells of the group's tables, and run the tests of each rule.
+
+At least one of a rule's tests has to fail.
 
     python -m tests.rule_mutants            # all rules
     python -m tests.rule_mutants R64 M14    # these rules

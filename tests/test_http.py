@@ -89,8 +89,9 @@ def test_a_redirect_within_a_server_keeps_the_login() -> None:
 
 
 def test_the_login_is_not_sent_again_after_another_host() -> None:
-    """A redirect by another server ends the sending of the login: not even the first server receives it
-    again.
+    """A redirect by another server ends the sending of the login.
+
+    Not even the first server receives the login again.
     """
     places: dict[str, str] = {}
     with (

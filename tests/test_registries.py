@@ -153,8 +153,9 @@ def read_by_methods(name: str) -> set[str]:
 
 
 def is_read(class_name: str, field: str) -> bool:
-    """Return whether a config has an effect: code reads it, or it is the default of a topic config with an
-    effect.
+    """Return whether a config has an effect.
+
+    It has one if code reads it, or if it is the default of a topic config with an effect.
     """
     setting = SETTINGS.get(kafka_name(field))
     if setting is not None and setting.topic_config is not None:
@@ -182,8 +183,9 @@ def test_a_topic_config_that_acts_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, config in TOPIC_CONFIGS.items() if not config.acts])
 def test_a_topic_config_that_is_read_acts(name: str) -> None:
-    """A topic config that code reads has acts=True, because DescribeConfigs says which configs have an
-    effect.
+    """A topic config that code reads has acts=True.
+
+    DescribeConfigs says which configs have an effect.
     """
     assert name not in names_read(), f"{name} ({TOPIC_CONFIGS_FILE}) is read, but lacks acts=True"
 

@@ -225,8 +225,9 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int, most: int, begins:
 
 
 def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
-    """Return the most bytes of snappy's output: `limit`, or the exact `size` if it is larger and the output
-    starts like records.
+    """Return the limit of the size (bytes) of snappy's output.
+
+    It is `limit`, or the exact `size` if this is larger and the output starts like records.
     """
     if size <= limit:
         return limit

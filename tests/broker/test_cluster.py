@@ -1,5 +1,6 @@
-"""Brokers of one cluster: leaders, coordinators, replicas, and the errors of brokers that do not have these
-roles.
+"""Brokers of one cluster: leaders, coordinators and replicas.
+
+Brokers that do not have these roles return errors.
 """
 
 from __future__ import annotations

@@ -85,8 +85,10 @@ def test_records_are_returned_again_until_the_position_moves(client: Client, pro
 def test_a_truncated_position_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """A fetch at a position that was truncated gets the diverging epoch (KIP-595), even if the log has grown
-    to the same length since. The broker compares the position with the end of the last fetched epoch.
+    """A fetch at a position that was truncated gets the diverging epoch (KIP-595).
+
+    This holds even if the log has grown to the same length since. The broker compares the position with the
+    end of the last fetched epoch.
     """
     for _ in range(2):
         producer.produce(batch_of(b"a"))

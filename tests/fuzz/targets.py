@@ -46,8 +46,9 @@ def all_versions() -> list[tuple[type[Message], int]]:
 
 
 def messages(data: bytes) -> None:
-    """Check that decoder and interpreter agree, and that the decoded message can be encoded and decoded
-    again.
+    """Check that the decoder agrees with the interpreter, and with the encoder.
+
+    The decoded message can be encoded and decoded again.
     """
     known = all_versions()
     cls, version = known[int.from_bytes(data[:2], "big") % len(known)]

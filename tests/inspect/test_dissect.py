@@ -254,8 +254,9 @@ def test_the_command_names_what_is_allowed(capsys: pytest.CaptureFixture[str]) -
 def test_a_response_that_rejects_api_versions_is_decoded_as_v0(
     version: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A response that rejects ApiVersions is decoded as version 0 (KIP-511), even if this release does not
-    know the version of the request.
+    """A response that rejects ApiVersions is decoded as version 0 (KIP-511).
+
+    This holds even if this release does not know the version of the request.
     """
     response = encode_response(ApiVersionsResponse(error_code=35, api_keys=[]), 0, 7)
     assert main(["decode", "--response", f"ApiVersions:{version}", response.hex()]) == 0

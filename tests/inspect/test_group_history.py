@@ -21,8 +21,9 @@ MODELS = (None, java, librdkafka, sarama, kafka_go)
 
 
 def history_of(world: World) -> GroupHistory:
-    """Return the history that a proxy between the clients and the brokers of the simulated `world` would
-    collect.
+    """Return the history that a proxy in the simulated `world` would collect.
+
+    The proxy is between the clients and the brokers.
     """
     history = GroupHistory()
     for exchange in sorted(exchanges(world.entries), key=lambda e: e.answered_at or e.asked_at):

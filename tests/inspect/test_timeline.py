@@ -1,5 +1,6 @@
-"""A group's timeline: ownerships of partitions, their overlaps, the standstills between them, and the
-drawing.
+"""A group's timeline, and its drawing.
+
+A timeline has ownerships of partitions, their overlaps, and the standstills between them.
 """
 
 from __future__ import annotations

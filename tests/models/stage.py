@@ -236,8 +236,9 @@ class StageMember:
 
     @property
     def requests(self) -> list[str]:
-        """Return the member's group requests with their responses, one line each, as the recording proxy
-        prints them.
+        """Return the member's group requests with their responses, one line each.
+
+        The recording proxy prints them in the same form.
         """
         return [str(line) for line in self.lines if line.is_shown]
 

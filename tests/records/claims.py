@@ -265,8 +265,9 @@ def broken_records_are_the_same_errors(package: Package) -> None:
 
 
 def aborted_records_are_left_out(package: Package) -> None:
-    """Check that aborted records are left out, by a model in which a transaction lasts from its first offset
-    to its abort marker.
+    """Check that aborted records are left out, by a model of transactions.
+
+    In the model a transaction lasts from its first offset to its abort marker.
     """
 
     @package.examples(150)

@@ -145,8 +145,9 @@ def test_message_sets_reject_zstd_and_headers() -> None:
 
 @pytest.mark.parametrize(("attributes", "moment"), [(1, NOW), (1 | 8, NOW + 5)], ids=["create", "append"])
 def test_a_wrapper_may_hold_messages_of_the_other_magic(attributes: int, moment: int) -> None:
-    """A wrapper may hold messages of the other magic, which is not checked, as in Java's consumer
-    (AbstractLegacyRecordBatch without ensureMatchingMagic).
+    """A wrapper may hold messages of the other magic, which is not checked.
+
+    Java's consumer does the same (AbstractLegacyRecordBatch without ensureMatchingMagic).
     """
     inner = message(0, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
     wrapped = bytearray(message(1, attributes, None, compress(1, inner), 8))

@@ -102,9 +102,7 @@ def test_an_invalid_version_is_rejected(version: str) -> None:
 def test_each_release_has_its_own_artifacts(
     version: str, artifacts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each release has its own artifacts: not every release has Scala 2.13, kafka-tools, or a ZooKeeper that
-    runs on Java 17.
-    """
+    """Not every release has Scala 2.13, kafka-tools, or a ZooKeeper that runs on Java 17."""
     monkeypatch.setattr(brokers, "maven_jars", lambda name, wanted, folder: f"{name} {' '.join(wanted)}")
     folder, *wanted = kafka_jars(version).split()
     assert folder == f"kafka-{version}"

@@ -66,8 +66,9 @@ def stateful_owner(partitions: Any, members: Any, racks: Any) -> object:
 
 
 def moves_endlessly(partitions: Any, members: Any, racks: Any) -> object:
-    """A defective assignor: it moves partitions back and forth without end, as performReassignments of old
-    librdkafkas did.
+    """A defective assignor: it moves partitions back and forth without end.
+
+    performReassignments of old librdkafkas did the same.
     """
     owners = sorted(members) * 2
     while owners[0] != "nobody":
@@ -170,8 +171,9 @@ def test_a_decoder_without_the_property_is_found(
 
 
 def test_the_compilation_of_a_codec_is_not_counted() -> None:
-    """The compilation of a codec does not count towards an example's deadline, because the tracing of its
-    lines would make it 30 times slower.
+    """The compilation of a codec does not count towards an example's deadline.
+
+    The tracing of its lines would make it 30 times slower.
     """
 
     class Unused(Message, versions="0"):

@@ -250,8 +250,9 @@ def test_a_listener_that_cannot_be_created_is_logged_and_retried(
 def test_a_tls_problem_of_the_connection_to_the_cluster_is_logged_once(
     listener: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A TLS error between the proxy and the cluster is logged once, because the proxy's client only sees a
-    closed connection.
+    """A TLS error between the proxy and the cluster is logged once.
+
+    The proxy's client only sees a closed connection.
     """
     pytest.importorskip("trustme")
     files, wants_certificate = certificates(tmp_path), "certificate" in listener

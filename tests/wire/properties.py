@@ -216,8 +216,9 @@ def corruptions(data: bytes) -> Iterator[bytes]:
 
 
 def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes) -> None:
-    """Check that the compiled decoder returns the same as the interpreter, and rejects what the interpreter
-    rejects.
+    """Check that the compiled decoder agrees with the interpreter.
+
+    It returns the same values, and rejects what the interpreter rejects.
 
     The compiled decoder may fail for an overlong varint that means null, which only the interpreter decodes.
     """

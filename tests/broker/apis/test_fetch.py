@@ -284,9 +284,10 @@ def test_a_position_after_a_truncation_is_out_of_range(
 def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch(
     stage: Stage, client: Client, producer: Client
 ) -> None:
-    """A fetch with a last fetched epoch, at a position beyond the end of a truncated log, gets the diverging
-    epoch and not OFFSET_OUT_OF_RANGE: the broker checks the epoch before the end of the log, as Kafka's
-    Partition.readRecords does.
+    """A fetch beyond the end of a truncated log gets the diverging epoch.
+
+    It does not get OFFSET_OUT_OF_RANGE, because it has a last fetched epoch. The broker checks the epoch
+    before the end of the log, as Kafka's Partition.readRecords does.
     """
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))

@@ -61,9 +61,10 @@ def test_an_unknown_special_timestamp_is_refused(client: Client) -> None:
 
 @pytest.mark.parametrize("highest", [4, 6, 8])
 def test_an_old_broker_takes_an_unknown_special_timestamp_for_a_time_before_1970(highest: int) -> None:
-    """An old broker takes a special timestamp that it does not know for a time before 1970, so it returns the
-    first record. This was observed with Kafka 2.1, 2.8 and 3.5, whose newest versions of ListOffsets are 4, 6
-    and 8, respectively.
+    """An old broker returns the first record for a special timestamp that it does not know.
+
+    It takes the timestamp for a time before 1970. This was observed with Kafka 2.1, 2.8 and 3.5, whose newest
+    versions of ListOffsets are 4, 6 and 8, respectively.
     """
     client = Stage({"t": 1}, highest={"ListOffsets": highest}).client()
     client.produce(batch_of(b"a", b"b", b"c", timestamps=[100, 300, 200]))

@@ -1,5 +1,6 @@
-"""The requests of test_permissions.py, and `answer`, which writes a response in the notation of that module's
-table.
+"""The requests of test_permissions.py, and `answer`, which writes a response.
+
+`answer` uses the notation of that module's table.
 """
 
 from __future__ import annotations

@@ -144,8 +144,9 @@ def test_a_member_that_leaves_equal_members_moves_no_other_partitions(
 @rule("R221")
 @given(inputs=assignor_inputs(is_consistent=True))
 def test_members_do_not_swap_partitions_of_one_topic(inputs: AssignorInput) -> None:
-    """Two members do not swap partitions of one topic, as in AbstractStickyAssignorTest: no topic has moves
-    in both directions between them.
+    """Two members do not swap partitions of one topic, as in AbstractStickyAssignorTest.
+
+    No topic has moves in both directions between them.
     """
     topics, members, _ = inputs
     plan = assign("sticky", topics, None, **members)
@@ -338,9 +339,10 @@ def test_assignors_without_a_common_protocol_are_refused() -> None:
 @every
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, mixed: bool) -> None:
-    """The assignment of a thousand topics to a thousand members executes at most four lines of Python for
-    each pair of a member and a topic. The goal is half a second of CPU for ten thousand partitions. Lines are
-    counted, because their number is the same on every machine.
+    """Assigning a thousand topics to as many members executes few lines of Python.
+
+    The limit is four lines for each pair of a member and a topic. The goal is half a second of CPU for ten
+    thousand partitions. Lines are counted, because their number is the same on every machine.
     """
     topics = {f"t{index:04}": 10 for index in range(1_000)}
     names = sorted(topics)

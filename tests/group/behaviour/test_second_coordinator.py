@@ -57,8 +57,9 @@ class Lease:
 
 @dataclass
 class LeaseCoordinator:
-    """The coordinator of a minimal group type: the first member holds a lease, and further members wait for
-    it.
+    """The coordinator of a minimal group type.
+
+    The first member holds a lease, and further members wait for it.
     """
 
     leases: dict[str, Lease] = field(default_factory=dict[str, Lease])

@@ -164,8 +164,9 @@ def test_an_invalid_ca_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
-    """Requests that have no response yet when Ctrl-C is pressed are printed, such as a LeaveGroup whose
-    response sarama-cluster does not wait for.
+    """Requests that have no response yet when Ctrl-C is pressed are printed.
+
+    An example is a LeaveGroup, for whose response sarama-cluster does not wait.
     """
     request = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
     with socket.create_server(("127.0.0.1", 0)) as cluster:
@@ -193,8 +194,9 @@ def test_exchanges_interrupted_by_ctrl_c_are_printed(tmp_path: Path) -> None:
 
 
 def test_a_client_id_cannot_inject_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A client id cannot inject a line: a line break in it must not forge an output line, and an escape
-    sequence must not reach the terminal.
+    """A line break in a client id must not forge an output line.
+
+    An escape sequence in it must not reach the terminal.
     """
     exchange_printer = printer()
     name = "g\r\n    9.999  admin  DeleteTopics v6\x1b[31m\x9b1m\u202e"

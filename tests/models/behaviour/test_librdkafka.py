@@ -117,8 +117,9 @@ def test_new_partitions_noticed_in_the_assign_callback_cause_an_eager_rejoin_wit
 
 
 def test_heartbeats_continue_while_the_application_does_not_poll() -> None:
-    """Heartbeats continue while the application neither polls nor commits, because the timer of the main loop
-    sends them.
+    """Heartbeats continue while the application neither polls nor commits.
+
+    The timer of the main loop sends them.
     """
     stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
     a = stage.add_member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
@@ -382,8 +383,9 @@ def test_s0_16_logical_offsets_have_names() -> None:
 
 
 class Handler:
-    """The program of kproto/scenarios/offset_minus_1000.py: subscribe, assign, seek and poll, on one
-    application thread.
+    """The program of kproto/scenarios/offset_minus_1000.py.
+
+    It subscribes, assigns, seeks and polls, on one application thread.
     """
 
     def __init__(self, delay_ms: int = 3000, **extra: object) -> None:
@@ -563,8 +565,10 @@ def test_the_poll_of_go_ends_with_each_rebalance_and_other_bindings_keep_waiting
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_assign_wins(seed: int) -> None:
-    """The assigned offset is STORED if and only if the application handled the group's assignment after its
-    last manual assign.
+    """The last assign determines the assigned offset.
+
+    The offset is STORED if and only if the application handled the group's assignment after its last manual
+    assign.
     """
     draw = random.Random(seed)
     handler = Handler(draw.choice([0, 1000, 3000]))

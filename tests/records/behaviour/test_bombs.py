@@ -92,8 +92,9 @@ def log_lines(codec: str) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("read", [rows, columns])
 def test_data_compressed_to_a_hundredth_is_read(codec: str, read: Any) -> None:
-    """Data that is compressed to a hundredth is readable: kproto's producer writes such batches, and Kafka's
-    consumer has no limit.
+    """Data that is compressed to a hundredth is readable.
+
+    kproto's producer writes such batches, and Kafka's consumer has no limit.
     """
     assert len(read(log_lines(codec))) == LINES
 

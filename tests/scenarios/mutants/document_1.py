@@ -1,5 +1,6 @@
-"""Mutants of document 001: detection of new partitions, their start offsets, and the programs of five
-clients.
+"""Mutants of document 001.
+
+They change the detection of new partitions, their start offsets, and the programs of five clients.
 """
 
 from __future__ import annotations

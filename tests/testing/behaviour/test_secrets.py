@@ -137,8 +137,9 @@ def renderings(client: Any, error: BaseException) -> str:
 
 
 def frames(error: BaseException) -> list[str]:
-    """Return the local variables in kproto's traceback frames, as `rich` and `pytest --showlocals` print
-    them.
+    """Return the local variables in kproto's traceback frames.
+
+    Their form is that of `rich` and `pytest --showlocals`.
     """
     lines: list[str] = []
     waiting: list[traceback.TracebackException | None] = [

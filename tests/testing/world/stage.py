@@ -28,8 +28,9 @@ def two_members(**options: Any) -> tuple[World, Consumer, Consumer]:
 
 
 def mixed_run(seed: int) -> World:
-    """Run two members with a network delay, new partitions, a crash and a moved coordinator; return the
-    world.
+    """Return a world in which two members have run with faults.
+
+    The faults are a network delay, new partitions, a crash and a moved coordinator.
     """
     world, a, b = two_members(seed=seed, brokers=2, latency=(1, 9))
     world.fault("delay", a, ms=40, chance=0.3, lasts=3_000)

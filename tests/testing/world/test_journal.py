@@ -18,8 +18,9 @@ from kproto.testing.world import Consumer, World, tp
 
 @pytest.mark.parametrize("models", [(), ("sarama", "librdkafka")], ids=["kproto", "mixed"])
 def test_the_replay_of_a_random_schedule_is_identical(models: tuple[str, ...], tmp_path: Path) -> None:
-    """The replay of a random schedule is identical, including the durations of callbacks and of the members'
-    work.
+    """The replay of a random schedule is identical.
+
+    This includes the durations of callbacks and of the members' work.
     """
     world = play(2, steps=20, trace=True, models=models)
     world.save(tmp_path / "story.jsonl")
@@ -167,9 +168,7 @@ def test_calls_of_until_are_replayed_in_the_same_turn(tmp_path: Path) -> None:
 
 
 def test_deliveries_of_a_producer_are_replayed(tmp_path: Path) -> None:
-    """The deliveries of a producer are replayed: `deliver` lets time pass, and the journal lists the producer
-    calls that it makes.
-    """
+    """`deliver` lets time pass, and the journal lists the producer calls that it makes."""
     world, a = world_with_reader()
     producer = world.producer(linger_ms=5)
     for number in range(6):

@@ -72,8 +72,9 @@ def world_of(model: Model | None) -> tuple[World, Consumer | ModelClient]:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_coroutine_function_is_rejected(name: str) -> None:
-    """A coroutine function is rejected, because it would never run: an invariant would hold, and `until`
-    would be true immediately.
+    """A coroutine function is rejected, because it would never run.
+
+    An invariant would hold, and `until` would be true immediately.
     """
     act, option = CALLS[name]
     with pytest.raises(ConfigError, match=rf"^{option}=.*nothing awaits its result"):

@@ -37,8 +37,9 @@ def test_another_seed_gives_another_run() -> None:
 
 @pytest.mark.thorough
 def test_a_run_is_the_same_in_every_process() -> None:
-    """A run is the same in every process: no result depends on the order of a set of strings, which differs
-    between processes.
+    """A run is the same in every process.
+
+    No result depends on the order of a set of strings, which differs between processes.
     """
     program = "from tests.testing.world.stage import mixed_run; print(mixed_run(5).digest())"
     digests = {

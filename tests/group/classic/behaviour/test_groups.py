@@ -199,8 +199,9 @@ def test_an_application_that_stops_polling_loses_its_partitions_and_rejoins() ->
 
 @pytest.mark.rule("I19", "M71")
 def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
-    """A group is upgraded from eager to cooperative member by member: the members restart twice for the
-    upgrade (KIP-429), and twice for the downgrade.
+    """A group is upgraded from eager to cooperative member by member (KIP-429).
+
+    The members restart twice for the upgrade, and twice for the downgrade.
     """
     cooperative_or_range = ("cooperative-sticky", "range")
     stage = group("a", "b", "c", assignors=EAGER)

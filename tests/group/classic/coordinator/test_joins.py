@@ -300,8 +300,9 @@ def test_a_member_that_changes_its_metadata_before_the_assignment_starts_another
 
 @rule("R31")
 def test_a_repeated_join_replaces_the_one_that_waits() -> None:
-    """A repeated JoinGroup replaces the member's earlier JoinGroup, which still waits and is answered with an
-    error. Kafka never answers the earlier JoinGroup.
+    """A repeated JoinGroup replaces the member's earlier JoinGroup, which still waits.
+
+    The earlier JoinGroup is answered with an error. Kafka never answers it.
     """
     stage = Stage()
     member, first = stage.add_member()

@@ -103,8 +103,10 @@ def test_the_next_heartbeat_follows_the_response_to_the_previous_one() -> None:
 
 @rule("M20", "M111")
 def test_javas_session_timeout_looks_the_coordinator_up_and_loses_nothing() -> None:
-    """With Java's policy, a session timeout makes the member look the coordinator up, and loses no
-    partitions: the coordinator decides about them (HeartbeatTest.testSessionTimeoutExpired).
+    """With Java's policy, a session timeout makes the member look the coordinator up.
+
+    The member loses no partitions, because the coordinator decides about them
+    (HeartbeatTest.testSessionTimeoutExpired).
     """
     solo = Solo().stable()
     solo.next_heartbeat()
@@ -139,8 +141,9 @@ def test_a_found_coordinator_restarts_javas_session_timeout() -> None:
 
 @rule("M111")
 def test_the_session_timeout_loses_all_partitions_if_the_policy_says_so() -> None:
-    """A session timeout that loses all partitions keeps the member id, unlike in librdkafka: a coordinator
-    that comes back may still know the id.
+    """A session timeout that loses all partitions keeps the member id.
+
+    This is unlike librdkafka. A coordinator that comes back may still know the id.
     """
     solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
     known = solo.next_heartbeat().member_id
@@ -275,8 +278,9 @@ def test_lost_partitions_are_not_in_the_next_subscription() -> None:
 
 @rule("M74", "R214")
 def test_the_assignors_user_data_keeps_the_last_generation_after_a_loss() -> None:
-    """After its generation is lost, the member's user data still has the last generation, as in Java,
-    although the subscription has -1.
+    """After its generation is lost, the member's user data still has the last generation.
+
+    As in Java, the subscription has -1.
     """
     solo = Solo(COOPERATIVE).stable(generation=6)
     solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -479,8 +483,9 @@ def test_a_cooperative_member_that_keeps_all_partitions_joins_only_once() -> Non
 def test_partitions_that_a_static_member_revoked_before_it_was_removed_are_assigned_again(
     instance_id: str | None, finishes: bool, generation: int, rejoins: bool
 ) -> None:
-    """Partitions that a static member revoked before its removal are assigned again: the coordinator accepts
-    the member without a rebalance, and the group's assignment may still contain them.
+    """Partitions that a static member revoked before its removal are assigned again.
+
+    The coordinator accepts the member without a rebalance, and the group's assignment may still contain them.
     """
     options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
     solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()
@@ -707,8 +712,9 @@ def test_a_poll_restarts_the_poll_interval() -> None:
 
 @rule("M112")
 def test_the_poll_interval_does_not_run_inside_poll() -> None:
-    """The poll interval stops while the application waits in poll, as in librdkafka's
-    rd_kafka_app_poll_start.
+    """The poll interval stops while the application waits in poll.
+
+    librdkafka does the same in rd_kafka_app_poll_start.
     """
     solo = Solo(session_timeout_ms=POLL * 30).stable()
     solo.apply(PollEntered())

@@ -367,8 +367,10 @@ def test_joins_back_off_if_the_application_polls_after_each_error(synced: bool) 
 
 
 def test_joins_back_off_if_each_assignment_revokes_a_partition() -> None:
-    """The member rejoins after each assignment, and backs off once it has sent more than five JoinGroups in a
-    row. A single cooperative revocation is not delayed, because it takes only two.
+    """The member rejoins after each assignment, and backs off after five JoinGroups.
+
+    The back-off begins once it has sent more than five JoinGroups in a row. A single cooperative revocation
+    is not delayed, because it takes only two.
     """
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
     solo.apply(RejoinRequested("because"))
@@ -453,8 +455,9 @@ def test_the_poll_after_a_fatal_error_rejoins_with_that_reason() -> None:
     ],
 )
 def test_the_poll_after_a_failed_sync_rejoins_with_javas_reason(code: ErrorCode, name: str) -> None:
-    """The poll after a failed SyncGroup rejoins with the reason of Java 4.3.1
-    (AbstractCoordinator.SyncGroupResponseHandler).
+    """The poll after a failed SyncGroup rejoins with the reason of Java 4.3.1.
+
+    The original is AbstractCoordinator.SyncGroupResponseHandler.
     """
     solo = Solo().syncing()
     solo.answer_sync(code=code)
@@ -533,8 +536,9 @@ def test_rebalance_in_progress_of_sync_group_rejoins_at_once_with_the_same_membe
 
 @rule("M74")
 def test_a_generation_without_an_assignment_is_in_the_next_subscription() -> None:
-    """The generation of a failed SyncGroup is in the next subscription, with the owned partitions, as in
-    Java.
+    """The next subscription contains the generation of a failed SyncGroup, as in Java.
+
+    It also contains the owned partitions.
     """
     solo = Solo(COOPERATIVE).stable(generation=4)
     solo.apply(RejoinRequested("because"))

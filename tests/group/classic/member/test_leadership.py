@@ -83,8 +83,9 @@ def test_the_leader_uses_the_assignor_that_the_group_selected() -> None:
 
 @rule("M80", "M200")
 def test_the_leader_waits_for_metadata_of_topics_that_only_others_subscribe() -> None:
-    """The leader waits for metadata of the whole group's topics, which it requests
-    (ConsumerCoordinatorTest.testNormalJoinGroupLeader).
+    """The leader requests metadata of the whole group's topics, and waits for it.
+
+    Kafka's test is ConsumerCoordinatorTest.testNormalJoinGroupLeader.
     """
     solo = Solo().joining()
     solo.answer_join(members={"me": wants("t"), "you": wants("u")})
@@ -660,8 +661,9 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 
 
 def test_sticky_assignments_have_no_initial_counts() -> None:
-    """Sticky assignments do not contain initial partition counts: sarama's members would return them as user
-    data.
+    """Sticky assignments do not contain initial partition counts.
+
+    sarama's members would return the counts as user data.
     """
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))

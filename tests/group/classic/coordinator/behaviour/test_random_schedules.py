@@ -157,8 +157,9 @@ class Coordination(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5))
     def behave(self, count: int) -> None:
-        """Let the first clients behave correctly until their group is Stable, which random steps rarely
-        reach.
+        """Let the first clients behave correctly until their group is Stable.
+
+        Random steps rarely reach this state.
         """
         for _ in range(3):
             for client in self.clients[:count]:

@@ -198,8 +198,9 @@ def test_a_restart_replaces_the_timeouts() -> None:
 
 @rule("R42", "R133")
 def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
-    """After a restart of a static member, its first session still lasts the session timeout of the former
-    incarnation, as in Kafka 4.3.1: the timer starts before the new timeout is stored.
+    """After a restart of a static member, its first session keeps the old session timeout.
+
+    As in Kafka 4.3.1, the timer starts before the new timeout is stored.
     """
     stage = Stage()
     stage.create_stable_group({**A, "session": 6_000})
