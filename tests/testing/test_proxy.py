@@ -114,7 +114,8 @@ def test_a_response_to_a_closed_client_is_reported(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("turns", range(7))
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(turns: int) -> None:
-    """The end of the proxy closes a connection that was accepted in the same iteration of the event loop.
+    """The end of the proxy closes a connection accepted in the same iteration of the event loop.
+
     Otherwise the proxy would serve the connection some iterations later.
     """
 

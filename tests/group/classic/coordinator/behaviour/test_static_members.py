@@ -296,7 +296,8 @@ def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
 
 @rule("R49")
 def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -> None:
-    """A static member that has restarted and sent SyncGroup is not removed at the deadline for SyncGroup.
+    """A restarted static member that has sent SyncGroup is not removed at the deadline for it.
+
     Kafka 4.3.1 still expects SyncGroup from the former member id, and starts a rebalance.
     """
     stage = Stage()
