@@ -1,8 +1,8 @@
 """The runtime of a consumer or cluster client: applies events to the engine, and routes the engine's actions.
 
-It also rejects the calls that are not allowed, for example of a closed client, or in a callback that the call
-would wait for. This module has the code that threads and asyncio share. `blocking.runtime` and `aio.runtime`
-implement how calls wait and how bytes are sent.
+The runtime also rejects the calls that are not allowed, for example calls of a closed client, and calls in a
+callback that the call would wait for. This module has the code that threads and asyncio share.
+`blocking.runtime` and `aio.runtime` implement how calls wait and how bytes are sent.
 
 Rules:
 

@@ -132,8 +132,8 @@ class AsyncRuntime(Runtime):
             return False
         if self.callback_task is task:
             self.callback_task = None
-        # CancelledError is replaced by IllegalState, because it would cancel the task that waits for the
-        # callback.
+        # The callback's CancelledError is replaced by IllegalState, because CancelledError would cancel the
+        # task that waits for the callback.
         if task.cancelled():
             raise IllegalState(f"{task.get_name()} was cancelled before its end")
         task.result()

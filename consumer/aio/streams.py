@@ -135,8 +135,8 @@ class _Protocol(asyncio.BufferedProtocol):
     def _read_rest(self) -> None:
         """Read the rest of a large response directly from the socket.
 
-        If only the event loop read it, the response would take many iterations, each of which costs more than
-        a direct read.
+        A response that only the event loop reads would take many iterations of the loop, each of which costs
+        more than a direct read.
         """
         for _ in range(MAX_READS if NOW and self.sock is not None else 0):
             if not self.receive_buffer.expects_more or self.silent or self.transport is None:

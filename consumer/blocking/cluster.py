@@ -1,6 +1,6 @@
 """The blocking `Cluster` client, for admin tools, Spark and tests.
 
-It sends single requests, and manages topics, offsets and groups.
+`Cluster` sends single requests, and manages topics, offsets and groups.
 
     with Cluster("localhost:9092") as cluster:
         cluster.create_topics({"flights": 3})

@@ -360,7 +360,7 @@ class BlockingRuntime(Runtime):
 class _Claim:
     """The exclusive right to use a client. A thread has this right while it runs one of the client's methods.
 
-    This includes the time in which the method runs callbacks of the application.
+    The thread keeps the right while the method runs callbacks of the application.
     """
 
     def __init__(self) -> None:

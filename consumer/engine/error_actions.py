@@ -62,7 +62,8 @@ FETCH: Row = {
     E.UNKNOWN_LEADER_EPOCH: ErrorAction.REFRESH_METADATA,
     E.OFFSET_NOT_AVAILABLE: ErrorAction.REFRESH_METADATA,
     E.TOPIC_AUTHORIZATION_FAILED: ErrorAction.RAISE,
-    # This is the only error code of fetch sessions that refreshes metadata, as in AbstractFetch (M163).
+    # FETCH_SESSION_TOPIC_ID_ERROR is the only error code of fetch sessions that refreshes metadata, as in
+    # AbstractFetch (M163).
     E.FETCH_SESSION_TOPIC_ID_ERROR: ErrorAction.REFRESH_METADATA,
 }
 

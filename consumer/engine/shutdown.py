@@ -130,7 +130,7 @@ class ConsumerShutdown:
     # ---- close
 
     def close(self, event: ev.Close) -> None:
-        """Start to close. A second call completes immediately."""
+        """Start to close the consumer. If it is closing or closed, the call completes immediately."""
         core = self._core
         if self._close_event is not None or self.closed:
             core.actions.append(Done(event.token, None, None))

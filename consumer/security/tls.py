@@ -112,7 +112,7 @@ class Pipe:
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Process received bytes. Raises TlsFailed.
 
-        After this call, check `outgoing`, `secured` and `read_into`.
+        After each call of `feed`, check `outgoing`, `secured` and `read_into`.
         """
         self._in.write(data)
         if not self.secured:

@@ -290,7 +290,7 @@ def advance(
 def describe_trimmed(new: Positions) -> list[str]:
     """Return one line for each new partition whose first records the query misses.
 
-    These records were deleted before the query could read them.
+    The first records of such a partition were deleted before the query could read them.
 
     `new` maps each new partition to the start of its log.
     """
@@ -474,7 +474,10 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _texts(numbers: Positions) -> dict[str, str]:
-    """Return ``0:17,1:9`` for each topic, as it is written in the keys that begin with ``@``."""
+    """Return for each topic its numbers by partition as text, such as ``0:17,1:9``.
+
+    The keys that begin with ``@`` contain this form of the numbers.
+    """
     pairs: dict[str, list[str]] = {}
     for (topic, partition), number in sorted(numbers.items()):
         pairs.setdefault(topic, []).append(f"{partition}:{number}")

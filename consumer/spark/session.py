@@ -243,7 +243,7 @@ def _submitted_settings() -> dict[str, str]:
 def _environment(files: Path) -> Generator[None]:
     """Set environment variables for the JVM and its workers during a context.
 
-    These processes inherit the variables. At the end of the context the old values are restored.
+    The JVM and its workers inherit the variables. At the end of the context the old values are restored.
     """
     original = dict(os.environ)
     java = java_home(files / "java")
@@ -274,7 +274,7 @@ def _without_pandas_warning() -> Generator[None]:
 def _choose_python(spark: SparkSession) -> None:
     """Make local workers run this Python, unless the user has chosen another one.
 
-    This works even if the virtual environment of this Python is not activated.
+    The virtual environment of this Python need not be activated.
     """
     # With Spark Connect this process has no context, and the server chooses the Python of its workers.
     context: Any = getattr(spark, "_sc", None)

@@ -77,7 +77,7 @@ class Log:
         self.end_offset = 0
         self.segments = [Segment(0)]
         """The last segment is active: batches are appended to it."""
-        # This list and the next five have one entry per batch.
+        # `_batches` and the next five lists have one entry per batch.
         self._batches: list[bytes] = []
         self._bases: list[int] = []
         # The offset after the last offset of each batch.

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out.reconfigure(encoding=form, errors="backslashreplace")
     try:
         code = run(options)
-        sys.stdout.flush()  # Without this flush, a failing write would raise only when Python exits.
+        sys.stdout.flush()  # Without the flush, a failing write would raise only when Python exits.
         return code
     except KprotoError as error:
         print(f"kproto {options.command}: {without_long_words(str(error))}", file=sys.stderr)

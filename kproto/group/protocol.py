@@ -500,7 +500,8 @@ class GroupNotice(msgspec.Struct, frozen=True):
 
 
 class RebalanceCompleted(GroupNotice, frozen=True):
-    """The group is stable in `generation`: the generation of a classic group, or the epoch of another group.
+    """The group is stable in `generation`: the generation of a classic group, or the epoch of a group of
+    another type.
 
     `members` are the ids of the group's members.
     """

@@ -151,7 +151,7 @@ class _Direction:
 
 
 class _Connection:
-    """Both directions of a connection.
+    """The two directions of a connection, and its open requests.
 
     `requests` maps the correlation id of each open request to its API and version. `unmatched` has the
     responses that were read before their requests. `end` tries to decode them again.

@@ -168,7 +168,7 @@ class Capture:
         if number >= len(section.interfaces):
             return None
         interface = section.interfaces[number]
-        # This block contains only the original length of the packet, which may have been cut.
+        # A Simple Packet Block contains only the original length of the packet, which may have been cut.
         if kind == _SIMPLE_PACKET:
             captured = min(captured, interface.most or captured, len(body) - start)
         elif captured > len(body) - start:

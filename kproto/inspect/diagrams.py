@@ -259,8 +259,8 @@ class _Drawing:
             case "rejoining":
                 self._add("circle", tooltip, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
             case "assigned" | "releasing" | "revoked" | "lost" | "generation" | "ended":
-                # These events have no marks: they are ends of bars, or vertical lines at which generations
-                # start.
+                # Such an event has no mark of its own: it is the end of a bar, or a vertical line at which a
+                # generation starts.
                 pass
 
 

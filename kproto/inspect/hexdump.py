@@ -146,7 +146,7 @@ def _string(text: str, is_named: bool) -> bytes | None:
     """Read literals with escapes. Adjacent literals are joined."""
     text = text.strip()
     if re.fullmatch(r"['\"]?\\x(?:[0-9A-Fa-f]{2}){2,}['\"]?", text):
-        return None  # This is hex: PostgreSQL prints \x once, before all digits.
+        return None  # The text is hex: PostgreSQL prints \x once, before all digits.
     literals = list(_LITERAL.finditer(text))
     if not is_named and "\\" not in text and not any(literal[1] for literal in literals):
         return None

@@ -7,7 +7,7 @@ A whole frame is a header and a body.
     frame = encode_response(response, envelope.version, envelope.header.correlation_id)
     correlation_id, response = decode_response(frame, JoinGroupResponse, version)
 
-In this module a frame has no size prefix; `kproto.wire.frame` adds and removes it. Flexible versions of a
+The frames of this module have no size prefix; `kproto.wire.frame` adds and removes it. Flexible versions of a
 body have a newer header version than other versions. The response to ApiVersions always has the oldest
 header, because the client reads the response before it knows the broker's versions (KIP-511).
 """
@@ -103,7 +103,7 @@ def request_pieces(request: Message, version: int, correlation_id: int, client_i
     header_version = request_header_version(type(request), version)
     try:
         header = _STARTS(api_key, version, correlation_id) + _client(client_id, header_version)
-    except (struct.error, TypeError):  # This encoder reports the invalid field.
+    except (struct.error, TypeError):  # The header's own encoder reports the invalid field.
         header = RequestHeader(
             request_api_key=api_key,
             request_api_version=version,

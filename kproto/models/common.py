@@ -1,6 +1,6 @@
 """Helpers that all models share: building requests, reading responses, and cluster metadata.
 
-This module makes no decisions. Each model decides when to send a request, to which broker, and how to handle
+The helpers make no decisions. Each model decides when to send a request, to which broker, and how to handle
 an error.
 """
 

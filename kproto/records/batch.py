@@ -78,8 +78,8 @@ def preload_crc32c() -> None:
 def _crc32c_of_package() -> Callable[[Any, int], int]:
     """Import the package at the first checksum.
 
-    This import is not at the top of the module, because it would take a quarter of a consumer's import time:
-    the package looks up its own version.
+    The import of crc32c is not at the top of the module, because it would take a quarter of a consumer's
+    import time: the package looks up its own version.
     """
     from crc32c import crc32c  # pyright: ignore[reportMissingTypeStubs]
 

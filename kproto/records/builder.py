@@ -247,8 +247,8 @@ class BatchBuilder:
             self._base_timestamp = self._max_timestamp = timestamp
         varints, deltas, length_of = self._varints, self._deltas, length_of_bytes
         pieces: Sequence[bytes]
-        # This code repeats that of `record_parts`, because a producer calls `append` for every record, and a
-        # call of `record_parts` would take extra time.
+        # The following code repeats that of `record_parts`, because a producer calls `append` for every
+        # record, and a call of `record_parts` would take extra time.
         try:
             delta = timestamp - self._base_timestamp
             if delta < 0:  # The list `deltas` would accept a negative index.

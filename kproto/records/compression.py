@@ -227,7 +227,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int, most: int, begins:
 def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
     """Return the limit of the size (bytes) of snappy's output.
 
-    It is `limit`, or the exact `size` if this is larger and the output starts like records.
+    The returned limit is `limit`, or the exact `size` if `size` is larger and the output starts like records.
     """
     if size <= limit:
         return limit

@@ -1,6 +1,7 @@
 """Scenarios about rebalances: static members, zombies, timeouts, heartbeats and assignors.
 
-These scenarios belong to none of the four documents. `says` states what Kafka's documentation or a KIP says.
+The scenarios of this module belong to none of the four documents. `says` states what Kafka's documentation or
+a KIP says.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _CLIENT_FINAL: Final = re.compile(
 class Credential:
     """The data that a broker stores instead of a password.
 
-    This data alone is not enough to log in as the user.
+    A credential alone is not enough to log in as the user.
     """
 
     salt: bytes = field(repr=False)
@@ -209,7 +209,8 @@ class ScramServer:
         if ",tokenauth=true" in match["rest"]:
             return self._reject("delegation tokens are not supported")
         self._name = name
-        # Both credentials are always computed, so that the time does not reveal which users exist.
+        # The user's credential and the decoy are always computed, so that the time does not reveal which
+        # users exist.
         looked_up, decoy = self._look_up(name), self._decoy(name)
         self._real = looked_up is not None
         known = self._known = looked_up or decoy

@@ -220,7 +220,7 @@ def _checked(seconds: object) -> float:
 
 
 class _Pair:
-    """Both ends of one connection, and the task that passes bytes between them.
+    """The two ends of one connection, and the task that passes bytes between them.
 
     `broker` is None until the connection to the broker is established.
     """

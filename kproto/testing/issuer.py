@@ -150,8 +150,7 @@ class Issuer:
     def _authenticated(self, header: str) -> str:
         """Return the client id of an HTTP basic authentication header; empty if the secret is wrong.
 
-        Both encodings of client id and secret are accepted: form-encoded (RFC 6749, 2.3.1) and plain (Java's
-        default).
+        Client id and secret may be form-encoded (RFC 6749, 2.3.1) or plain (Java's default).
         """
         try:
             client, _, secret = b64decode(header.removeprefix("Basic ")).decode().partition(":")

@@ -199,7 +199,8 @@ def _at_most(lines: int) -> Generator[None]:
 def _stands_still(code: CodeType) -> bool:
     """Return whether the bytecode has an instruction that jumps to itself, as in `while True: pass`.
 
-    Such a loop escapes the limit of executed lines, because Python 3.11 traces its line only once.
+    An instruction that jumps to itself escapes the limit of executed lines, because Python 3.11 traces its
+    line only once.
     """
     return any(
         instruction.argval == instruction.offset

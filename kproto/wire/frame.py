@@ -140,7 +140,10 @@ class ReceiveBuffer:
         return self._size >= 0
 
     def writable(self) -> memoryview:
-        """Return the memory into which the socket writes next. Release the view before the next call."""
+        """Return a view of the memory into which the socket writes next.
+
+        Release the view before the next call.
+        """
         if self._size < 0:
             if self._first is None:
                 self._first = bytearray(self.MIN_SIZE)

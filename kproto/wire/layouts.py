@@ -10,7 +10,7 @@ the values. So the reader assumes that the next elements have the lengths of the
   reads elements one by one.
 * Malformed input is also left to the code that reads elements one by one.
 
-These limits keep the reader correct and bounded:
+The following limits keep the reader correct and bounded:
 
 * An element is made only after each of its lengths was compared, and only if its tag section is empty.
 * The end of the elements is checked against the end of the buffer before they are read.

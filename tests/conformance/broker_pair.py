@@ -371,7 +371,10 @@ class Pair:
 
 
 def everything_of(api: str, request: Any) -> str | None:
-    """Return the response field that lists everything, or None if the request names its entries."""
+    """Return the name of the response's array if the request asks for all entries, else None.
+
+    A request asks for all entries if its own array, which would name the entries, is null (`IF_NULL`).
+    """
     request_field, response_field = IF_NULL.get(api, ("", None))
     return response_field if response_field is not None and getattr(request, request_field) is None else None
 

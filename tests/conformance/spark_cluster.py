@@ -64,7 +64,10 @@ class Cluster:
 
 
 def driver(cluster: Cluster, program: Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-    """Start a program whose session is on the cluster. Its output is written to driver.log."""
+    """Start a program as the driver of a session on the cluster.
+
+    The output of the program is written to driver.log.
+    """
     environment_ = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -175,7 +175,7 @@ def _example(place: Place, release: str, example: str, retention_ms: int) -> tup
 def test_the_documents_release_commits_nothing_on_kafka_4(place: Place) -> None:
     """sarama 1.27.2 cannot commit to Kafka 4 with the default Retention 0.
 
-    Its constructRequest then builds version 1 of OffsetCommit, which Kafka 4 lacks.
+    With Retention 0, sarama's constructRequest builds version 1 of OffsetCommit, which Kafka 4 lacks.
     """
     works = (True, True, False)
     expected = {

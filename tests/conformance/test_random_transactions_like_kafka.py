@@ -80,9 +80,10 @@ class Side:
             time.sleep(0.02)
 
     def label(self, identity: Identity) -> tuple[int, int]:
-        """Return the identity (producer id, epoch) with an index instead of the producer id.
+        """Return the identity (producer id, epoch) with a number instead of the producer id.
 
-        The index is that of the producer id among all ids that have appeared.
+        The number is the place of the producer id among all ids that this broker has returned so far. The two
+        brokers return different producer ids, but the numbers can be compared.
         """
         if identity[0] < 0:
             return identity

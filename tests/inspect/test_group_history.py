@@ -21,10 +21,7 @@ MODELS = (None, java, librdkafka, sarama, kafka_go)
 
 
 def history_of(world: World) -> GroupHistory:
-    """Return the history that a proxy in the simulated `world` would collect.
-
-    The proxy is between the clients and the brokers.
-    """
+    """Return the history that a proxy between the clients and brokers of `world` would collect."""
     history = GroupHistory()
     for exchange in sorted(exchanges(world.entries), key=lambda e: e.answered_at or e.asked_at):
         history.add(exchange)

@@ -114,8 +114,8 @@ class Fetcher:
     def on_records_returned(self, state: PartitionState) -> bool:
         """Update a partition after its records were returned.
 
-        This method only handles the most common case, a buffer that has become empty. Otherwise it returns
-        False, and the caller calls `visit`.
+        `on_records_returned` only handles the most common case, a buffer that has become empty. In all other
+        cases it returns False, and the caller calls `visit`.
         """
         partition = state.partition
         node = self._requested_from.get(partition)

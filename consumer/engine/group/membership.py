@@ -205,8 +205,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # Otherwise the member is in the next generation, and `leave` commits the offsets when it
-                # revokes the partitions.
+                # If the member has an identity, it is in the next generation, and `leave` commits the offsets
+                # when it revokes the partitions.
                 self.report_uncommitted(states, error)
             leave()
 

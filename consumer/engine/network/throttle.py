@@ -127,6 +127,7 @@ class ThrottleReports:
     def _outlasts(self, now: int) -> bool:
         """Return whether the throttling needs another report.
 
-        It does if it will end after the next report is due, and later than the last report said.
+        Another report is needed if the throttling will end after the next report is due, and later than the
+        last report said.
         """
         return self._ends_at > max(self._intervals.next_at, self._reported_until + FIRST_REPORT_INTERVAL_MS)

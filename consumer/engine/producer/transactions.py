@@ -278,7 +278,8 @@ class TransactionManager:
                 batch.queue.waiting.remove(batch)
             self._responses.end_batch(batch)
         with self._records.guard:
-            # These failures are not reported, because the transaction's error is raised instead.
+            # The failures of the discarded records are not reported, because the transaction's error is
+            # raised instead.
             self._records.take_failures()
             self._offsets.clear()
         self._new.clear()
@@ -612,7 +613,6 @@ class TransactionManager:
         elif self.state is not S.ABORTABLE_ERROR and not (
             action is ErrorAction.ABORT and request in ADDING_REQUESTS
         ):
-            # Otherwise the error belongs to a request that is obsolete, because the transaction is aborted
-            # anyway.
+            # In all other states the error belongs to an obsolete request: the transaction is aborted anyway.
             self.fail(error)
         return False

@@ -1,6 +1,6 @@
 """Compares a writer's Avro schema with a reader's, as Avro's schema resolution does.
 
-It follows Java's org.apache.avro.Resolver.
+The comparison follows Java's org.apache.avro.Resolver.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def _position(branch: AvroNode, candidates: tuple[AvroNode, ...]) -> int:
 def symbols_read(writer: AvroNode, reader: AvroNode) -> list[str | None]:
     """Return for each symbol of the writer's enum the symbol that is read.
 
-    It is the same symbol, the reader's default symbol, or None.
+    The symbol that is read is the writer's symbol if the reader's enum has it, else the reader's default
+    symbol, or None.
     """
     if reader.kind != "enum":
         return list(writer.symbols)

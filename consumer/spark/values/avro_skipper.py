@@ -1,6 +1,6 @@
 """Finds the end of Avro values byte by byte.
 
-This is faster than numpy if few values of a batch have arrays with many items.
+A loop over the bytes is faster than numpy if few values of a batch have arrays with many items.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ another member still owns is withheld from its new owner. The previous owner rev
 rejoins; the next rebalance assigns it (M91, R216). A partition that no member owns is assigned immediately
 (R217).
 
-This assignor is stricter than Java's if two members with different subscriptions report the same partition in
-the same generation. No member is assigned such a partition until at most one of the two still reports it.
+The assignor is stricter than Java's if two members with different subscriptions report the same partition in
+the same generation. No member is assigned the partition until at most one of the two still reports it.
 """
 
 from __future__ import annotations

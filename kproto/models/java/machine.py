@@ -1,6 +1,6 @@
 """The machine of a KafkaConsumer.
 
-It applies an event, then runs the heartbeat thread and the application's thread.
+`step` applies an event, then runs the heartbeat thread and the application's thread.
 """
 
 from __future__ import annotations

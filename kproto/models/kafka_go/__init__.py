@@ -12,7 +12,7 @@ kafka-go consists of goroutines that communicate over channels. The modules foll
 * `partition_reader` follows the type reader of reader.go: one goroutine and one connection per partition.
 * `machine` applies the events.
 
-These goroutines lead to the following behaviour:
+The structure of kafka-go's goroutines leads to the following behaviour:
 
 * Every heartbeat error has the same effect: the member commits, and rejoins with the same member id.
 * No heartbeat is sent while a JoinGroup or SyncGroup is in flight, nor while a generation that has ended

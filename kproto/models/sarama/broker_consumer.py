@@ -429,7 +429,7 @@ def _follow_preferred_replica(consumer: BrokerConsumer, child: Subscriber) -> No
 def _handle_result(consumer: BrokerConsumer, child: Subscriber, result: GoError) -> None:
     from_replica, child.preferred = child.preferred, None
     if result is errors.TIMED_OUT:
-        del consumer.subscriptions[child]  # Its feeder subscribes again.
+        del consumer.subscriptions[child]  # The partition's feeder subscribes again.
         return
     if result.code == ErrorCode.OFFSET_OUT_OF_RANGE and from_replica is None:
         child.report_error(result)

@@ -36,8 +36,8 @@ def what_is_owned_is_read(world: World) -> None:
 def every_record_was_delivered(world: World) -> None:
     """I10, I14: each record since the start of the group was delivered to a member.
 
-    This includes the records of new partitions. If the leader is a model that does not notice new partitions
-    (sarama-cluster), these partitions are exempt.
+    The records of new partitions must be delivered too, except if the leader is a model that does not notice
+    new partitions (sarama-cluster).
     """
     for group in {consumer.group for consumer in consumers(world) if consumer.group is not None}:
         members = [consumer for consumer in consumers(world) if consumer.group == group]

@@ -414,7 +414,7 @@ class Consumer(EngineClient):
     def wait_in_poll(self, ms: int) -> None:
         """Poll repeatedly for `ms`, with `ms` as the timeout of each poll, as a loop over the consumer does.
 
-        Then stop polling.
+        The consumer stops polling after `ms`.
         """
         self.poll_timeout_ms = ms
         self.resume_polling()

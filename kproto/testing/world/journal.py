@@ -131,7 +131,7 @@ class Knob(Generic[T]):
 def _rule(default: object) -> tuple[Callable[[object], bool], str]:
     """Return a function that checks a knob's value, and a text that describes the allowed values.
 
-    Both depend on the type of the knob's default. The text is for an error.
+    The function and the text depend on the type of the knob's default. The text is for an error.
     """
     if isinstance(default, bool):
         return lambda value: isinstance(value, bool), "True or False"

@@ -34,7 +34,7 @@ class Producer(EngineClient):
     def due(self) -> int | None:
         return self.engine.due()
 
-    @journaled  # This method is journaled, because `deliver` calls it between two runs of the world.
+    @journaled  # `tick` is journaled, because `deliver` calls it between two runs of the world.
     def tick(self) -> None:
         self.do(ev.Tick())
 

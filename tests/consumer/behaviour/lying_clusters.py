@@ -28,7 +28,10 @@ MOST_REQUESTS = 60
 
 
 class LyingCluster(World):
-    """A world whose brokers lie in some of their responses while `is_lying` is set, as drawn by `seed`."""
+    """A world whose brokers send some wrong responses while `is_lying` is set.
+
+    `seed` determines which responses are wrong, and how.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__({"t": PARTITIONS}, brokers=2, seed=seed)

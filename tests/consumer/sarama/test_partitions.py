@@ -215,7 +215,7 @@ def test_close_ends_threads_that_wait_for_messages(server: Server) -> None:
 def test_ctrl_c_anywhere_in_reading_skips_no_record(server: Server) -> None:
     """Ctrl-C while a record is read does not skip this record.
 
-    Nor does it leave a lock of the loop's thread acquired.
+    The interrupted read also leaves no lock of the loop's thread acquired.
     """
     fill(server, 6)
     below = (asyncio.__path__[0], concurrent.futures.__path__[0], threading.__file__)

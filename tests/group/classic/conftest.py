@@ -10,7 +10,7 @@ from kproto.group.classic.member.state import Actions
 
 @pytest.fixture(autouse=True)
 def checked_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail the test if a handler moves through a state that its cell does not name."""
+    """Fail the test if a handler enters a state that its cell in `table.TABLE` does not list."""
     dispatch, move = table.dispatch, state.move
     visited: list[MemberState] = []
 

@@ -185,7 +185,7 @@ def _on_joined(
 ) -> None:
     """Adopt the generation and restart the timers (M7, M117).
 
-    Then a leader assigns the partitions, and a follower sends SyncGroup.
+    After a join, a leader assigns the partitions, and a follower sends SyncGroup.
     """
     names = {assignor.name for assignor in member.assignors}
     protocol_type = response.protocol_type or PROTOCOL_TYPE

@@ -100,7 +100,7 @@ class MemberEventKind(Enum):
     METADATA = "metadata arrived"
     CLOSE = "the application closes the member"
     TICK = "a deadline has been reached"
-    # This row runs after every event: the member takes the next step that its state allows.
+    # The row PROCEED runs after every event: the member takes the next step that its state allows.
     PROCEED = "what the event has made possible"
 
     # An Enum's own __hash__ is slow: it is written in Python.
@@ -161,7 +161,7 @@ def kind_of(event: MemberEvent) -> MemberEventKind:
         raise TypeError(f"event={event!r} is not an event of a member; the events are {kinds}")
     if isinstance(event, SubscriptionChanged):
         topics: object = event.topics
-        if isinstance(topics, str):  # Without this check a str would be taken as a set of one-letter topics.
+        if isinstance(topics, str):  # Without the check, a str would be taken as a set of one-letter topics.
             raise TypeError(f"topics={topics!r} is not a set of topics; use frozenset({{{topics!r}}})")
         if not event.topics and event.pattern is None:
             return K.UNSUBSCRIBE

@@ -62,7 +62,7 @@ class Client:
     generation: int = -1
     joining: PendingResponse | None = None
     syncing: PendingResponse | None = None
-    # The members to which the process assigns partitions as the leader.
+    # If this client is the group's leader, the members to which it assigns partitions; otherwise empty.
     members_to_assign: list[str] = field(default_factory=list[str])
     owned: frozenset[int] = frozenset()
     former_ids: list[str] = field(default_factory=list[str])

@@ -232,7 +232,7 @@ def test_a_member_that_waits_in_sync_does_not_expire_and_its_session_restarts_wi
 
 @rule("R66", "R133")
 def test_a_sync_in_stable_restarts_the_session() -> None:
-    """SyncGroup in Stable restarts the session. In Kafka 4.3.1 it does not."""
+    """In Stable, kproto restarts a member's session timeout at SyncGroup. Kafka 4.3.1 does not."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.wait(SESSION - 1)
