@@ -20,9 +20,9 @@ from typing import NoReturn
 
 from ..errors import ConfigError, KprotoError, brief, without_long_words
 from ..version import __version__
-from . import broker, decode, demo, encode, member, rules, scenario, show, versions, watch
+from . import assign, broker, decode, demo, encode, member, rules, scenario, show, versions, watch
 
-_COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, rules, versions)
+_COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, assign, rules, versions)
 EXIT_CODES = (
     "Exit codes: 0 success; 1 the command failed, found a fault or could not write its output; 2 invalid "
     "arguments; 130 Ctrl-C."

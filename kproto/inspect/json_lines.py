@@ -42,13 +42,14 @@ def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) 
     """Yield an answer for each line of JSON. An invalid line does not affect the answers to other lines."""
     for line in lines:
         try:
-            yield answer(_question(line))
+            yield answer(parse_question(line))
         except (KprotoError, RecursionError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             yield {"error": why}
 
 
-def _question(line: str | bytes) -> Question:
+def parse_question(line: str | bytes) -> Question:
+    """Return the JSON object in `line`. Raises BadQuestion."""
     try:
         parsed = _parse(line if isinstance(line, str) else line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -75,20 +76,20 @@ _parse = json.JSONDecoder(parse_constant=_no_number).decode
 def decode(question: Question) -> Answer:
     """Decode the bytes of a message to its JSON form."""
     cls, version = _message(question)
-    return {"json": to_json(cls.decode(_hex(question), version), version)}
+    return {"json": to_json(cls.decode(get_hex(question), version), version)}
 
 
 def encode(question: Question) -> Answer:
     """Encode the JSON form of a message to bytes."""
     cls, version = _message(question)
-    return {"hex": from_json(cls, _get(question, "json", dict), version).encode(version).hex()}
+    return {"hex": from_json(cls, get_typed(question, "json", dict), version).encode(version).hex()}
 
 
 def decode_records(question: Question) -> Answer:
     """Decode a record set. If a complete batch is invalid, `valid` is false and `error` has the reason."""
     found_batches: list[Answer] = []
     rows: list[Answer] = []
-    data = _hex(question)
+    data = get_hex(question)
     try:
         for batch in batches(data):
             records = batch.records()
@@ -118,10 +119,10 @@ def decode_records(question: Question) -> Answer:
 
 def encode_records(question: Question) -> Answer:
     """Encode batches of magic 2. Each batch contains the next `count` rows."""
-    rows = [_record(row, index) for index, row in enumerate(_get(question, "rows", list))]
+    rows = [_record(row, index) for index, row in enumerate(get_typed(question, "rows", list))]
     encoded: list[bytes] = []
     used = 0
-    for index, batch in enumerate(_get(question, "batches", list)):
+    for index, batch in enumerate(get_typed(question, "batches", list)):
         if not isinstance(batch, Mapping):
             raise BadQuestion(f"batches[{index}] is not an object")
         fields = cast("Question", batch)
@@ -139,7 +140,7 @@ def encode_records(question: Question) -> Answer:
 
 
 def _message(question: Question) -> tuple[type[Message], int]:
-    name, kind = _get(question, "name", str), _get(question, "kind", str)
+    name, kind = get_typed(question, "name", str), get_typed(question, "kind", str)
     try:
         cls, known_kind, known_key = message_class(name), kind_of(name), key_of(name)
     except KeyError:
@@ -148,8 +149,8 @@ def _message(question: Question) -> tuple[type[Message], int]:
         raise BadQuestion(f"{name} is of the kind {known_kind!r}, not {kind!r}")
     if known_key is not None and "api_key" in question and question["api_key"] != known_key:
         label = "type" if kind == "record" else "API key"
-        raise BadQuestion(f"{name} has the {label} {known_key}, not {_short(question['api_key'])}")
-    return cls, _get(question, "version", int)
+        raise BadQuestion(f"{name} has the {label} {known_key}, not {short_json(question['api_key'])}")
+    return cls, get_typed(question, "version", int)
 
 
 _WORDS = {
@@ -161,7 +162,7 @@ _WORDS = {
 }
 
 
-def _get(question: Question, key: str, kind: type, where: str = "") -> Any:
+def get_typed(question: Question, key: str, kind: type, where: str = "") -> Any:
     """Return the value of a key. Raise BadQuestion if the key is missing or its value is not a `kind`.
 
     `where` is a prefix for error messages.
@@ -170,24 +171,26 @@ def _get(question: Question, key: str, kind: type, where: str = "") -> Any:
         raise BadQuestion(f"the key {where + key!r} is missing")
     value = question[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise BadQuestion(f"{where}{key} is {_short(value)}, not {_WORDS[kind]}")
+        raise BadQuestion(f"{where}{key} is {short_json(value)}, not {_WORDS[kind]}")
     return value
 
 
 def _number(question: Question, key: str, bits: int, where: str) -> int:
-    value: int = _get(question, key, int, where)
+    value: int = get_typed(question, key, int, where)
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise BadQuestion(f"{where}{key} is {_short(value)}, which does not fit into int{bits}")
+        raise BadQuestion(f"{where}{key} is {short_json(value)}, which does not fit into int{bits}")
     return value
 
 
-def _short(value: object) -> str:
+def short_json(value: object) -> str:
+    """Return the value as JSON of at most 60 characters."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _hex(question: Question) -> bytes:
-    text: str = _get(question, "hex", str)
+def get_hex(question: Question, key: str = "hex", where: str = "") -> bytes:
+    """Return the bytes that the value of a key, a string of hex digits, stands for. Raises BadQuestion."""
+    text: str = get_typed(question, key, str, where)
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -195,7 +198,7 @@ def _hex(question: Question) -> bytes:
         why = (
             f"{wrong[0]!r} at {wrong.start()} is no digit" if wrong else f"{len(text)} digits, so half a byte"
         )
-        raise BadQuestion(f"hex: {why}") from None
+        raise BadQuestion(f"{where}{key}: {why}") from None
 
 
 def _row(record: Record, timestamp_type: str) -> Answer:
@@ -213,9 +216,9 @@ def _record(row: object, index: int) -> Record:
     if not isinstance(row, Mapping):
         raise BadQuestion(f"rows[{index}] is not an object")
     where = f"rows[{index}]."
-    fields = _known(cast("Question", row), _ROW, where)
+    fields = known_keys(cast("Question", row), _ROW, where)
     headers: list[tuple[str, bytes | None]] = []
-    for pair in _get(fields, "headers", list, where):
+    for pair in get_typed(fields, "headers", list, where):
         match pair:
             case [str(name), value]:
                 headers.append((_utf8(name, where), _bytes(cast("object", value), f"{where}headers")))
@@ -257,8 +260,8 @@ _ROW = {"offset", "timestamp", "timestampType", "key", "value", "headers"}
 
 def _batch(fields: Question, records: Sequence[Record], index: int) -> bytes:
     where = f"batches[{index}]."
-    fields = {**_DEFAULTS, **_known(fields, _BATCH, where)}
-    if (magic := _get(fields, "magic", int, where)) != 2:
+    fields = {**_DEFAULTS, **known_keys(fields, _BATCH, where)}
+    if (magic := get_typed(fields, "magic", int, where)) != 2:
         raise BadQuestion(f"{where}magic is {magic}, but only magic 2 can be encoded")
     numbers = {name: _number(fields, key, bits, where) for key, (name, bits) in _NUMBERS.items()}
     no_horizon = fields["deleteHorizonMs"] is None
@@ -266,17 +269,17 @@ def _batch(fields: Question, records: Sequence[Record], index: int) -> bytes:
         return encode_batch(
             records,
             **numbers,
-            compression=_get(fields, "compression", str, where),
-            timestamp_type=_get(fields, "timestampType", str, where),
-            is_transactional=_get(fields, "isTransactional", bool, where),
-            is_control=_get(fields, "isControl", bool, where),
+            compression=get_typed(fields, "compression", str, where),
+            timestamp_type=get_typed(fields, "timestampType", str, where),
+            is_transactional=get_typed(fields, "isTransactional", bool, where),
+            is_control=get_typed(fields, "isControl", bool, where),
             delete_horizon_ms=None if no_horizon else _number(fields, "deleteHorizonMs", 64, where),
         )
     except (EncodeError, ConfigError) as error:
         raise BadQuestion(f"batches[{index}]: {error}") from None
 
 
-def _known(fields: Question, keys: Collection[str], where: str) -> Question:
+def known_keys(fields: Question, keys: Collection[str], where: str) -> Question:
     """Return the object unchanged. Raise BadQuestion for an unknown key, because it may be mistyped."""
     for key in fields:
         if key not in keys:
@@ -304,4 +307,4 @@ def _bytes(text: object, where: str) -> bytes | None:
             return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         pass
-    raise BadQuestion(f"{where} is {_short(text)}, not base64 or null")
+    raise BadQuestion(f"{where} is {short_json(text)}, not base64 or null")

@@ -1,0 +1,104 @@
+"""`kproto assign`: what an assignor does with a group, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
+from .arguments import Subparsers
+from .lines import answer
+
+if TYPE_CHECKING:
+    from ..inspect.assignments import AssignorInput
+
+
+def add(commands: Subparsers) -> None:
+    assign = commands.add_parser(
+        "assign",
+        help="assign partitions to the members of a group, and explain what moves",
+        description="Run a client-side assignor (range, roundrobin, sticky, cooperative-sticky) as the "
+        "leader of a group does. Print what each member gets, and for each partition why it moves, stays or "
+        "is withheld.",
+        epilog="Example: "
+        "kproto assign cooperative-sticky --topic flights:6 --member m1=flights:0-5 --member m2",
+    )
+    assign.add_argument("assignor", nargs="?", metavar="ASSIGNOR", help="the name of the assignor")
+    assign.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="NAME:PARTITIONS",
+        help="a topic, such as flights:6; flights:6@a,b places one replica of each partition, in rack a and "
+        "rack b alternately",
+    )
+    assign.add_argument(
+        "--member",
+        action="append",
+        default=[],
+        metavar="ID[=OWNED]",
+        help="a member that subscribes to all topics, and the partitions that it owned, such as "
+        "m1=flights:0-2,5; m1@a is a member in rack a",
+    )
+    assign.add_argument(
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help="read the group from a file with one JSON object, instead of ASSIGNOR, --topic and --member",
+    )
+    assign.add_argument("--json", action="store_true", help="print JSON")
+    assign.add_argument(
+        "--lines",
+        action="store_true",
+        help="read JSON lines from stdin, each with one group, and answer each with its assignment; with "
+        "--json only",
+    )
+    assign.set_defaults(run=_assign, usage=assign.error)
+
+
+def _assign(options: argparse.Namespace) -> int:
+    from ..inspect import assignments
+
+    if options.lines:
+        if not options.json or options.assignor or options.topic or options.member or options.file:
+            raise ConfigError("--lines", True, "with --json, and without a group in the arguments")
+        return answer(assignments.answer_assign(lambda: time.perf_counter_ns() // 1000))
+    group = _read_group(options)
+    if options.json:
+        print(json.dumps(assignments.to_json(group), indent=2))
+    else:
+        print("\n".join(assignments.summary_lines(group)))
+    return 0
+
+
+def _read_group(options: argparse.Namespace) -> AssignorInput:
+    """Return the group that the arguments or the file describe. Raises ConfigError."""
+    from ..inspect import assignments
+    from ..inspect.json_lines import BadQuestion, parse_question
+
+    arguments = options.assignor or options.topic or options.member
+    try:
+        if options.file is not None:
+            if arguments:
+                raise ConfigError("--file", str(options.file), "without ASSIGNOR, --topic and --member")
+            return assignments.parse_input(parse_question(_read(options.file)))
+        topics = dict(assignments.parse_topic(text) for text in options.topic)
+        members = [assignments.parse_member(text, list(topics)) for text in options.member]
+        if not (options.assignor and topics and members):
+            options.usage("ASSIGNOR, at least one --topic and one --member are required; or --file")
+        described: dict[str, Any] = {"assignor": options.assignor, "topics": topics, "members": members}
+        return assignments.parse_input(described)
+    except BadQuestion as error:
+        options.usage(str(error))
+        raise AssertionError from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise ConfigError("--file", str(path), f"a readable file ({error.strerror or error})") from None
