@@ -163,7 +163,7 @@ class RecordAccumulator:
             self._on_missing_partition(route, partition)
             return None
         if headers:
-            size += sum([HEADER_OVERHEAD + 3 * len(name) + len(content or b"") for name, content in headers])
+            size += sum([HEADER_OVERHEAD + 4 * len(name) + len(content or b"") for name, content in headers])
         row = timestamp, key, value, headers
         plain = key is None and not headers
         batch = queue.filling

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.engine.producer.accumulator import RecordAccumulator
+from consumer.engine.producer.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, RecordAccumulator
 from consumer.engine.producer.batches import ProducerBatch
 from consumer.options import producer_options
 from kproto.records.list_encoder import unnumbered
@@ -81,6 +81,26 @@ def test_many_different_timestamps_are_kept_with_the_records() -> None:
     assert batch.shared_timestamp is None
     assert len(batch.timestamp_runs) < 20
     assert holds_rows(batch, rows)
+
+
+def test_a_batch_is_filled_up_to_batch_size() -> None:
+    """The memory of a batch grows in steps, and the last step is smaller than the ones before."""
+    row: Row = (MOMENTS[0], b"k", b"v" * (100 - RECORD_OVERHEAD - 1), ())
+    records = accumulator(batch_size=BATCH_OVERHEAD + 82 * 100)
+    batches = [put(records, row) for _ in range(83)]
+    assert batches[81] is batches[0]
+    assert batches[82] is not batches[0]
+
+
+@pytest.mark.parametrize("character", ["a", "\u00e9", "\u20ac", "\U0001f600"])
+def test_a_batch_is_not_larger_than_its_reserved_memory(character: str) -> None:
+    """A character of a header's name has 1 to 4 bytes in UTF-8."""
+    records = accumulator()
+    batch = put(records, (MOMENTS[0], None, b"v", ((character * 500, b"x"),)))
+    records.seal(batch)
+    reserved = batch.size
+    batch.encode("none", None)
+    assert len(batch.data or b"") <= reserved
 
 
 class SendingFinalizer:
