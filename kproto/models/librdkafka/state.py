@@ -193,9 +193,10 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# Transitions when the timer for ListOffsets elapses in a state that does not wait for the timer.
+# Transitions in states without a lookup: a seek or a stop has ended the lookup, but its response or its timer
+# follows.
 _LATE_LOOKUP: Final = {
-    T.OFFSET_QUERY: "the lookup backs off",
+    T.OFFSET_QUERY: "an earlier ListOffsets is answered",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
 }
 

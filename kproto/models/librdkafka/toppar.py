@@ -86,8 +86,9 @@ def stop(state: LibrdkafkaState, toppar: Toppar) -> None:
         leader = state.cluster.leader(toppar.tp)
         toppar.stored_position = FetchPos(toppar.eof_offset, leader.epoch if leader else -1)
     toppar.started = False
+    _stop_offset_timer(toppar)
     ensure_state(toppar, TopparFetchState.NONE, TOPPAR_EDGES)
-    toppar.query_at, toppar.retry_at = None, None
+    toppar.retry_at = None
     toppar.app_position, toppar.fetch_position = INVALID_POS, INVALID_POS
 
 
@@ -98,7 +99,8 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
     if offset == STORED:
         return INVALID_ARG
     toppar.version += 1
-    toppar.app_position, toppar.query_at = INVALID_POS, None
+    toppar.app_position = INVALID_POS
+    _stop_offset_timer(toppar)
     if offset < 0:
         resolve_logical_offset(state, toppar, FetchPos(offset), out)
     else:
@@ -106,6 +108,15 @@ def seek(state: LibrdkafkaState, toppar: Toppar | None, offset: int, out: Out) -
         ensure_state(toppar, ACTIVE, TOPPAR_EDGES)
     toppar.reported_eof_offset = INVALID
     return None
+
+
+def _stop_offset_timer(toppar: Toppar) -> None:
+    """Stop the timer of ListOffsets, but only in the state that waits for it, as librdkafka does.
+
+    In another state the timer keeps running and sends ListOffsets later.
+    """
+    if toppar.state is TopparFetchState.OFFSET_QUERY:
+        toppar.query_at = None
 
 
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
@@ -204,12 +215,15 @@ def run_offset_timers(state: LibrdkafkaState, out: Out) -> None:
 def on_list_offsets_response(
     state: LibrdkafkaState, entry: RequestBuf, response: ListOffsetsResponse | None, out: Out
 ) -> None:
-    """Handle ListOffsets (rd_kafka_toppar_handle_Offset)."""
+    """Handle ListOffsets (rd_kafka_toppar_handle_Offset).
+
+    A response that arrives after a seek or a stop causes another lookup 500 ms later. The result of this
+    lookup replaces the position, even if the seek was to an offset. librdkafka 2.16.1 does the same.
+    """
     tp, version = cast("tuple[TopicPartition, int]", entry.context)
     toppar = ensure_toppar(state, tp)
     if version != toppar.version:
-        if toppar.state is TopparFetchState.OFFSET_WAIT:
-            request_offset(state, toppar, QUERY_BACKOFF_MS, out)
+        request_offset(state, toppar, QUERY_BACKOFF_MS, out)
         return
     listed = parse_list_offsets(response).get(tp) if response is not None else None
     code = TRANSPORT if response is None else E.UNKNOWN_TOPIC_OR_PARTITION if listed is None else listed.error

@@ -11,12 +11,13 @@ from kproto.error_codes import ErrorCode
 from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.models import contract as c
 from kproto.models import librdkafka
 from kproto.models.librdkafka import cgrp_rebalance, offset_store, toppar
 from kproto.models.librdkafka.constants import BEGINNING, END, INVALID, STORED, offset2str
 from kproto.models.librdkafka.state import CgrpJoinState, FetchOp, FetchPos, Toppar, TopparFetchState
-from kproto.testing.world import World
+from kproto.testing.world import ModelClient, World
 
 from ..stage import Stage, StageMember
 
@@ -601,6 +602,55 @@ def test_mutant_an_event_answered_at_once_causes_no_race(monkeypatch: pytest.Mon
     handler.request()
     handler.stage.run(5000)
     assert handler.request()[0] == {0: 2}
+
+
+def looking_up(reset: str = "earliest") -> tuple[World, ModelClient]:
+    """Return a consumer of ten records whose ListOffsets has arrived at the broker."""
+    world = World({"t": 1})
+    world.write("t", 0, *map(str, range(10)))
+    a = world.join("a", librdkafka, group_id="g", reset=reset)
+    a.assign({T0: BEGINNING})
+    assert world.run(until=lambda: bool(world.requests_of(a, ListOffsetsRequest)))
+    return world, a
+
+
+def test_a_seek_to_an_offset_during_a_lookup_is_replaced_by_a_second_lookup() -> None:
+    """librdkafka 2.16.1 sends ListOffsets again 500 ms after the outdated response."""
+    world, a = looking_up()
+    a.seek(T0, 3)
+    world.run(400)
+    assert a.values() == []
+    world.run(2_000)
+    assert a.values() == [str(number) for number in range(10)]
+    assert len(world.requests_of(a, ListOffsetsRequest)) == 2
+
+
+def test_a_seek_to_an_end_of_the_log_during_a_lookup_causes_three_lookups() -> None:
+    world, a = looking_up()
+    a.seek(T0, END)
+    world.run(2_000)
+    world.write("t", 0, "new")
+    assert world.run(until=lambda: bool(a.records))
+    assert (a.values(), len(world.requests_of(a, ListOffsetsRequest))) == (["new"], 3)
+
+
+def test_an_unassigned_partition_is_looked_up_again_after_an_outdated_response() -> None:
+    """librdkafka 2.16.1 sends a second ListOffsets for the partition. No record is delivered."""
+    world, a = looking_up()
+    a.assign({})
+    world.run(5_000)
+    assert (a.values(), len(world.requests_of(a, ListOffsetsRequest))) == ([], 2)
+
+
+def test_a_timer_that_outlives_its_lookup_sends_list_offsets_in_any_state() -> None:
+    """With the policy "error", the second lookup fails and stops the fetcher while the timer is running."""
+    world, a = looking_up(reset="error")
+    world.step(1, FailRequests(ListOffsetsRequest.__api_key__ or 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1))
+    a.seek(T0, END)
+    world.run(100)
+    assert a.state.partitions[T0].state is TopparFetchState.NONE
+    world.run(5_000)
+    assert len(world.requests_of(a, ListOffsetsRequest)) == 3
 
 
 @pytest.mark.rule("M194")
