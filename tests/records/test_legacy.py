@@ -134,6 +134,15 @@ def test_a_wrapper_with_wrong_content_is_refused(value: bytes | None, field: str
     assert (caught.value.field, caught.value.version) == (field, 1)
 
 
+@pytest.mark.parametrize("size", [-1, 0, 13])
+def test_a_bomb_whose_first_inner_message_has_an_invalid_size_is_refused(size: int) -> None:
+    """A compressed value may be large only if it begins with messages. The smallest message has 14 bytes."""
+    start = struct.pack(">qi", 0, size) + b"\1" * 4 + bytes((1, 0)) + b"\1" * 6
+    with pytest.raises(RecordError, match="bytes") as caught:
+        rows(message(1, 1, None, compress(1, start + bytes(17 << 20))))
+    assert caught.value.field == "value"
+
+
 def test_message_sets_reject_zstd_and_headers() -> None:
     with pytest.raises(RecordError, match="codec 4"):
         rows(message(1, 4, None, b""))

@@ -197,7 +197,6 @@ class PartitionState:
         """Resume fetching, because the leader with this epoch has confirmed the position."""
         move(self, FetchState.FETCHING, EDGES)
         self.validated = leader_epoch
-        self.lookup_pending = False
         self.mark_dirty()
 
     def on_topic_recreated(self) -> None:

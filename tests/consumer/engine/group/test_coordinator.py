@@ -9,7 +9,9 @@ import pytest
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, NotAuthorized
 from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kproto.testing.world import Client, Consumer, World
+from kproto.messages.offset_commit import OffsetCommitRequest
+from kproto.testing.world import Client, Consumer, World, tp
+from tests.consumer.engine.stage import answer_commits, caught_up_member, world_with_records
 from tests.rules import rule
 
 
@@ -84,3 +86,35 @@ def test_an_unexpected_error_is_raised() -> None:
     error = consumer.errors[0]
     assert isinstance(error, BrokerError)
     assert error.code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_coordinator_that_cannot_write_offsets_is_verified_and_kept(code: ErrorCode) -> None:
+    world = world_with_records()
+    member = caught_up_member(world)
+    lookups, generation = len(world.requests_of(member, FindCoordinatorRequest)), member.generation
+    answer_commits(world, code)
+    token = member.commit({tp("t", 0): 10})
+    world.run(2_000)
+    world.tamper = None
+    assert world.run(until=lambda: token in member.done)
+    assert member.done[token][1] is None
+    assert len(world.requests_of(member, FindCoordinatorRequest)) > lookups
+    assert len(world.requests_of(member, OffsetCommitRequest)) > 2
+    assert (member.generation, len(member.changes_of("coordinator"))) == (generation, 1)
+
+
+def test_a_verification_that_names_another_node_moves_the_commit_to_that_node() -> None:
+    """The old coordinator cannot write offsets, and the group has moved to another broker."""
+    world = World({"t": 1}, brokers=2)
+    world.write("t", 0, "x")
+    member = caught_up_member(world, records=1)
+    old = member.engine.coordinator.node
+    answer_commits(world, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    token = member.commit({tp("t", 0): 1})
+    assert old is not None
+    assert world.run(until=lambda: len(world.requests_of(member, OffsetCommitRequest)) == 2)
+    world.move_coordinator("g", 3 - old)
+    world.tamper = None
+    assert world.run(5_000, until=lambda: token in member.done)
+    assert (member.done[token][1], member.engine.coordinator.node) == (None, 3 - old)

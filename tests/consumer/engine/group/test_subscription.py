@@ -40,3 +40,30 @@ def test_internal_topics_match_only_without_exclude_internal_topics(excludes: bo
     consumer.subscribe(pattern=".*")
     world.run(3_000)
     assert consumer.engine.group.subscription.topics == (frozenset() if excludes else {"t"})
+
+
+@rule("M92")
+def test_the_leader_rejoins_if_the_rack_of_a_replica_changes() -> None:
+    """Broker 9 has a replica but is not in the metadata, as after its failure. Its rack is unknown."""
+    world = World({"t": 1})
+    rack = "a"
+
+    def answer(client: Any, request: Any, version: int) -> Any:
+        if not isinstance(request, MetadataRequest):
+            return None
+        response = metadata_response(leader=1, topic_id=TOPIC_ID)
+        for broker, node in zip(response.brokers, world.nodes.values(), strict=False):
+            broker.host, broker.port, broker.rack = node.host, node.port, rack
+        response.topics[0].partitions[0].replica_nodes = [1, 9]
+        return response
+
+    world.tamper = answer
+    consumer = world.consumer(group_id="g", client_rack="a", metadata_max_age_ms=1_000)
+    consumer.subscribe("t")
+    assert world.run(until=consumer.is_stable)
+    world.run(5_000)
+    assert consumer.generation == 1
+    rack = "b"
+    assert world.run(5_000, until=lambda: consumer.generation == 2)
+    world.run(5_000)
+    assert (consumer.generation, consumer.errors) == (2, [])

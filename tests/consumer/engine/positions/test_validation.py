@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from consumer.engine import events as ev
+from kproto.error_codes import ErrorCode
 from kproto.errors import LogTruncated, OffsetOutOfRange
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.list_offsets import ListOffsetsRequest
@@ -226,6 +228,81 @@ def test_a_validation_that_fails_with_a_retriable_error_is_repeated(code: int) -
     world.write("t", 0, "x")
     assert world.run(until=lambda: b.values() == ["x"])
     assert b.errors == []
+
+
+def test_a_validation_after_not_leader_is_repeated_after_new_metadata() -> None:
+    """The network stalls for longer than the backoff, so that the response to Metadata is late."""
+    world = committed_world()
+    refused: list[int] = []
+
+    def refuse(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, OffsetForLeaderEpochRequest) or refused:
+            return None
+        refused.append(world.now)
+        end = EpochEndOffset(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=0)
+        topics = [OffsetForLeaderTopicResult(topic="t", partitions=[end])]
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+    world.tamper = refuse
+    b = new_member(world)
+    world.write("t", 0, "x")
+    assert world.run(until=lambda: bool(refused))
+    world.fault("stall")  # The response is on its way, and Metadata, which the client sends next, is held.
+    world.run(500)
+    world.heal()
+    world.run(1)  # All requests that the client sent before the response to Metadata have arrived.
+    assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) == 1
+    assert world.run(until=lambda: b.values() == ["x"])
+    assert len(world.requests_of(b, OffsetForLeaderEpochRequest)) == 2
+
+
+def test_validations_without_a_result_back_off_longer_each_time() -> None:
+    world = committed_world()
+    sent: list[int] = []
+
+    def answer(client: Client, request: Any, version: int) -> OffsetForLeaderEpochResponse | None:
+        if not isinstance(request, OffsetForLeaderEpochRequest):
+            return None
+        sent.append(world.now)
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=[]) if len(sent) <= 3 else None
+
+    world.tamper = answer
+    b = new_member(world, metadata_max_age_ms=60_000)
+    world.write("t", 0, "x")
+    assert world.run(until=lambda: b.values() == ["x"])
+    gaps = [later - earlier for earlier, later in pairwise(sent)]
+    # Each backoff is up to 20 % shorter or longer at random, and a request takes a few milliseconds.
+    for gap, backoff_ms in zip(gaps, (100, 200, 400), strict=True):
+        assert 0.8 * backoff_ms <= gap <= 1.2 * backoff_ms + 5
+
+
+@pytest.mark.rule("M149")
+def test_a_truncation_found_before_a_leader_change_is_validated_by_the_new_leader() -> None:
+    """The response of the old leader is slow. Meanwhile the consumer learns of a newer leader epoch."""
+    world = World({"t": 1}, brokers=2)
+    world.elect("t", 0, 2)
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(metadata_max_age_ms=1_000)
+    a.assign({T0: 0})
+    assert world.run(until=lambda: len(a.records) == 10)
+
+    def answer(client: Client, request: Any, version: int) -> OffsetForLeaderEpochResponse | None:
+        if not isinstance(request, OffsetForLeaderEpochRequest):
+            return None
+        world.tamper = None
+        world.fault("delay", None, 2, ms=2_000)
+        end = EpochEndOffset(error_code=0, partition=0, leader_epoch=0, end_offset=5)
+        topics = [OffsetForLeaderTopicResult(topic="t", partitions=[end])]
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+    world.tamper = answer
+    world.elect("t", 0, 2)
+    assert world.run(until=lambda: world.tamper is None)
+    world.elect("t", 0, 2)
+    assert world.run(until=lambda: bool(a.changes_of("truncated")))
+    world.run(5_000)
+    requests = world.requests_of(a, OffsetForLeaderEpochRequest)
+    assert [request.topics[0].partitions[0].current_leader_epoch for request in requests] == [2, 3]
 
 
 def test_a_validation_that_is_not_authorized_is_raised() -> None:
