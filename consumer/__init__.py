@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .listener import RebalanceListener as RebalanceListener
     from .records import ColumnBatch as ColumnBatch
     from .records import ConsumerRecord as ConsumerRecord
+    from .records import DeliveryStatus as DeliveryStatus
     from .records import GroupChange as GroupChange
     from .records import GroupMetadata as GroupMetadata
     from .sarama.group import AsyncConsumerGroup as AsyncConsumerGroup
@@ -71,6 +72,7 @@ _SOURCES = {
     "ConsumerGroup": ".sarama.group_threads",
     "ConsumerRecord": ".records",
     "Delivery": ".delivery",
+    "DeliveryStatus": ".records",
     "FetchedBytes": ".engine.admin.records",
     "Group": ".engine.admin.groups",
     "GroupChange": ".records",
@@ -109,6 +111,7 @@ __all__ = [
     "ConsumerGroup",
     "ConsumerRecord",
     "Delivery",
+    "DeliveryStatus",
     "FetchedBytes",
     "Group",
     "GroupChange",

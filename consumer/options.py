@@ -88,6 +88,7 @@ class ConsumerConfig(SecurityConfig, total=False):
     metadata_recovery_rebootstrap_trigger_ms: int
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
+    stall_report_ms: int | None
     policy: str
 
 
@@ -133,6 +134,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     allow_auto_create_topics: bool = False
     exclude_internal_topics: bool = True
+    stall_report_ms: int | None = 60_000
     policy: str = "kproto"
     security: Any = None  # A consumer.security.Security.
 
@@ -243,6 +245,13 @@ CONSUMER: Final[Mapping[str, Option]] = {
         or_none(whole_number_from(1)),
         "The maximum decompressed size in bytes of a batch. None means 1 GiB for data that begins as "
         "records do, and less for other data. Java has no limit.",
+    ),
+    "stall_report_ms": Option(
+        "Poll and commit",
+        or_none(whole_number_from(1)),
+        "If a partition has records, and none of them was returned for this time, the consumer reports the "
+        'event "stalled" and logs a warning, with the reason that `Consumer.why` returns. None disables the '
+        "report.",
     ),
     "metadata_max_age_ms": Option(
         "Topics",

@@ -88,6 +88,8 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "unreachable": no broker responds. The report is repeated after growing intervals;
     * "reachable": a broker responds again;
     * "missing": a subscribed topic, or an assigned partition, does not exist;
+    * "stalled": no record of `partitions` was returned for `stall_report_ms`, although there are records
+      after their positions; `reason` is that of `Consumer.why`;
     * "left": the member has left the group;
     * "closed": the consumer has been closed.
 
@@ -120,6 +122,48 @@ class GroupChange(msgspec.Struct, frozen=True):
 
 def _listed(partitions: tuple[TopicPartition, ...]) -> str:
     return brief_list([str(partition) for partition in partitions]) or "nothing"
+
+
+class DeliveryStatus(msgspec.Struct, frozen=True):
+    """What the next records of a partition wait for; see `Consumer.why`.
+
+    `reason` is one of
+
+    * "not assigned": the partition is not assigned to this consumer;
+    * "rebalancing": the member has no assignment yet;
+    * "callback": a rebalance callback runs, or runs in the next poll;
+    * "revoking": the partition is being revoked;
+    * "commit": the start offset is being committed before the first record is returned;
+    * "paused": the application has paused the partition;
+    * "error": poll raises an error until the application seeks, or makes a new consumer;
+    * "position": the committed offset, or the offset of the reset policy, is being looked up;
+    * "validation": the leader is asked whether its log contains the position (KIP-320);
+    * "poll": the application has not called poll for a second or more;
+    * "buffered": the records are fetched, and the next polls return them;
+    * "backoff": a failed fetch is retried at `until`;
+    * "no leader": the metadata contains no leader of the partition;
+    * "connection": there is no connection to the leader;
+    * "buffer full": records of other partitions fill the buffer of the broker;
+    * "transaction": with read_committed, an open transaction is at the position;
+    * "caught up": the position is the end of the log;
+    * "fetching": a fetch is in flight.
+
+    `detail` is a sentence, with the last failure of a request that is being retried. `since` and `until` are
+    in milliseconds since 1970: when the wait began, and when it ends by itself; None if unknown. `lag` is the
+    number of offsets from the position to the high watermark at the last fetch; None if unknown.
+    """
+
+    partition: TopicPartition
+    reason: str
+    detail: str
+    since: int | None = None
+    until: int | None = None
+    lag: int | None = None
+
+    def __str__(self) -> str:
+        """Return a line such as "flights-0: paused (lag 12): pause() was called for the partition"."""
+        lag = "" if self.lag is None else f" (lag {self.lag})"
+        return f"{self.partition}: {self.reason}{lag}: {self.detail}"
 
 
 class GroupMetadata(msgspec.Struct, frozen=True):

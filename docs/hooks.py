@@ -93,6 +93,7 @@ CLIENT = {
     "ColumnBatch": "consumer",
     "GroupChange": "consumer",
     "GroupMetadata": "consumer",
+    "DeliveryStatus": "consumer",
     "CommittedOffset": "consumer",
     "OffsetAt": "consumer",
     "Producer": "consumer",

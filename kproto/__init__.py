@@ -9,7 +9,8 @@
     Cluster, AsyncCluster      create topics, look up offsets, manage groups, send any request
     TopicPartition             the name of a topic and the number of a partition
     RebalanceListener          callbacks for changes of the assigned partitions
-    ConsumerRecord, Delivery, RecordMetadata, CommittedOffset, OffsetAt, GroupMetadata, GroupChange
+    ConsumerRecord, Delivery, RecordMetadata, CommittedOffset, OffsetAt, GroupMetadata, GroupChange,
+    DeliveryStatus
                                types that these classes return, for annotations
     running                    an embedded broker for the duration of a `with` block
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from consumer import ConsumerGroup as ConsumerGroup
     from consumer import ConsumerRecord as ConsumerRecord
     from consumer import Delivery as Delivery
+    from consumer import DeliveryStatus as DeliveryStatus
     from consumer import GroupChange as GroupChange
     from consumer import GroupMetadata as GroupMetadata
     from consumer import OffsetAt as OffsetAt
@@ -73,6 +75,7 @@ _SOURCES = {
     "ConsumerGroup": "consumer",
     "ConsumerRecord": "consumer",
     "Delivery": "consumer",
+    "DeliveryStatus": "consumer",
     "GroupChange": "consumer",
     "GroupMetadata": "consumer",
     "OffsetAt": "consumer",
@@ -94,6 +97,7 @@ __all__ = [
     "ConsumerGroup",
     "ConsumerRecord",
     "Delivery",
+    "DeliveryStatus",
     "GroupChange",
     "GroupMetadata",
     "OffsetAt",

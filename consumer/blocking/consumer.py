@@ -30,7 +30,7 @@ from ..operations.consumer import CLOSE_TIMEOUT, ConsumerOperations
 from ..option_docs import consumer_docs, with_options
 from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
-from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
+from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from ..runtime import run_to_end
 from .cluster import Cluster as Cluster
 from .runtime import BlockingRuntime
@@ -86,6 +86,14 @@ class Consumer(BoundToProcess):
         reports "unreachable" if no broker responds, and "reachable" when a broker responds again.
         """
         return self._operations.lag(partition)
+
+    def why(self, partition: TopicPartition) -> DeliveryStatus:
+        """Return what the next records of a partition wait for: the reason why poll returns none of them.
+
+        The method sends no request and does not wait, so it may be called from any thread while a poll or a
+        callback hangs. `DeliveryStatus` lists the reasons.
+        """
+        return self._operations.why(partition)
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         """Return the offset after the partition's last record, or None before the first fetch."""

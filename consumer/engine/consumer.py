@@ -35,6 +35,7 @@ from ..options import ConsumerOptions
 from . import events as ev
 from .admin.runner import PlanRunner
 from .core import ClientCore
+from .delivery_watch import DeliveryWatch
 from .events import Action, Deliver, Done, Event, Raise
 from .fetch.collector import FetchCollector
 from .fetch.fetcher import Fetcher
@@ -122,6 +123,7 @@ class ConsumerEngine:
         # deadline.
         self.no_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
+        self.delivery_watch = DeliveryWatch(self.core, self.coordinator, self.fetcher)
 
     @property
     def closed(self) -> bool:
@@ -265,7 +267,7 @@ class ConsumerEngine:
             or (member is not None and not member.is_stable)
         ):
             return
-        core.now = now
+        core.now = status.polled_at = now
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
@@ -503,6 +505,7 @@ class ConsumerEngine:
         core = self.core
         core.partitions.mark_due_dirty(core.now)
         self.group.tick()
+        self.delivery_watch.tick()
         self.shutdown.end_if_late()
 
     def due(self) -> int | None:
@@ -527,6 +530,7 @@ class ConsumerEngine:
                 self.coordinator.due(),
                 self.committer.due(),
                 self.fetcher.due(),
+                self.delivery_watch.due(),
             ]
         return min([at for at in times if at is not None], default=None)
 

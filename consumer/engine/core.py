@@ -64,7 +64,7 @@ class ClientCore(Generic[Options]):
         self.random = random or Random()
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
         self._retry_times: tuple[int, dict[int, int]] = (0, {})
-        self.partitions = SubscriptionState()
+        self.partitions = SubscriptionState(self.clock)
         # Topic -> the newest topic id that a broker has sent. The entry of a deleted topic is kept.
         self.topic_ids: dict[str, UUID] = {}
         self.group_status = GroupStatus()

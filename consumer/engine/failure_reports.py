@@ -76,6 +76,15 @@ class FailureReports:
         if now - since >= FAILURE_REPORT_DELAY_MS and failure.intervals.is_due(now):
             self._report(request, why, failure, now)
 
+    def current_failure(self, request: str, subject: TopicPartition | str | None, now: int) -> str | None:
+        """Return why `request` keeps failing for a partition or topic; None if it does not fail now."""
+        for (name, why), failure in self._failures.items():
+            if name == request and subject in failure.since:
+                _, last = failure.since[subject]
+                if now - last <= self._pause_ms:
+                    return why
+        return None
+
     def _report(self, request: str, why: str, failure: _Failure, now: int) -> None:
         """Report the partitions and topics for which `request` keeps failing for this reason."""
         failure.since = {

@@ -26,7 +26,7 @@ from ..errors import without_traceback
 from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig
-from ..records import EventCallback, GroupMetadata
+from ..records import DeliveryStatus, EventCallback, GroupMetadata
 from ..runtime import Driver, Runtime
 from .polls import PollOperations, check_group
 
@@ -86,6 +86,12 @@ class ConsumerOperations(PollOperations):
         if state is None or state.lag is None:
             return None
         return state.lag + state.position - self.held_offsets().get(partition, state.position)
+
+    def why(self, partition: TopicPartition) -> DeliveryStatus:
+        partition = check.partition("partition", partition)
+        self.runtime.check_process()
+        with self.runtime.locked():
+            return self.engine.delivery_watch.status(partition, now())
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         partition = check.partition("partition", partition)

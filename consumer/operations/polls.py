@@ -46,7 +46,17 @@ _ITERATION_S = 3600.0
 # The kinds of `GroupChange` that are logged as warnings, because records may be lost or an operator may have
 # to act.
 WARNED = frozenset(
-    {"lost", "missing", "refused", "throttled", "truncated", "uncommitted", "unreachable", "unsought"}
+    {
+        "lost",
+        "missing",
+        "refused",
+        "stalled",
+        "throttled",
+        "truncated",
+        "uncommitted",
+        "unreachable",
+        "unsought",
+    }
 )
 
 # Longest interval (s) between two checks of an iteration. In a check the iteration asks the engine whether

@@ -173,6 +173,10 @@ class Fetcher:
             self._metadata.need()
         return node
 
+    def broker(self, node: int) -> BrokerFetches | None:
+        """Return the fetches of a broker; None if no partition has been fetched from it."""
+        return self._nodes.get(node)
+
     def due(self) -> int | None:
         """Return when the first backoff of a broker ends (ms), or None."""
         waiting = [
@@ -390,6 +394,8 @@ class Fetcher:
         # The last stable offset is ignored with read_uncommitted, which reads records up to the high
         # watermark. Brokers return it nevertheless.
         stable = entry.last_stable_offset if self._committed_only else -1
+        if stable != state.last_stable_offset:
+            state.stable_since = core.now
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
         preferred = entry.preferred_read_replica

@@ -218,12 +218,12 @@ class Membership:
 
     def on_poll_began(self) -> None:
         """Stop max.poll.interval.ms."""
-        self._status.in_poll = True
+        self._status.in_poll, self._status.polled_at = True, self._core.now
         self._update_poll_state()
 
     def on_poll_ended(self) -> None:
         """Start max.poll.interval.ms."""
-        self._status.in_poll = False
+        self._status.in_poll, self._status.polled_at = False, self._core.now
         self._update_poll_state()
 
     def _update_poll_state(self) -> None:
@@ -251,7 +251,7 @@ class Membership:
 
     def start_callback(self) -> CallListener | None:
         """Return the callback to run now; None if no callback is queued, or if one is running."""
-        callback = self._callbacks.start_next()
+        callback = self._callbacks.start_next(self._core.now)
         if callback is None:
             return None
         if self._status.in_poll:

@@ -49,6 +49,7 @@ class CallbackQueue:
     def __init__(self) -> None:
         self.waiting: deque[RebalanceCallback] = deque()
         self.running: RebalanceCallback | None = None
+        self.started_at = 0  # When the running callback was started (ms).
 
     @property
     def is_empty(self) -> bool:
@@ -71,10 +72,11 @@ class CallbackQueue:
         if callback in self.waiting:
             self.waiting.remove(callback)
 
-    def start_next(self) -> RebalanceCallback | None:
+    def start_next(self, now: int) -> RebalanceCallback | None:
         """Start and return the next callback; None if the queue is empty or a callback is running."""
         if self.running is not None or not self.waiting:
             return None
+        self.started_at = now
         self.running = self.waiting.popleft()
         return self.running
 
@@ -97,6 +99,7 @@ class GroupStatus:
         self.callbacks = CallbackQueue()
         # Whether the application is in a poll, so that max.poll.interval.ms does not run.
         self.in_poll = False
+        self.polled_at = 0  # When the last poll began or ended (ms).
 
     @property
     def in_group(self) -> bool:

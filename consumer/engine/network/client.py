@@ -215,6 +215,27 @@ class NetworkClient:
         connection = broker and self._lanes.get((broker.host, broker.port, lane))
         return connection.throttled_until if connection else 0
 
+    def connection_problem(self, node: int, lane: int, now: int) -> tuple[str, int | None] | None:
+        """Return why no request can be sent to this broker now, or None if one can be sent.
+
+        The result is (reason, time (ms) at which the broker can be tried again, or None if it is unknown).
+        """
+        broker = self.view.brokers.get(node)
+        if broker is None:
+            return f"the metadata contains no address of node {node}", None
+        address = (broker.host, broker.port)
+        connection = self._lanes.get((*address, lane))
+        if connection is not None and connection.throttled_until > now:
+            return f"the broker at {connection.address} throttles the client", connection.throttled_until
+        if connection is not None and connection.ready:
+            return None
+        failure = self._nodes.last_failure(address)
+        name = f"{broker.host}:{broker.port}"
+        if connection is not None:
+            return f"the connection to {name} is being set up" + (f": {failure}" if failure else ""), None
+        until = self._nodes.retry_at(address)
+        return f"there is no connection to {name}: {failure}", until if until > now else None
+
     def connected(self) -> bool:
         """Return whether any connection is ready."""
         return any(connection.ready for connection in self._connections.values())

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from uuid import UUID
 
@@ -76,6 +76,7 @@ class PartitionState:
     __slots__ = (
         "_home",
         "announced",
+        "changed_at",
         "committed",
         "empty_at",
         "epoch",
@@ -105,6 +106,7 @@ class PartitionState:
         "reset_count",
         "retry_at",
         "revoking",
+        "stable_since",
         "start_uncommitted",
         "state",
         "topic_id",
@@ -143,6 +145,7 @@ class PartitionState:
         self.is_new = new
         self.released = False
         self.epoch = home.next_epoch()
+        self.changed_at = home.clock()  # When the partition got its epoch (ms).
         self.lookup_pending = False
         self.extra_fetch_open = False  # Whether a fetch without a session is in flight for the partition.
         self.retry_at = 0
@@ -153,6 +156,7 @@ class PartitionState:
         self.fetches: deque[CompletedFetch] = deque()
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
+        self.stable_since = 0  # When a response with this last stable offset arrived first (ms).
         self.log_start_offset: int | None = None
         # `replica` is the follower to fetch from until `replica_until` (KIP-392). Fetches to the leader
         # contain no rack until `no_rack_until`. `replica_failures` counts the failures of followers in a row.
@@ -207,6 +211,7 @@ class PartitionState:
     def _invalidate(self) -> None:
         """Give the partition a new epoch, and drop its buffer, its error and its retries."""
         self.epoch = self._home.next_epoch()
+        self.changed_at = self._home.clock()
         self.lookup_pending = False
         self.extra_fetch_open = False
         self.retry_at = 0
@@ -386,9 +391,13 @@ class PartitionState:
 
 
 class SubscriptionState:
-    """All assigned partitions, and which of them are dirty or uncommitted (Java's SubscriptionState)."""
+    """All assigned partitions, and which of them are dirty or uncommitted (Java's SubscriptionState).
 
-    def __init__(self) -> None:
+    `clock` returns the time in ms, which `PartitionState.changed_at` records.
+    """
+
+    def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
+        self.clock = clock
         self.states: dict[TopicPartition, PartitionState] = {}
         self.dirty: dict[TopicPartition, PartitionState] = {}
         # `returned` has the partitions with returned records that are not processed yet, and `_uncommitted`

@@ -19,7 +19,7 @@ DOES_NOT_WAIT = {
     "assign", "assignment", "assignment_lost", "commit_async", "events",
     "group_metadata", "high_watermark", "kill", "lag", "pause", "paused", "rejoin", "resume",
     "seek", "seek_to", "send_offsets", "subscribe", "subscription", "transaction",
-    "wakeup",
+    "wakeup", "why",
 }  # fmt: skip
 
 

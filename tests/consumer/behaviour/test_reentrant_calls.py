@@ -42,7 +42,7 @@ CONSUMING: dict[str, tuple[Any, ...]] = {
     "seek": (P0, 0),
     "seek_to": ("earliest",),
     "subscribe": ("t",),
-    **dict.fromkeys(("high_watermark", "lag"), (P0,)),
+    **dict.fromkeys(("high_watermark", "lag", "why"), (P0,)),
     **dict.fromkeys(("pause", "resume"), ([P0],)),
     **dict.fromkeys(("poll", "poll_columns"), (60.0,)),
 }

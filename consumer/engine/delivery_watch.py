@@ -1,0 +1,266 @@
+"""Why the records of a partition are not delivered: `Consumer.why`, and the report "stalled".
+
+Before poll returns a record, the group assigns the partition, the assigned callback returns, the position is
+looked up, the leader responds to a fetch, and the application polls. `DeliveryWatch.status` checks these
+steps in this order, and describes the first one that the records wait for.
+
+Rules:
+
+* `status` reads the state of the engine, and changes nothing.
+* A partition is stalled if it is assigned and not paused, if records after its position may exist, and if
+  neither its position nor its processed offset has changed for `stall_report_ms`. Records may exist if the
+  lag is above 0, or while the lag is unknown.
+* A stalled partition is reported once. After progress it may be reported again.
+* The watch compares all partitions four times per `stall_report_ms`. Polls and records cost nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kproto.group.subscription import TopicPartition
+
+from ..options import ConsumerOptions
+from ..records import DeliveryStatus
+from .core import ClientCore
+from .fetch.fetcher import Fetcher
+from .fetch.sessions import BrokerFetches
+from .group.coordinator import CoordinatorLookup
+from .network.client import FETCH
+from .positions.partition_states import FetchState, PartitionState
+
+# Time (ms) without a poll after which buffered records count as waiting for the application.
+_SLOW_POLL_MS = 1_000
+# Number of comparisons of the watch per `stall_report_ms`.
+_CHECKS_PER_STALL = 4
+
+
+class _Obstacle(msgspec.Struct, frozen=True):
+    """A step that the records wait for.
+
+    `since` and `until` are times (ms) of the engine's clock: when the wait began, and when it ends by itself.
+    """
+
+    reason: str
+    detail: str
+    since: int | None = None
+    until: int | None = None
+
+
+class DeliveryWatch:
+    """Describes what the records of each partition wait for, and reports stalled partitions."""
+
+    def __init__(
+        self, core: ClientCore[ConsumerOptions], coordinator: CoordinatorLookup, fetcher: Fetcher
+    ) -> None:
+        self._core = core
+        self._coordinator = coordinator
+        self._fetcher = fetcher
+        self._next_at: int | None = None
+        # Partition -> (position, processed offset, time (ms) since which both are the same).
+        self._progress: dict[TopicPartition, tuple[int, int | None, int]] = {}
+        self._reported: set[TopicPartition] = set()
+
+    # ---- stalled partitions
+
+    def due(self) -> int | None:
+        """Return the time (ms) of the next comparison; None without assigned partitions."""
+        core, limit = self._core, self._core.options.stall_report_ms
+        if limit is None or not core.partitions:
+            self._next_at = None
+        elif self._next_at is None:
+            self._next_at = core.now + max(1, limit // _CHECKS_PER_STALL)
+        return self._next_at
+
+    def tick(self) -> None:
+        """Compare the partitions with the last comparison, and report those that are stalled."""
+        core, limit = self._core, self._core.options.stall_report_ms
+        if limit is None or self._next_at is None or core.now < self._next_at:
+            return
+        self._next_at = None
+        progress: dict[TopicPartition, tuple[int, int | None, int]] = {}
+        stalled: dict[str, list[TopicPartition]] = {}
+        for partition, state in core.partitions.states.items():
+            if state.paused or _lag(state) == 0:
+                continue
+            position, processed, since = self._progress.get(partition, (-1, None, 0))
+            if (position, processed) != (state.position, state.processed):
+                since = core.now
+                self._reported.discard(partition)
+            elif core.now - since >= limit and partition not in self._reported:
+                status = self.status(partition, core.now)
+                stalled.setdefault(f"{status.reason}: {status.detail}", []).append(partition)
+            progress[partition] = state.position, state.processed, since
+        self._progress = progress
+        self._reported.intersection_update(progress)
+        for why, partitions in stalled.items():
+            self._reported.update(partitions)
+            core.report("stalled", partitions, reason=f"no record for {limit / 1000:g} s; {why}")
+
+    # ---- why
+
+    def status(self, partition: TopicPartition, now: int) -> DeliveryStatus:
+        """Return what the next records of the partition wait for at the time `now` (ms)."""
+        state = self._core.partitions.get(partition)
+        obstacle = self._find_obstacle(state, now)
+        epoch = self._core.wall() - now
+        return DeliveryStatus(
+            partition,
+            obstacle.reason,
+            obstacle.detail,
+            None if obstacle.since is None else epoch + obstacle.since,
+            None if obstacle.until is None else epoch + obstacle.until,
+            None if state is None else _lag(state),
+        )
+
+    def _find_obstacle(self, state: PartitionState | None, now: int) -> _Obstacle:
+        error = self._core.group_status.group_error
+        if error is not None:
+            return _Obstacle("error", f"the membership has ended: {error}")
+        if state is None:
+            return self._without_assignment()
+        return (
+            self._of_group(state, now)
+            or _of_application(state)
+            or self._of_position(state, now)
+            or self._of_poll(state, now)
+            or _of_transaction(state)
+            or self._of_connection(state, now)
+            or self._of_log(state)
+        )
+
+    def _without_assignment(self) -> _Obstacle:
+        status = self._core.group_status
+        if not status.in_group or status.member is None:
+            return _Obstacle("not assigned", "neither assign() nor the group has assigned the partition")
+        if self._coordinator.node is None:
+            return _Obstacle("rebalancing", self._no_coordinator())
+        if not status.member.is_stable:
+            return _Obstacle("rebalancing", "the group is rebalancing, and the member has no assignment yet")
+        return _Obstacle("not assigned", "the group has not assigned the partition to this member")
+
+    def _of_group(self, state: PartitionState, now: int) -> _Obstacle | None:
+        """Return the callback or the commit that the rebalance waits for."""
+        callbacks = self._core.group_status.callbacks
+        if callbacks.running is not None:
+            seconds = (now - callbacks.started_at) / 1000
+            detail = f"the callback `{callbacks.running.kind}` has been running for {seconds:.1f} s"
+            return _Obstacle("callback", detail, callbacks.started_at)
+        if callbacks.waiting:
+            detail = f"the callback `{callbacks.waiting[0].kind}` runs in the next poll"
+            return self._without_poll(now, detail, "callback")
+        if state.revoking:
+            detail = "the partition is being revoked" + self._failure(state, "OffsetCommit")
+            return _Obstacle("revoking", detail)
+        if state.start_uncommitted:
+            detail = "the start offset is being committed before the first record is returned"
+            return _Obstacle("commit", detail + self._failure(state, "OffsetCommit"))
+        return None
+
+    def _of_position(self, state: PartitionState, now: int) -> _Obstacle | None:
+        """Return the lookup or the validation of the position that is in progress."""
+        reason = "position"
+        if state.state is FetchState.FETCHING:
+            return None
+        if state.state is FetchState.INITIALIZING:
+            request, detail = "OffsetFetch", "the committed offset is being looked up"
+            if self._core.options.group_id is not None and self._coordinator.node is None:
+                detail += f", but {self._no_coordinator()}"
+        elif state.state is FetchState.AWAIT_RESET:
+            request, detail = "ListOffsets", "the start offset is being looked up at the leader"
+        else:
+            reason, request = "validation", "OffsetForLeaderEpoch"
+            detail = "the leader is asked whether its log contains the position"
+        until = state.retry_at if state.retry_at > now else None
+        return _Obstacle(reason, detail + self._failure(state, request), state.changed_at, until)
+
+    def _no_coordinator(self) -> str:
+        why = self._coordinator.lookup_error
+        return "the group's coordinator is unknown" + (f": {why}" if why else "")
+
+    def _of_poll(self, state: PartitionState, now: int) -> _Obstacle | None:
+        """Return that the records wait for the next poll, if they are fetched."""
+        if not state.fetches:
+            return None
+        return self._without_poll(now, "the records are fetched, and the next polls return them", "buffered")
+
+    def _without_poll(self, now: int, detail: str, reason: str) -> _Obstacle:
+        """Return `reason`, or that the application does not poll."""
+        status = self._core.group_status
+        waited = now - status.polled_at
+        if status.in_poll or waited < _SLOW_POLL_MS:
+            return _Obstacle(reason, detail)
+        detail = f"poll has not been called for {waited / 1000:.1f} s: {detail}"
+        return _Obstacle("poll", detail, status.polled_at)
+
+    def _of_connection(self, state: PartitionState, now: int) -> _Obstacle | None:
+        """Return why no fetch for the partition can be sent now."""
+        core = self._core
+        failure = self._failure(state, "Fetch")
+        if state.retry_at > now:
+            detail = "the fetch is retried after a backoff" + failure
+            return _Obstacle("backoff", detail, None, state.retry_at)
+        node = core.view.leader(state.partition) if state.replica is None else state.replica
+        if node is None:
+            detail = "the metadata contains no leader" + self._failure(state, "Metadata")
+            return _Obstacle("no leader", detail)
+        problem = core.network.connection_problem(node, FETCH, now)
+        if problem is not None:
+            return _Obstacle("connection", problem[0], None, problem[1])
+        broker = self._fetcher.broker(node)
+        if broker is None or broker.open:
+            return None
+        if broker.not_before > now:
+            detail = "fetches to the broker are sent again after a backoff" + failure
+            return _Obstacle("backoff", detail, None, broker.not_before)
+        if broker.buffered_bytes > core.options.fetch_max_bytes or broker.waits_for_room:
+            detail = f"{broker.buffered_bytes:,} bytes of the broker's other partitions are buffered"
+            return self._without_poll(now, detail, "buffer full")
+        return None
+
+    def _of_log(self, state: PartitionState) -> _Obstacle:
+        """Return what a fetch in flight waits for."""
+        if state.high_watermark is not None and state.fetch_offset >= state.high_watermark:
+            return _Obstacle("caught up", f"offset {state.position} is the end of the log")
+        node = self._core.view.leader(state.partition) if state.replica is None else state.replica
+        broker: BrokerFetches | None = None if node is None else self._fetcher.broker(node)
+        detail = f"node {node} has not responded to the fetch yet" + self._failure(state, "Fetch")
+        return _Obstacle("fetching", detail, broker.asked_at if broker is not None and broker.open else None)
+
+    def _failure(self, state: PartitionState, request: str) -> str:
+        """Return the last failure of this request if it is being retried; else ""."""
+        reports, now = self._core.failure_reports, self._core.now
+        for subject in (state.partition, state.partition.topic, None):
+            why = reports.current_failure(request, subject, now)
+            if why is not None:
+                return f"; {request} fails: {why}"
+        return ""
+
+
+def _of_application(state: PartitionState) -> _Obstacle | None:
+    """Return that the application has paused the partition, or has to seek."""
+    if state.paused:
+        return _Obstacle("paused", "pause() was called for the partition; resume() ends the pause")
+    if state.error is not None and not state.fetches:
+        return _Obstacle("error", f"poll raises this error until a seek: {state.error}")
+    return None
+
+
+def _of_transaction(state: PartitionState) -> _Obstacle | None:
+    """Return the open transaction at which fetches with read_committed end."""
+    stable, end = state.last_stable_offset, state.high_watermark
+    if stable is None or end is None or not stable <= state.fetch_offset < end:
+        return None
+    return _Obstacle(
+        "transaction", f"a transaction that contains offset {stable} is open", state.stable_since
+    )
+
+
+def _lag(state: PartitionState) -> int | None:
+    """Return the number of offsets from the position to the high watermark, or None if it is unknown.
+
+    In contrast to `PartitionState.lag`, records of open transactions count.
+    """
+    if not state.has_position or state.high_watermark is None:
+        return None
+    return max(0, state.high_watermark - state.position)
