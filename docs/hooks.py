@@ -281,11 +281,14 @@ def stories() -> str:
 def protocol() -> Iterator[tuple[str, str]]:
     """Yield a page for each API and each other message, and a page that lists them."""
     from kproto.inspect import guide
+    from kproto.messages.index import KAFKA_RELEASE
+    from kproto.messages.index import names as message_names
 
     cited = _cited()
     listing = [
         "# The protocol",
-        "The fields of each message of Kafka 4.3 by version. `kproto show JoinGroup` prints the same.",
+        f"The fields of the {len(message_names())} messages of Kafka {KAFKA_RELEASE} by version, with the "
+        "records of Kafka's own topics. `kproto show JoinGroup` prints the same.",
     ]
     for title, names in guide.kinds():
         listing.append(f"## {title}")

@@ -1,4 +1,4 @@
-"""The error codes of Kafka 4.3, which of them are retriable, and which need new metadata.
+"""The error codes of Kafka 4.4, which of them are retriable, and which need new metadata.
 
 Messages carry error codes as plain ints, because a broker may be newer than this list:
 
@@ -159,6 +159,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135  # The broker could not store the description (KIP-1331).
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
     @property
     def retriable(self) -> bool:

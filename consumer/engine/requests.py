@@ -387,6 +387,8 @@ def offset_fetch_result(
 LAST_PRODUCE: Final = 11
 LAST_END: Final = 4
 LAST_OFFSETS: Final = 4
+# The last version of TxnOffsetCommit with topic names. The next one has topic ids (KIP-1319).
+LAST_OFFSETS_WITH_NAMES: Final = 5
 LAST_PARTITIONS: Final = 3
 # From this version on InitProducerId may request the next epoch of the producer's own id (KIP-360).
 OWN_EPOCH_FROM: Final = 3
@@ -505,7 +507,7 @@ def txn_offset_commit_request(
             topics=topics,
         )
         if is_member:
-            request.generation_id = member.generation
+            request.generation_id_or_member_epoch = member.generation
             request.member_id = member.member_id
             request.group_instance_id = member.group_instance_id
         return request

@@ -27,7 +27,7 @@ from ..messages.headers import (
     request_header_version,
     response_header_version,
 )
-from ..messages.index import API_NAMES, key_of, kind_of, message_class, request_class
+from ..messages.index import API_NAMES, KAFKA_RELEASE, key_of, kind_of, message_class, request_class
 from ..messages.json_form import json_name, to_json
 from ..wire.message import Message, check_version
 from ..wire.spans import AnnotatedMessage, FieldSpan, annotate, value_text
@@ -123,7 +123,7 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
     """Decode a frame as a request, or as the response to (API name, version).
 
     `sized` says whether the frame size precedes the frame; if None, this is detected. Invalid bytes, and an
-    API or version that Kafka 4.3 does not have, are reported in `error` of the result. Raises
+    API or version that Kafka does not have, are reported in `error` of the result. Raises
     UnsupportedVersion only if `response` names an API or version that does not exist.
     """
 
@@ -181,7 +181,9 @@ def _request(data: bytes, at: int) -> Dissection:
     if key is None or version is None:
         return _dissection(data, at, _part(RequestHeader, data, at, 1))
     if key not in API_NAMES:
-        return _unknown(data, at, "request_api_key", at, f"Kafka 4.3 has no API with the key {key}")
+        return _unknown(
+            data, at, "request_api_key", at, f"Kafka {KAFKA_RELEASE} has no API with the key {key}"
+        )
     cls = request_class(key)
     if version not in cls.__versions__:
         detail = f"{API_NAMES[key]} has the versions {cls.__versions__}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ..messages.index import API_NAMES, kind_of, message_class, names
+from ..messages.index import API_NAMES, RECORDS_OF, kind_of, message_class, names, topic_of
 from ..wire.field_docs import FieldNote, default_name, field_notes, module_summary, type_name, version_range
 from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive, Versions
@@ -265,14 +265,14 @@ def _prose(text: str) -> str:
 
 def kinds() -> list[tuple[str, list[str]]]:
     """Return the table of contents: for each kind of message a title, and names for `fragments`."""
-    titles = {
-        "header": "Headers",
-        "data": "Data inside of messages",
-        "record": "Records of __consumer_offsets",
-    }
+    titles = {"header": "Headers", "data": "Data inside of messages and files"}
     return [
         ("APIs", apis()),
         *((title, [name for name in names() if kind_of(name) == kind]) for kind, title in titles.items()),
+        *(
+            (f"Records of {topic}", [name for name in names() if topic_of(name) == topic])
+            for topic in RECORDS_OF
+        ),
     ]
 
 

@@ -4,8 +4,9 @@
     body = JoinGroupRequest(group_id="g", session_timeout_ms=45_000, ...).encode(9)
     request = JoinGroupRequest.decode(body, 9)
 
-The declarations follow the definitions of Kafka 4.3; a test compares each declaration with Kafka's
-definition. Names and ranges follow these rules:
+The declarations follow the definitions of the Kafka that `index.KAFKA_RELEASE` names; a test compares each
+declaration with Kafka's definition. Declared are also the records of Kafka's own topics, and files of its log
+directories. Names and ranges follow these rules:
 
 * A file has the name of its API in snake_case. A class has Kafka's name.
 * A field has Kafka's name in snake_case, with an underscore before every capital letter but the first:

@@ -9,13 +9,17 @@ from ..wire.message import Message, Struct, field
 from ..wire.types import Bool, Int16, Int32, Int64, String
 
 
-class ApiVersionsRequest(Message, api_key=18, versions="0-4", flexible="3+"):
+class ApiVersionsRequest(Message, api_key=18, versions="0-5", flexible="3+"):
     # The name of the client's software (KIP-511).
     client_software_name: String = field("3+", default="", ignorable=True)
     client_software_version: String = field("3+", default="", ignorable=True)
+    # The ids of the cluster and the node that the client expects. A broker with other ids responds with
+    # REBOOTSTRAP_REQUIRED; null and -1 if the client does not know the ids (KIP-1242).
+    cluster_id: String | None = field("5+", default=None, ignorable=True)
+    node_id: Int32 = field("5+", default=-1, ignorable=True)
 
 
-class ApiVersionsResponse(Message, api_key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Message, api_key=18, versions="0-5", flexible="3+"):
     error_code: Int16
     api_keys: list[ApiVersion]
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..wire.message import Message, Struct
+from ..wire.message import Message, Struct, field
 from ..wire.types import Int16, Int32, Int64, String
 
 
@@ -11,7 +11,7 @@ class DescribeProducersRequest(Message, api_key=61, versions="0", flexible="0+")
 
 
 class TopicRequest(Struct):
-    name: String
+    name: String = field(map_key=True)
     partition_indexes: list[Int32]
 
 

@@ -3,6 +3,8 @@
 request_class(11)                       # kproto.messages.join_group.JoinGroupRequest
 response_class(11)
 message_class("OffsetCommitValue")      # any message, data message or record, by Kafka's name
+record_classes(0, "__transaction_state")        # TransactionLogKey and TransactionLogValue
+record_value_class(2, "__cluster_metadata")     # TopicRecord
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from ..wire.message import Message
 
 Kind = Literal["request", "response", "header", "data", "record"]
 
-# Maps an API key to the API's name, for every API of Kafka 4.3. Keys 4 to 7 are missing, because Kafka 4.0
+# The version of Kafka whose messages are declared.
+KAFKA_RELEASE: Final = "4.4.0"
+
+# Maps an API key to the API's name, for every API of this Kafka. Keys 4 to 7 are missing, because Kafka 4.0
 # removed these APIs.
 API_NAMES: dict[int, str] = {
     0: "Produce",
@@ -109,6 +114,8 @@ API_NAMES: dict[int, str] = {
     90: "DescribeShareGroupOffsets",
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
+    93: "StreamsGroupTopologyDescriptionUpdate",
+    94: "UnregisterController",
 }
 
 # Maps a record type of `__consumer_offsets` to its name. The messages of the type have this name with Key and
@@ -138,6 +145,69 @@ RECORDS: dict[int, str] = {
     23: "StreamsGroupTopology",
 }
 
+# Maps a record type of `__transaction_state` to its name.
+TRANSACTION_RECORDS: dict[int, str] = {
+    0: "TransactionLog",
+}
+
+# Maps a record type of `__share_group_state` to its name (KIP-932).
+SHARE_RECORDS: dict[int, str] = {
+    0: "ShareSnapshot",
+    1: "ShareUpdate",
+}
+
+# Maps a record type of `__cluster_metadata`, the log of the KRaft controllers, to the name of its message.
+# The records have no keys.
+METADATA_RECORDS: dict[int, str] = {
+    0: "RegisterBrokerRecord",
+    1: "UnregisterBrokerRecord",
+    2: "TopicRecord",
+    3: "PartitionRecord",
+    4: "ConfigRecord",
+    5: "PartitionChangeRecord",
+    7: "FenceBrokerRecord",
+    8: "UnfenceBrokerRecord",
+    9: "RemoveTopicRecord",
+    10: "DelegationTokenRecord",
+    11: "UserScramCredentialRecord",
+    12: "FeatureLevelRecord",
+    14: "ClientQuotaRecord",
+    15: "ProducerIdsRecord",
+    17: "BrokerRegistrationChangeRecord",
+    18: "AccessControlEntryRecord",
+    19: "RemoveAccessControlEntryRecord",
+    20: "NoOpRecord",
+    21: "ZkMigrationStateRecord",
+    22: "RemoveUserScramCredentialRecord",
+    23: "BeginTransactionRecord",
+    24: "EndTransactionRecord",
+    25: "AbortTransactionRecord",
+    26: "RemoveDelegationTokenRecord",
+    27: "RegisterControllerRecord",
+    28: "ClearElrRecord",
+    29: "UnregisterControllerRecord",
+}
+
+# Maps a record type of `__remote_log_metadata` (KIP-405) to the name of its message. The records have no
+# keys.
+REMOTE_LOG_RECORDS: dict[int, str] = {
+    0: "RemoteLogSegmentMetadataRecord",
+    1: "RemoteLogSegmentMetadataUpdateRecord",
+    2: "RemotePartitionDeleteMetadataRecord",
+    3: "RemoteLogSegmentMetadataSnapshotRecord",
+}
+
+# The record types of each topic that Kafka itself writes to.
+RECORDS_OF: dict[str, dict[int, str]] = {
+    "__consumer_offsets": RECORDS,
+    "__transaction_state": TRANSACTION_RECORDS,
+    "__share_group_state": SHARE_RECORDS,
+    "__cluster_metadata": METADATA_RECORDS,
+    "__remote_log_metadata": REMOTE_LOG_RECORDS,
+}
+
+_WITHOUT_KEYS = ("__cluster_metadata", "__remote_log_metadata")
+
 _DATA: dict[str, str] = {
     "ConsumerProtocolSubscription": "consumer_protocol",
     "ConsumerProtocolAssignment": "consumer_protocol",
@@ -149,9 +219,20 @@ _DATA: dict[str, str] = {
     "KRaftVersionRecord": "control_records",
     "VotersRecord": "control_records",
     "DefaultPrincipalData": "default_principal",
+    "AbortedTxn": "aborted_txn",
+    "QuorumStateData": "quorum_state_data",
+    "ProducerSnapshot": "producer_snapshot",
 }
 
+# The modules of records: by topic, and in `__consumer_offsets` by the start of the name.
 _RECORD_MODULES = {
+    "__consumer_offsets": "group_records",
+    "__transaction_state": "transaction_records",
+    "__share_group_state": "share_state_records",
+    "__cluster_metadata": "metadata_records",
+    "__remote_log_metadata": "remote_log_records",
+}
+_GROUP_MODULES = {
     "ConsumerGroup": "consumer_group_records",
     "ShareGroup": "share_group_records",
     "StreamsGroup": "streams_group_records",
@@ -159,22 +240,39 @@ _RECORD_MODULES = {
 
 
 def request_class(api_key: int) -> type[Message]:
-    """Return the request class of an API. Raises KeyError for a key that Kafka 4.3 does not have."""
+    """Return the request class of an API. Raises KeyError for a key that Kafka does not have."""
     return message_class(f"{API_NAMES[api_key]}Request")
 
 
 def response_class(api_key: int) -> type[Message]:
-    """Return the response class of an API. Raises KeyError for a key that Kafka 4.3 does not have."""
+    """Return the response class of an API. Raises KeyError for a key that Kafka does not have."""
     return message_class(f"{API_NAMES[api_key]}Response")
 
 
-def record_classes(record_type: int) -> tuple[type[Message], type[Message]]:
-    """Return the key and the value class of a record type of `__consumer_offsets`.
+def record_classes(
+    record_type: int, topic: str = "__consumer_offsets"
+) -> tuple[type[Message], type[Message]]:
+    """Return the key and the value class of a record type of this topic.
 
-    Raises KeyError for an unknown type.
+    Raises KeyError for an unknown type, for a topic that is not in `RECORDS_OF`, and for the topics whose
+    records have no keys, which `record_value_class` serves.
     """
-    name = RECORDS[record_type]
+    name = RECORDS_OF[topic][record_type]
     return message_class(f"{name}Key"), message_class(f"{name}Value")
+
+
+def record_value_class(record_type: int, topic: str) -> type[Message]:
+    """Return the value class of a record type of this topic. Raises KeyError for an unknown type or topic."""
+    name = RECORDS_OF[topic][record_type]
+    return message_class(name if topic in _WITHOUT_KEYS else f"{name}Value")
+
+
+def topic_of(name: str) -> str | None:
+    """Return the topic of a record message, or None for other messages.
+
+    Raises KeyError for an unknown name.
+    """
+    return _known(name)[2]
 
 
 @cache
@@ -200,7 +298,7 @@ def key_of(name: str) -> int | None:
     return _known(name)[1]
 
 
-def _known(name: str) -> tuple[Kind, int | None]:
+def _known(name: str) -> tuple[Kind, int | None, str | None]:
     try:
         return _kinds()[name]
     except KeyError:
@@ -214,7 +312,7 @@ def no_message(name: str) -> str:
     known = {message.lower(): message for message in names()}
     near = [lower for lower in known if len(name) > 2 and name.lower() in lower][:4]
     like = [known[lower] for lower in near or get_close_matches(name.lower(), known)] or ["JoinGroupRequest"]
-    return f"Kafka 4.3 has no message {name!r}; its names are such as {', '.join(like)}"
+    return f"Kafka {KAFKA_RELEASE} has no message {name!r}; its names are such as {', '.join(like)}"
 
 
 def names() -> list[str]:
@@ -232,11 +330,15 @@ def module_of(name: str) -> str:
         return "headers"
     if kind == "data":
         return _DATA[name]
-    if kind == "record":
-        return next(
-            (file for start, file in _RECORD_MODULES.items() if name.startswith(start)), "group_records"
-        )
+    if topic := topic_of(name):
+        return record_module(name, topic)
     return snake_case(re.sub("(Request|Response)$", "", name))
+
+
+def record_module(name: str, topic: str) -> str:
+    """Return the module with the records of this name in a topic, whether or not the record is declared."""
+    starts = _GROUP_MODULES if topic == "__consumer_offsets" else {}
+    return next((file for start, file in starts.items() if name.startswith(start)), _RECORD_MODULES[topic])
 
 
 def snake_case(name: str) -> str:
@@ -245,14 +347,17 @@ def snake_case(name: str) -> str:
 
 
 @cache
-def _kinds() -> dict[str, tuple[Kind, int | None]]:
-    kinds: dict[str, tuple[Kind, int | None]] = {}
+def _kinds() -> dict[str, tuple[Kind, int | None, str | None]]:
+    """Return the kind of each message, its API key or record type, and its topic."""
+    kinds: dict[str, tuple[Kind, int | None, str | None]] = {}
     for key, name in API_NAMES.items():
-        kinds[f"{name}Request"] = "request", key
-        kinds[f"{name}Response"] = "response", key
-    kinds["RequestHeader"] = kinds["ResponseHeader"] = "header", None
+        kinds[f"{name}Request"] = "request", key, None
+        kinds[f"{name}Response"] = "response", key, None
+    kinds["RequestHeader"] = kinds["ResponseHeader"] = "header", None, None
     for name in _DATA:
-        kinds[name] = "data", None
-    for key, name in RECORDS.items():
-        kinds[f"{name}Key"] = kinds[f"{name}Value"] = "record", key
+        kinds[name] = "data", None, None
+    for topic, records in RECORDS_OF.items():
+        for key, name in records.items():
+            parts = [name] if topic in _WITHOUT_KEYS else [f"{name}Key", f"{name}Value"]
+            kinds |= dict.fromkeys(parts, ("record", key, topic))
     return kinds

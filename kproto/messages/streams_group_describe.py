@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from ..wire.message import Message, Struct
-from ..wire.types import Bool, Int16, Int32, Int64, String, UInt16
+from ..wire.message import Message, Struct, field
+from ..wire.types import Bool, Int8, Int16, Int32, Int64, String, UInt16
 
 
-class StreamsGroupDescribeRequest(Message, api_key=89, versions="0", flexible="0+"):
+class StreamsGroupDescribeRequest(Message, api_key=89, versions="0-1", flexible="0+"):
     group_ids: list[String]
     include_authorized_operations: Bool
+    # Whether to include the description of the topology (KIP-1331).
+    include_topology_description: Bool = field("1+", default=False)
 
 
-class StreamsGroupDescribeResponse(Message, api_key=89, versions="0", flexible="0+"):
+class StreamsGroupDescribeResponse(Message, api_key=89, versions="0-1", flexible="0+"):
     throttle_time_ms: Int32
     groups: list[DescribedGroup]
 
@@ -28,6 +30,12 @@ class DescribedGroup(Struct):
     # The operations allowed on the group, one bit per AclOperation; the least int32 if not requested
     # (KIP-430).
     authorized_operations: Int32 = -0x80000000
+    # The description of the topology; null unless the status is 3 (KIP-1331).
+    topology_description: TopologyDescription | None = field("1+", default=None)
+    # The status of the description: 0 not requested, 1 not stored, 2 failed, 3 available.
+    topology_description_status: Int8 = field("1+", default=0)
+    # The assignor of the next assignment. The current assignment may be that of another assignor (KIP-1357).
+    assignor_name: String | None = field("1+", default=None, ignorable=True)
 
 
 class Topology(Struct):
@@ -93,3 +101,32 @@ class Assignment(Struct):
 class TaskIds(Struct):
     subtopology_id: String
     partitions: list[Int32]
+
+
+class TopologyDescription(Struct):
+    subtopologies: list[TopologyDescriptionSubtopology]
+    global_stores: list[TopologyDescriptionGlobalStore]
+
+
+class TopologyDescriptionSubtopology(Struct):
+    subtopology_id: String
+    nodes: list[TopologyDescriptionNode]
+
+
+class TopologyDescriptionGlobalStore(Struct):
+    source: TopologyDescriptionNode
+    processor: TopologyDescriptionNode
+
+
+class TopologyDescriptionNode(Struct):
+    name: String
+    # The type: 1 source, 2 processor, 3 sink.
+    node_type: Int8
+    # The topics of a source. It is empty if the topics are chosen at run time.
+    source_topics: list[String]
+    # The topic of a sink. It is null if the topic is chosen at run time.
+    sink_topic: String | None = None
+    # The state stores of a processor.
+    stores: list[String]
+    # The nodes that get the output of this node.
+    successors: list[String]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..wire.message import Message, Struct
+from ..wire.message import Message, Struct, field
 from ..wire.types import Bool, Int8, Int16, Int32, Int64, String, UInt16
 
 
-class StreamsGroupHeartbeatRequest(Message, api_key=88, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatRequest(Message, api_key=88, versions="0-1", flexible="0+"):
     group_id: String
     member_id: String
     # The member epoch: 0 to join, -1 to leave, -2 for a static member that leaves temporarily.
@@ -76,19 +76,25 @@ class TaskOffset(Struct):
     offset: Int64
 
 
-class StreamsGroupHeartbeatResponse(Message, api_key=88, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatResponse(Message, api_key=88, versions="0-1", flexible="0+"):
     throttle_time_ms: Int32
     error_code: Int16
     error_message: String | None = None
     member_id: String
     member_epoch: Int32
     heartbeat_interval_ms: Int32
-    acceptable_recovery_lag: Int32
+    # The largest lag, in offsets, with which a warm-up task counts as caught up. From v1 on
+    # `acceptable_recovery_lag` replaces this field.
+    acceptable_recovery_lag_legacy: Int32 = field("0", default=0)
     task_offset_interval_ms: Int32
+    # The lag as in v0; -1 if the broker has no such limit.
+    acceptable_recovery_lag: Int64 = field("1+", default=-1, ignorable=True)
     status: list[Status] | None
     active_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
     standby_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
     warmup_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
+    # Whether the client should send the description of its topology (KIP-1331).
+    topology_description_required: Bool = field("1+", default=False)
     endpoint_information_epoch: Int32
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = None
 

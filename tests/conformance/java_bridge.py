@@ -1,5 +1,7 @@
 """Kafka's own message classes, called over a pipe: `java/Bridge.java`, started once per session.
 
+The classes are those of the Kafka whose messages kproto declares (`index.KAFKA_RELEASE`).
+
     bridge.encode("JoinGroupRequest", 9, {"groupId": ...}) -> bytes
     bridge.decode("JoinGroupRequest", 9, b"...") -> {"groupId": ...}
     bridge.both(name, version, json, data) -> (bytes, json)          # encode and decode in one call
@@ -19,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
+from kproto.messages.index import KAFKA_RELEASE
 from kproto.messages.json_form import from_json, to_json
 from kproto.wire.message import Message
 from tests.conformance import judges
@@ -118,7 +121,14 @@ class Bridge:
 @contextmanager
 def running() -> Iterator[Bridge]:
     """Start the bridge, whose JVM ends with the context. Without Java or the jars, skip or fail."""
-    command = [judges.java(), "-Xmx512m", "-XX:+UseSerialGC", "-cp", judges.kafka_jars(), str(SOURCE)]
+    command = [
+        judges.java(),
+        "-Xmx512m",
+        "-XX:+UseSerialGC",
+        "-cp",
+        judges.kafka_jars(KAFKA_RELEASE),
+        str(SOURCE),
+    ]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
         assert process.stdin is not None

@@ -44,9 +44,11 @@ def kafka_jars(version: str = KAFKA) -> str:
     The jars of `OLD_KAFKA` convert records. `KPROTO_KAFKA_JARS` names a folder with the jars of `KAFKA`.
     """
     with _required():
-        if version == KAFKA:
-            return brokers.kafka_jars()
-        return brokers.maven_jars(f"kafka-storage-{version}", (f"org.apache.kafka:kafka-storage:{version}",))
+        if version == OLD_KAFKA:
+            return brokers.maven_jars(
+                f"kafka-storage-{version}", (f"org.apache.kafka:kafka-storage:{version}",)
+            )
+        return brokers.kafka_jars(version)
 
 
 def jars(name: str, *wanted: str) -> str:

@@ -160,7 +160,8 @@ def known_errors(struct: Any, _: str) -> None:
             setattr(struct, f.name, value % max(KNOWN_TO_KIO))
 
 
-KNOWN_TO_KIO = [code.value for code in ErrorCode]
+# kio has the error codes of Kafka 4.3.
+KNOWN_TO_KIO = [code.value for code in ErrorCode if code <= ErrorCode.SHARE_SESSION_LIMIT_REACHED]
 
 INSTANTS = {
     "issue_timestamp_ms",

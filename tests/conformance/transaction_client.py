@@ -258,7 +258,7 @@ class Side:
             topics=[TxnOffsetCommitRequestTopic(name=topic or self.topic, partitions=[partition_offset])],
         )
         if version >= 3:
-            request.generation_id, request.member_id = generation, member
+            request.generation_id_or_member_epoch, request.member_id = generation, member
         answer = self.ask(request, version)
         return [error_name(partition.error_code) for topic in answer.topics for partition in topic.partitions]
 

@@ -262,7 +262,7 @@ def test_a_response_that_rejects_api_versions_is_decoded_as_v0(
     assert main(["decode", "--response", f"ApiVersions:{version}", response.hex()]) == 0
     assert "ApiVersionsResponse v0" in capsys.readouterr().out
     accepted = encode_response(ApiVersionsResponse(error_code=0, api_keys=[]), 0, 7)
-    with pytest.raises(UnsupportedVersion, match="version 9 is not supported; allowed: 0-4"):
+    with pytest.raises(UnsupportedVersion, match="version 9 is not supported; allowed: 0-5"):
         dissect(accepted, ("ApiVersions", 9))
 
 

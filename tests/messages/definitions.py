@@ -14,41 +14,64 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kproto.messages.index import snake_case
+from kproto.messages.index import KAFKA_RELEASE, snake_case
 from kproto.wire.message import Array, Field, Message, Struct, fresh
 from kproto.wire.types import HIGHEST_VERSION, ZERO_UUID, Primitive, Versions
 from tests.conformance import judges
 
 Definition = dict[str, Any]
 
-JARS = ("kafka-clients", "kafka-group-coordinator")
+# The jars with definitions, and the topic of the records that a jar defines.
+JARS = {
+    "kafka-clients": "",
+    "kafka-group-coordinator": "__consumer_offsets",
+    "kafka-transaction-coordinator": "__transaction_state",
+    "kafka-share-coordinator": "__share_group_state",
+    "kafka-metadata": "__cluster_metadata",
+    "kafka-raft": "",
+    "kafka-storage": "__remote_log_metadata",
+    "kafka-server-common": "",
+}
+
+_RECORD_TYPES = ("coordinator-key", "coordinator-value", "metadata")
 
 
 def jars() -> Path:
     """Return the folder of Kafka's jars; skip without it, or fail if judges are required."""
-    if os.environ.get("KPROTO_JUDGES"):
-        return Path(judges.kafka_jars()).parent
     named = os.environ.get("KPROTO_KAFKA_JARS")
+    if not named and os.environ.get("KPROTO_JUDGES"):
+        return Path(judges.kafka_jars(KAFKA_RELEASE)).parent
     cache_folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    folder = Path(named) if named else cache_folder / "kproto" / f"kafka-{judges.KAFKA}"
-    if not list(folder.glob("kafka-clients-*.jar")):
-        judges.missing(f"Kafka's message definitions: no kafka-clients jar in {folder}")
+    folder = Path(named) if named else cache_folder / "kproto" / f"kafka-{KAFKA_RELEASE}"
+    if not (folder / f"kafka-clients-{KAFKA_RELEASE}.jar").exists():
+        judges.missing(f"Kafka's message definitions: no kafka-clients-{KAFKA_RELEASE}.jar in {folder}")
     return folder
 
 
 @cache
 def definitions(folder: Path) -> dict[str, Definition]:
-    """Return name -> definition, for all messages in Kafka's jars that still have a version."""
+    """Return name -> definition, for all messages in Kafka's jars that still have a version.
+
+    The definition of a record has the additional key "topic".
+    """
     definitions: dict[str, Definition] = {}
-    for jar in JARS:
+    for jar, topic in JARS.items():
         (path,) = folder.glob(f"{jar}-[0-9]*.jar")
         with zipfile.ZipFile(path) as archive:
             for entry in archive.namelist():
-                if re.fullmatch(r"common/message/\w+\.json", entry):
+                if re.fullmatch(r"(common/)?(message|metadata)/\w+\.json", entry):
                     definition = json.loads(without_comments(archive.read(entry).decode()))
+                    if definition["type"] in _RECORD_TYPES:
+                        definition.setdefault("topic", topic)
                     if definition["validVersions"] != "none":
                         definitions[definition["name"]] = definition
     return definitions
+
+
+def release_of(folder: Path) -> str:
+    """Return the version of the Kafka whose jars are in a folder."""
+    (path,) = folder.glob("kafka-clients-[0-9]*.jar")
+    return path.stem.removeprefix("kafka-clients-")
 
 
 def without_comments(text: str) -> str:
@@ -187,4 +210,4 @@ def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> 
 def kind_in_kafka(definition: Definition) -> str:
     """Return what `kproto.messages.index.kind_of` must return for a definition."""
     kind: str = definition["type"]
-    return "record" if kind.startswith("coordinator-") else kind
+    return "record" if kind in _RECORD_TYPES else kind

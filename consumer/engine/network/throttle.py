@@ -25,7 +25,7 @@ from kproto.wire.message import Message
 from ..timeouts import FIRST_REPORT_INTERVAL_MS, REPORTED_THROTTLE_MS, ReportIntervals
 
 # API key -> the first version in which the client pauses and the broker does not delay the response
-# (AbstractResponse.shouldClientThrottle).
+# (AbstractResponse.shouldClientThrottle of Kafka 4.4).
 FROM: Final[Mapping[int, int]] = {
     0: 6,  # Produce
     1: 8,  # Fetch
@@ -45,6 +45,7 @@ FROM: Final[Mapping[int, int]] = {
     20: 2,  # DeleteTopics
     21: 1,  # DeleteRecords
     22: 1,  # InitProducerId
+    23: 2,  # OffsetForLeaderEpoch
     24: 1,  # AddPartitionsToTxn
     25: 1,  # AddOffsetsToTxn
     26: 1,  # EndTxn
@@ -67,12 +68,43 @@ FROM: Final[Mapping[int, int]] = {
     45: 0,  # AlterPartitionReassignments
     46: 0,  # ListPartitionReassignments
     47: 0,  # OffsetDelete
+    48: 0,  # DescribeClientQuotas
+    49: 0,  # AlterClientQuotas
     50: 0,  # DescribeUserScramCredentials
     51: 0,  # AlterUserScramCredentials
+    56: 2,  # AlterPartition
+    57: 0,  # UpdateFeatures
+    59: 0,  # FetchSnapshot
+    60: 0,  # DescribeCluster
+    61: 0,  # DescribeProducers
     62: 0,  # BrokerRegistration
     63: 0,  # BrokerHeartbeat
     64: 0,  # UnregisterBroker
+    65: 0,  # DescribeTransactions
+    66: 0,  # ListTransactions
+    67: 0,  # AllocateProducerIds
+    68: 0,  # ConsumerGroupHeartbeat
+    69: 0,  # ConsumerGroupDescribe
+    70: 0,  # ControllerRegistration
+    71: 0,  # GetTelemetrySubscriptions
+    72: 0,  # PushTelemetry
+    73: 0,  # AssignReplicasToDirs
+    74: 0,  # ListConfigResources
     75: 0,  # DescribeTopicPartitions
+    76: 1,  # ShareGroupHeartbeat
+    77: 1,  # ShareGroupDescribe
+    78: 1,  # ShareFetch
+    79: 1,  # ShareAcknowledge
+    80: 0,  # AddRaftVoter
+    81: 0,  # RemoveRaftVoter
+    82: 0,  # UpdateRaftVoter
+    88: 0,  # StreamsGroupHeartbeat
+    89: 0,  # StreamsGroupDescribe
+    90: 0,  # DescribeShareGroupOffsets
+    91: 0,  # AlterShareGroupOffsets
+    92: 0,  # DeleteShareGroupOffsets
+    93: 0,  # StreamsGroupTopologyDescriptionUpdate
+    94: 0,  # UnregisterController
 }
 
 DAY_MS = 86_400_000

@@ -58,6 +58,7 @@ from ..network.call import Call, Outcome, Prepared
 from ..requests import (
     LAST_END,
     LAST_OFFSETS,
+    LAST_OFFSETS_WITH_NAMES,
     LAST_PARTITIONS,
     LAST_PRODUCE,
     OWN_EPOCH_FROM,
@@ -473,7 +474,7 @@ class TransactionManager:
                 txn_offset_commit_request(self.id, self._identity, member, offsets_to_commit),
                 lambda call: self._on_offsets(member, offsets_to_commit, call),
                 node=self._groups[group],
-                max_version=None if self._version_2 else LAST_OFFSETS,
+                max_version=LAST_OFFSETS_WITH_NAMES if self._version_2 else LAST_OFFSETS,
             )
 
     def _on_group_added(self, group: str, call: Call) -> None:

@@ -27,6 +27,8 @@ TRANSACTION_VERSION: Final = "transaction.version"
 # Transaction.version 2 (KIP-890) is supported if the broker serves at least these versions of these APIs.
 _TRANSACTIONS_V2: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 
+NO_NODE: Final = -1  # The node id of a client that expects no particular node.
+
 _SOFTWARE_SINCE: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
 
@@ -42,6 +44,12 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
     software = (request.client_software_name, request.client_software_version)
     if call.version >= _SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(word) for word in software):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    # The client names the cluster and the node that it expects, or neither of them (KIP-1242).
+    if (request.cluster_id is None) != (request.node_id == NO_NODE):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    expected = (request.cluster_id, request.node_id)
+    if expected not in ((None, NO_NODE), (broker.cluster_id, broker.node.id)):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
     if authenticator is not None:
         authenticator.versions_requested = True
     level = _transaction_version(broker)

@@ -116,4 +116,5 @@ API = Api(
         _authorize,
     ),
     divided=("topics",),
+    max_version=5,
 )

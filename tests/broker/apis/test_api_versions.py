@@ -19,7 +19,7 @@ def stage() -> Stage:
     return Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_exactly_the_served_apis_are_advertised(client: Client, version: int) -> None:
     answer: ApiVersionsResponse = client.ask(
         api_versions_request() if version >= 3 else ApiVersionsRequest(), version
@@ -27,15 +27,15 @@ def test_exactly_the_served_apis_are_advertised(client: Client, version: int) ->
     assert [api.api_key for api in answer.api_keys] == SERVED
 
 
-def test_all_versions_of_kafka_4_3_are_advertised(client: Client) -> None:
+def test_the_advertised_versions_are_those_of_kafka(client: Client) -> None:
     ranges = {
         api.api_key: (api.min_version, api.max_version) for api in client.ask(api_versions_request()).api_keys
     }
-    # The ranges of Kafka 4.3.1. Produce from v0 and InitProducerId up to v5 differ from the declared
-    # versions.
+    # The ranges of Kafka 4.4.0, except for TxnOffsetCommit 6 and DeleteGroups 3. Produce from v0 and
+    # InitProducerId up to v5 differ from the declared versions.
     kafka = {
         0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
-        12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6),
+        12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 5), 19: (2, 7), 20: (1, 6),
         21: (0, 2), 22: (0, 5), 23: (2, 4), 32: (1, 4), 37: (0, 3), 42: (0, 2), 44: (0, 1), 47: (0, 0),
         17: (0, 1), 33: (0, 2), 29: (1, 3), 30: (1, 3), 31: (1, 3), 36: (0, 2), 50: (0, 0), 51: (0, 0),
         24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 60: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 2),
@@ -44,14 +44,38 @@ def test_all_versions_of_kafka_4_3_are_advertised(client: Client) -> None:
     assert ranges == kafka
 
 
-@pytest.mark.parametrize("version", [5, 99])
+@pytest.mark.parametrize("version", [6, 99])
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
     stage: Stage, client: Client, version: int
 ) -> None:
     client.send_bytes(request_bytes(18, version, 41, b"whatever"))
     correlation, answer = decode_response(client.answers.pop(), ApiVersionsResponse, 0)
     assert (correlation, answer.error_code) == (41, ErrorCode.UNSUPPORTED_VERSION)
-    assert [(api.api_key, api.max_version) for api in answer.api_keys] == [(18, 4)]
+    assert [(api.api_key, api.max_version) for api in answer.api_keys] == [(18, 5)]
+    assert client.ask(api_versions_request()).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("cluster", "node", "code"),
+    [
+        (None, -1, ErrorCode.NONE),
+        ("kproto-embedded-broker", 1, ErrorCode.NONE),
+        ("kproto-embedded-broker", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("kproto-embedded-broker", -5, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("kproto-embedded-broker", -1, ErrorCode.INVALID_REQUEST),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_client_that_expects_another_node_bootstraps_again(
+    client: Client, cluster: str | None, node: int, code: ErrorCode
+) -> None:
+    """A client names the cluster and the node together, or neither (KIP-1242). Kafka 4.4.0 does the same."""
+    request = api_versions_request()
+    request.cluster_id, request.node_id = cluster, node
+    answer = client.ask(request, 5)
+    assert (answer.error_code, bool(answer.api_keys)) == (code, code == ErrorCode.NONE)
     assert client.ask(api_versions_request()).error_code == 0
 
 

@@ -76,7 +76,12 @@ public class Bridge {
             for (String candidate : List.of(
                     "org.apache.kafka.common.message." + name + "Data",
                     "org.apache.kafka.common.message." + name,
-                    "org.apache.kafka.coordinator.group.generated." + name)) {
+                    "org.apache.kafka.coordinator.group.generated." + name,
+                    "org.apache.kafka.coordinator.transaction.generated." + name,
+                    "org.apache.kafka.coordinator.share.generated." + name,
+                    "org.apache.kafka.common.metadata." + name,
+                    "org.apache.kafka.raft.generated." + name,
+                    "org.apache.kafka.server.log.remote.metadata.storage.generated." + name)) {
                 try {
                     Class<?> type = Class.forName(candidate);
                     Class<?> converter = Class.forName(candidate + "JsonConverter");

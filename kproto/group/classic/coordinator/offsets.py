@@ -120,7 +120,9 @@ def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest
 def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
     """Return the requested commit. No version of TxnOffsetCommit has topic ids, only names (R106)."""
     request = call.request
-    attempt = CommitAttempt(call, request.generation_id, request.member_id, request.group_instance_id)
+    attempt = CommitAttempt(
+        call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
+    )
     for topic in request.topics:
         _add_partitions(attempt, topic.name, topic.partitions, context.coordinator.topics)
     return attempt

@@ -298,7 +298,7 @@ class Stage:
             group_id=group,
             producer_id=producer_id,
             producer_epoch=0,
-            generation_id=generation,
+            generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance,
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=p) for name, p in topics.items()],
