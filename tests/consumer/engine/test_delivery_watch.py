@@ -148,9 +148,8 @@ def answer_fetches(world: World, **fields: Any) -> None:
     def tamper(client: Client, request: Any, version: int) -> Any:
         if not isinstance(request, FetchRequest):
             return None
-        entry = PartitionData(
-            **{"partition_index": 0, "error_code": 0, "aborted_transactions": None, "records": b"", **fields}
-        )
+        values: dict[str, Any] = {"error_code": 0, "aborted_transactions": None, "records": b"", **fields}
+        entry = PartitionData(partition_index=0, **values)
         topic = FetchableTopicResponse(topic_id=topic_id, partitions=[entry])
         return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
 
@@ -208,14 +207,19 @@ def test_a_partition_that_stalls_again_after_progress_is_reported_again() -> Non
     assert len(stalls(a)) == 2
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda world, a: a.pause(T0),
-        lambda world, a: world.write("t", 0, "one more"),
-        lambda world, a: a.rejoin(),
-    ],
-)
+def pause(world: World, a: Consumer) -> None:
+    a.pause(T0)
+
+
+def write(world: World, a: Consumer) -> None:
+    world.write("t", 0, "one more")
+
+
+def rejoin(world: World, a: Consumer) -> None:
+    a.rejoin()
+
+
+@pytest.mark.parametrize("change", [pause, write, rejoin])
 def test_a_healthy_consumer_is_never_reported(change: Callable[[World, Consumer], object]) -> None:
     world, a = reader(stall_report_ms=1_000)
     for _ in range(30):
