@@ -267,15 +267,23 @@ class _Wide(argparse.HelpFormatter):
 def stories() -> str:
     """Return the page that lists the ids of the stories, such as S1-20, with their titles."""
     from kproto.scenarios import scenarios
+    from kproto.scenarios.parameters import PARAMETERS
 
     listed = scenarios()
     parts = [
         "# Stories",
         f"{listed[0].id} to {listed[-1].id} are stories about Kafka's clients. `kproto scenario S1-20` plays "
         "one in virtual time, and prints its events and the reason for its result.",
+        "A story takes the parameters in its row, and `--seed`. A story without parameters has the reason.",
     ]
-    rows = [f"| `{story.id}` | {_cell(story.title)} |" for story in listed]
-    return "\n\n".join([*parts, "\n".join(["| id | story |", "|---|---|", *rows])]) + "\n"
+    rows = [
+        f"| `{story.id}` | {_cell(story.title)} | "
+        + (" ".join(f"`{PARAMETERS[name].option}`" for name in story.takes) or f"none: {story.fixed}")
+        + " |"
+        for story in listed
+    ]
+    table = ["| id | story | parameters |", "|---|---|---|", *rows]
+    return "\n\n".join([*parts, "\n".join(table)]) + "\n"
 
 
 def protocol() -> Iterator[tuple[str, str]]:

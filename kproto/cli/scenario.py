@@ -8,41 +8,33 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from ..scenarios.parameters import PARAMETERS, Parameter, Parameters, check_taken
 from .arguments import Subparsers, duration, positive, positive_duration, rate, whole_number, write
 
 if TYPE_CHECKING:
-    from ..scenarios import Parameters, Scenario
+    from ..scenarios import Scenario
 
-
-# Field of `Parameters` -> its command-line option.
-OPTIONS: dict[str, str] = {
-    "client": "--client",
-    "reset": "--reset",
-    "refresh_ms": "--refresh",
-    "rate": "--rate",
-    "grow_at_ms": "--grow-at",
-    "join_after_ms": "--join-after",
-    "rejoin_after_ms": "--rejoin-after",
-    "polls": "--polls",
-    "poll_timeout_ms": "--poll-timeout",
-    "members": "--members",
-    "partitions": "--partitions",
-    "session_timeout_ms": "--session-timeout",
-    "heartbeat_ms": "--heartbeat",
-    "assignor": "--assignor",
-    "commit": "--commit",
-    "static": "--static",
-    "seed": "--seed",
+# The kind of a parameter -> how argparse reads and shows it.
+_KINDS: dict[str, dict[str, Any]] = {
+    "time": {"type": positive_duration, "metavar": "TIME"},
+    "time from 0": {"type": duration, "metavar": "TIME"},
+    "count": {"type": positive, "metavar": "N"},
+    "rate": {"type": rate, "metavar": "N/s"},
+    "name": {},
+    "switch": {"action": argparse.BooleanOptionalAction},
 }
+
 # Name of a set of stories that run together -> the parameters that the set accepts.
 _MATRICES = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),
     "race": (),
 }
+# Why a list takes no parameter.
+ONE_STORY = "a single story, such as S1-20, takes parameters"
 FORMS = ("--requests", "--html", "--svg")  # The output forms of a single story.
 
 
@@ -56,56 +48,18 @@ def add(commands: Subparsers) -> None:
         "clients lose when a topic grows. `stop-the-world`: how long partitions have no "
         "owner when a member joins, eager and cooperative. `race`: the result of a "
         "program that calls subscribe and assign, for each moment at which its group may "
-        "finish joining. Exit code 1 if a result differs from the expected one.",
-        epilog="Times are written as 400ms, 4s or 10m, rates as 100/s. If a story rejects a "
-        "parameter, it lists those that it accepts; `kproto scenario --json` lists them for all "
-        "stories.",
+        "finish joining. `parameters`: which stories take which parameter. Exit code 1 if a claim of "
+        "a story does not hold, unless parameters changed the story.",
+        epilog="Times are written as 400ms, 4s or 10m, rates as 100/s. `kproto scenario parameters` "
+        "lists the stories that take a parameter. If a story rejects one, the error lists those that "
+        "it takes. A claim that holds only for the story as written is printed as `does not hold "
+        "with` the changed parameters.",
     )
     scenario.add_argument(
         "name", nargs="?", metavar="ID", help="an id or a name, such as S1-20, loss or stop-the-world"
     )
-    scenario.add_argument(
-        "--client", metavar="NAME", help="the client whose model runs: sarama, kafka-go, ... or kproto"
-    )
-    scenario.add_argument(
-        "--reset",
-        choices=("latest", "earliest"),
-        help="the first offset of a partition without a committed offset",
-    )
-    scenario.add_argument(
-        "--refresh", type=positive_duration, metavar="TIME", help="maximum age of the client's metadata"
-    )
-    scenario.add_argument(
-        "--rate", type=rate, metavar="N/s", help="records per second into each new partition"
-    )
-    scenario.add_argument(
-        "--grow-at", type=positive_duration, metavar="TIME", help="the time at which the topic grows"
-    )
-    scenario.add_argument(
-        "--join-after", type=duration, metavar="TIME", help="the duration of the group's first join"
-    )
-    scenario.add_argument("--rejoin-after", type=duration, metavar="TIME", help="the duration of later joins")
-    scenario.add_argument("--polls", type=positive, metavar="N", help="the number of the application's polls")
-    scenario.add_argument(
-        "--poll-timeout", type=positive_duration, metavar="TIME", help="the timeout of each poll"
-    )
-    scenario.add_argument("--members", type=positive, metavar="N", help="the number of members")
-    scenario.add_argument("--partitions", type=positive, metavar="N", help="the number of partitions")
-    scenario.add_argument(
-        "--session-timeout", type=positive_duration, metavar="TIME", help="session.timeout.ms of the members"
-    )
-    scenario.add_argument(
-        "--heartbeat", type=positive_duration, metavar="TIME", help="heartbeat.interval.ms of the members"
-    )
-    scenario.add_argument("--assignor", metavar="NAME", help="the assignor: range, roundrobin, sticky, ...")
-    scenario.add_argument(
-        "--commit", choices=("before", "after"), help="whether a batch is committed before it is processed"
-    )
-    scenario.add_argument(
-        "--static",
-        action=argparse.BooleanOptionalAction,
-        help="whether the members are static, with an instance id each",
-    )
+    for parameter in PARAMETERS.values():
+        _add_parameter(scenario, parameter)
     scenario.add_argument(
         "--seed", type=whole_number, default=7, metavar="N", help="random seed (default: 7)"
     )
@@ -121,11 +75,21 @@ def add(commands: Subparsers) -> None:
     scenario.set_defaults(run=_scenario)
 
 
+def _add_parameter(command: argparse.ArgumentParser, parameter: Parameter) -> None:
+    arguments = dict(_KINDS[parameter.kind])
+    if parameter.choices is not None:
+        arguments["choices"] = parameter.choices
+    elif parameter.metavar is not None:
+        arguments["metavar"] = parameter.metavar
+    command.add_argument(parameter.option, help=parameter.help, **arguments)
+
+
 def _scenario(options: argparse.Namespace) -> int:
     try:
         return _named(options)
     except ConfigError as error:
-        raise ConfigError(OPTIONS.get(error.option, error.option), error.value, error.allowed) from None
+        option = PARAMETERS[error.option].option if error.option in PARAMETERS else error.option
+        raise ConfigError(option, error.value, error.allowed) from None
 
 
 def _named(options: argparse.Namespace) -> int:
@@ -137,6 +101,8 @@ def _named(options: argparse.Namespace) -> int:
     if name in _MATRICES:
         _refuse(options, name, _MATRICES[name], FORMS)
         return _MATRIX[name](options)
+    if name == "parameters":
+        return _list_parameters(options)
     exact = [scenario for scenario in scenarios() if scenario.id.lower() == name.lower()]
     if exact:
         return _print_scenario(options, exact[0])
@@ -156,27 +122,26 @@ def _hint(name: str) -> str:
     from ..scenarios import scenarios
 
     ids = [scenario.id for scenario in scenarios()]
-    names = {id_.lower(): id_ for id_ in (*ids, *_MATRICES)}
+    names = {id_.lower(): id_ for id_ in (*ids, *_MATRICES, "parameters")}
     near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.7)
     hint = f"did you mean {' or '.join(names[match] for match in near)}? " if near else ""
     documents = ", ".join(dict.fromkeys(id_.partition("-")[0] for id_ in ids))
     every = f"{hint}there are {len(ids)} stories in the documents {documents} (`kproto scenario` lists them)"
-    return f"{every}, and {', '.join(_MATRICES)}"
+    return f"{every}, {', '.join(_MATRICES)}, and parameters"
 
 
 def _refuse(
-    options: argparse.Namespace, name: str, takes: Sequence[str], unsupported_forms: Sequence[str] = ()
+    options: argparse.Namespace,
+    name: str,
+    takes: Sequence[str],
+    unsupported_forms: Sequence[str] = (),
+    fixed: str = "",
 ) -> None:
     """Raise ConfigError for a parameter or an output form that the story does not support."""
     from ..scenarios.scenario import clients
 
     parameters = _parameters(options)
-    allowed = ", ".join(OPTIONS[taken_field] for taken_field in (*takes, "seed"))
-    for field, option in OPTIONS.items():
-        value = getattr(parameters, field)
-        if value is not None and field not in (*takes, "seed"):
-            value_text = f"{value}ms" if field.endswith("_ms") else str(value)
-            raise ConfigError(option, value_text, f"{name} takes {allowed}")
+    check_taken(name, parameters, takes, fixed)
     if parameters.client is not None and parameters.client not in clients():
         raise ConfigError("--client", parameters.client, f"allowed: {', '.join(clients())}")
     for option in unsupported_forms:
@@ -187,23 +152,38 @@ def _refuse(
 
 
 def _parameters(options: argparse.Namespace) -> Parameters:
-    from ..scenarios import Parameters
-
-    words = {field: getattr(options, option[2:].replace("-", "_")) for field, option in OPTIONS.items()}
-    return Parameters(**words)
+    values = {
+        name: getattr(options, parameter.option[2:].replace("-", "_"))
+        for name, parameter in PARAMETERS.items()
+    }
+    return Parameters(**values, seed=options.seed)
 
 
 def _list(options: argparse.Namespace, listed: Sequence[Scenario]) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report
 
-    _refuse(options, "a list", (), FORMS)
+    _refuse(options, "a list", (), FORMS, ONE_STORY)
     for scenario in listed:
         if options.json:
-            takes = [OPTIONS[field] for field in (*scenario.takes, "seed")]
+            takes = [*(PARAMETERS[name].option for name in scenario.takes), "--seed"]
             print(one_line({"id": scenario.id, "title": scenario.title, "takes": takes}))
         else:
             print("\n".join(report.fitted([report.line(scenario)], _width())))
+    return 0
+
+
+def _list_parameters(options: argparse.Namespace) -> int:
+    from ..messages.json_form import one_line
+    from ..scenarios import report, scenarios
+
+    _refuse(options, "a list", (), FORMS, ONE_STORY)
+    if options.json:
+        for name, parameter in PARAMETERS.items():
+            ids = [scenario.id for scenario in scenarios() if name in scenario.takes]
+            print(one_line({"parameter": parameter.option, "stories": ids}))
+    else:
+        print("\n".join(report.parameter_lines(_width())))
     return 0
 
 
@@ -223,7 +203,7 @@ def _print_scenario(options: argparse.Namespace, scenario: Scenario) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import report
 
-    _refuse(options, scenario.id, scenario.takes)
+    _refuse(options, scenario.id, scenario.takes, fixed=scenario.fixed)
     run = scenario.run(_parameters(options), drawn=bool(options.html or options.svg or options.requests))
     if options.json:
         print(one_line(report.json(scenario, run)))
@@ -237,7 +217,7 @@ def _print_scenario(options: argparse.Namespace, scenario: Scenario) -> int:
         print("\n".join(report.requests(run)))
     else:
         print("\n".join(report.text(scenario, run, _width())))
-    return 0 if run.holds else 1
+    return 0 if run.holds or run.changes else 1
 
 
 def _loss(options: argparse.Namespace) -> int:

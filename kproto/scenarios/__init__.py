@@ -7,12 +7,31 @@
     run.results["lost"], run.holds
 
 Each scenario module covers a part of one document. A scenario states what the document says, in our words,
-and plays it in a group whose outcome is recorded. The module `scenario` defines scenarios, `report` renders a
-run as text, JSON or HTML, and `matrices` runs one situation for many clients and settings. The clients are
-the models of `kproto.models` and kproto's own consumer; the cluster is the embedded broker. So each run
-produces its own results; none of them is copied from the documents.
+and plays it in a group whose outcome is recorded. The module `scenario` defines scenarios, `parameters` has
+the parameters of their runs, `report` renders a run as text, JSON or HTML, and `matrices` runs one situation
+for many clients and settings. The clients are the models of `kproto.models` and kproto's own consumer; the
+cluster is the embedded broker. So each run produces its own results; none of them is copied from the
+documents.
 """
 
-from .scenario import Parameters, Scenario, ScenarioRun, find, scenarios
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_imports import lazy_attributes
+from .parameters import Parameters
+
+if TYPE_CHECKING:
+    from .scenario import Scenario as Scenario
+    from .scenario import ScenarioRun as ScenarioRun
+    from .scenario import find as find
+    from .scenario import scenarios as scenarios
+
+# Hidden from type checkers, which accept every attribute of a module that has `__getattr__`. The command
+# `kproto` reads the table of parameters on each start, and imports the scenarios only to run them.
+if not TYPE_CHECKING:
+    __getattr__ = lazy_attributes(
+        __name__, dict.fromkeys(("Scenario", "ScenarioRun", "find", "scenarios"), ".scenario")
+    )
 
 __all__ = ["Parameters", "Scenario", "ScenarioRun", "find", "scenarios"]

@@ -13,7 +13,8 @@ from ..messages.offset_fetch import OffsetFetchRequest
 from ..models.java.plugins import CustomAssignor
 from ..models.java.release import CALLBACK
 from .java_stage import COOPERATIVE, OLD, T0, T1, USUAL, RuntimeException, called, joins_of, member_of
-from .scenario import ScenarioRun, join, offsets, produce, scenario
+from .parameters import GROUP, TIMEOUTS
+from .scenario import ScenarioRun, is_shared_evenly, join, numbers, offsets, produce, scenario
 
 
 def _to_whoever_lacks_it(
@@ -37,6 +38,7 @@ def _to_whoever_lacks_it(
     given="two members of 2.6.2 that subscribed to t.*; the leader has an assignor of its own",
     when="topic t2 is created after the follower's JoinGroup, and the leader assigns it to the follower",
     then="the follower reads it immediately, and does not rejoin when its own metadata shows the topic",
+    takes=("static", *TIMEOUTS),
 )
 def extended(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -74,6 +76,7 @@ def extended(run: ScenarioRun) -> None:
     when="it joins",
     then="onPartitionsAssigned is called with its partitions, poll throws KafkaException with that cause, "
     "and the next poll completes the join again, with nothing added",
+    takes=("static", *TIMEOUTS),
 )
 def assignor_raises(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -106,6 +109,7 @@ def assignor_raises(run: ScenarioRun) -> None:
     given="a member of 2.6.2 that commits every 5 s, and one that commits by hand",
     when="a second member joins in the middle of an interval",
     then="the next commit is 5 s after the assignment; the manual committer has none",
+    takes=GROUP,
 )
 def timer(run: ScenarioRun) -> None:
     for auto in (True, False):
@@ -141,17 +145,18 @@ def timer(run: ScenarioRun) -> None:
     when="one leaves",
     then="the other member fetches the committed offsets of its two new partitions, and continues with "
     "its own",
+    takes=("members", "partitions", "static", *TIMEOUTS),
 )
 def positions(run: ScenarioRun) -> None:
-    world = run.world({"t": 4})
+    world = run.world({"t": 4}, members=2)
     first = member_of(world, "a", assignors=COOPERATIVE, auto_commit=False)
     second = member_of(world, "b", assignors=COOPERATIVE, auto_commit=False)
     world.run(10_000)
     retained = set(first.owned)
-    produce(world, "t", range(4), 20, 3_000)
+    produce(world, "t", numbers(world), 20, 3_000)
     fetched = len(world.requests_of(first, OffsetFetchRequest))
     second.close()
-    produce(world, "t", range(4), 20, 5_000)
+    produce(world, "t", numbers(world), 20, 5_000)
     fetched_partitions = {
         TopicPartition(topic.name, number)
         for request in world.requests_of(first, OffsetFetchRequest)[fetched:]
@@ -162,7 +167,7 @@ def positions(run: ScenarioRun) -> None:
     run.result("kept, asked for", [sorted(map(str, retained)), sorted(map(str, fetched_partitions))])
     run.claim(
         "it fetches offsets of its new partitions only",
-        fetched_partitions == set(world.partitions()) - retained,
+        fetched_partitions == first.owned - retained,
     )
     run.claim(
         "retained partitions are read on, once",
@@ -172,7 +177,7 @@ def positions(run: ScenarioRun) -> None:
         "new partitions are read from the beginning",
         all(received[tp][:1] == [0] for tp in fetched_partitions),
     )
-    run.claim("it owns all four", first.owned == set(world.partitions()))
+    run.claim("the members that stay own all partitions", is_shared_evenly(world))
 
 
 @scenario(
@@ -182,14 +187,18 @@ def positions(run: ScenarioRun) -> None:
     given="two Java members and a topic with one partition",
     when="both have joined",
     then="the member without a partition got a callback with its empty assignment",
+    takes=("client", "members", "partitions", *GROUP),
 )
 def assigned_nothing(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, trace=False)
-    members = [member_of(world, name) for name in ("a", "b")]
+    members = [member_of(world, name) for name in run.names("a", "b")]
     world.run(10_000)
-    idle = next(member for member in members if not member.owned)
-    run.result("callbacks of the idle one", [f"{call} {len(partitions)}" for call, partitions in idle.calls])
-    run.claim("its last callback is assigned, with nothing", idle.calls[-1:] == [("assigned", ())])
+    idle = [member for member in members if not member.owned]
+    for member in idle:
+        calls = [f"{call} {len(partitions)}" for call, partitions in member.calls]
+        run.result("callbacks of the idle one" + f", {member.name}" * (len(idle) > 1), calls)
+    assigned_last = [member.calls[-1:] == [("assigned", ())] for member in idle]
+    run.claim("its last callback is assigned, with nothing", assigned_last != [] and all(assigned_last))
 
 
 @scenario(
@@ -201,17 +210,18 @@ def assigned_nothing(run: ScenarioRun) -> None:
     when="a second member joins",
     then="poll throws the first, wrapped or unchanged, and the second is dropped; both members have their "
     "share",
+    takes=("members", "partitions", "static", *TIMEOUTS),
 )
 def first_of_several(run: ScenarioRun) -> None:
     class CommitFailedException(Exception):
         """An exception with the name of the exception that Kafka throws if a commit in the callback fails."""
 
     for cause in (RuntimeException("first"), CommitFailedException("first")):
-        world = run.world({"t": 4})
+        world = run.world({"t": 4}, members=2)
         first = member_of(world, assignors=COOPERATIVE)
         world.run(4_000)
         first.listener = _raising({"revoked": cause, "assigned": RuntimeException("second")})
-        second = member_of(world, "b", assignors=COOPERATIVE)
+        member_of(world, "b", assignors=COOPERATIVE)
         world.run(10_000)
         name = type(cause).__name__
         wrapped = ("KafkaException", f"{CALLBACK}; caused by {name}: first")
@@ -221,7 +231,7 @@ def first_of_several(run: ScenarioRun) -> None:
         run.claim(
             f"{name}: both were called", {"revoked", "assigned"} <= {kind for kind, _ in first.calls[1:]}
         )
-        run.claim(f"{name}: both members have their share", len(first.owned) == len(second.owned) == 2)
+        run.claim(f"{name}: both members have their share", is_shared_evenly(world))
 
 
 def _raising(causes: dict[str, Exception]) -> Callable[[str, object], None]:

@@ -11,7 +11,8 @@ from ..models.java.state import JavaGeneration, JavaMemberState
 from ..testing.world import Client
 from ..wire.message import Message
 from .java_stage import COOPERATIVE, called, joins_of, member_of
-from .scenario import ScenarioRun, produce, scenario
+from .parameters import GROUP, TIMEOUTS
+from .scenario import ScenarioRun, is_shared_evenly, living_members, numbers, produce, scenario
 
 # -- before the assignment is read --------------------------------------------------------------------------
 
@@ -24,6 +25,7 @@ from .scenario import ScenarioRun, produce, scenario
     given="the leader of a group of 2.6.2, which lost the leadership because its process was frozen",
     when="the topic grows, and the former leader sees it first",
     then="it does nothing; when the new leader sees it, the group rebalances",
+    takes=GROUP,
 )
 def snapshot(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -31,9 +33,10 @@ def snapshot(run: ScenarioRun) -> None:
     world.run(3_000)
     second = member_of(world, "b", metadata_ms=40_000)
     world.run(5_000)
-    first.freeze(15_000)
-    run.moment("is frozen for 15 s", "a")
-    world.run(25_000)
+    frozen = run.longer(15_000)
+    first.freeze(frozen)
+    run.moment(f"is frozen for {frozen / 1000:g} s", "a")
+    world.run(frozen + 10_000)
     run.claim("the other member is the leader now", second.state.is_leader and not first.state.is_leader)
     run.claim("the group is stable", world.is_stable("g"))
     joins = joins_of(world, first)
@@ -69,6 +72,7 @@ def chose_best() -> JoinGroupResponse:
     given="Java 2.6.2 and a coordinator that chose the assignor named best",
     when="it joins as a follower",
     then="each poll throws, the heartbeats continue, and it never reads: for its group it is alive",
+    takes=GROUP,
 )
 def unknown_assignor(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -108,11 +112,13 @@ ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")
     when="a second member joins",
     then="until the SyncGroup is answered groupMetadata is that of generation 1, in onPartitionsAssigned "
     "that of 2",
+    takes=("members", "partitions", *GROUP),
 )
 def group_metadata(run: ScenarioRun) -> None:
-    world = run.world({"t": 2})
+    world = run.world({"t": 2}, members=2)
     first = member_of(world)
     world.run(4_000)
+    begun = first.state.generation.number
     callbacks: list[tuple[str, int]] = []
 
     def listener(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
@@ -120,13 +126,14 @@ def group_metadata(run: ScenarioRun) -> None:
 
     first.listener = listener
     member_of(world, "b")
-    world.run(5_000, until=lambda: first.state.generation.number == 2)
+    world.run(5_000, until=lambda: first.state.generation.number > begun)
     between: tuple[int, int] = (first.state.generation.number, first.state.group_metadata.number)
     world.run(5_000)
     run.result("JoinGroup answered: generation, groupMetadata", list(between))
     run.result("groupMetadata in callbacks", callbacks)
-    run.claim("not before the join is complete", between == (2, 1))
-    run.claim("in onPartitionsAssigned it is the new one", callbacks == [("revoked", 1), ("assigned", 2)])
+    run.claim("not before the join is complete", between == (begun + 1, begun))
+    expected = [("revoked", begun), ("assigned", begun + 1)]
+    run.claim("in onPartitionsAssigned it is the new one", callbacks == expected)
     now: JavaGeneration = first.state.group_metadata
     run.claim("with the member's id", now.member_id == first.state.generation.member_id)
 
@@ -139,6 +146,7 @@ def group_metadata(run: ScenarioRun) -> None:
     given="Java 2.6.2, and a leader that sends it no assignment, not even an empty one",
     when="its SyncGroup is answered with 0 bytes, and with 1",
     then="each poll throws and names the size; it stays a member and reads nothing",
+    takes=GROUP,
 )
 def too_short(run: ScenarioRun) -> None:
     for size in (0, 1):
@@ -170,6 +178,7 @@ def too_short(run: ScenarioRun) -> None:
     given="a member of 2.6.2 whose SyncGroup for t is open",
     when="the application subscribes to u instead",
     then="the assignment of t is dropped without a callback, and the member joins again, for u",
+    takes=GROUP,
 )
 def mismatch(run: ScenarioRun) -> None:
     world = run.world({"t": 1, "u": 1})
@@ -202,9 +211,10 @@ def mismatch(run: ScenarioRun) -> None:
     given="two cooperative members of 2.6.2 with four partitions",
     when="one leaves",
     then="the other member's callback names only its two new partitions",
+    takes=("members", "partitions", "static", *TIMEOUTS),
 )
 def added(run: ScenarioRun) -> None:
-    world = run.world({"t": 4}, trace=False)
+    world = run.world({"t": 4}, members=2, trace=False)
     first = member_of(world, "a", assignors=COOPERATIVE)
     second = member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
@@ -215,8 +225,8 @@ def added(run: ScenarioRun) -> None:
         set(partitions) for call, partitions in reversed(first.calls) if call == "assigned" and partitions
     )
     run.result("had, was told", [len(retained), sorted(map(str, last))])
-    run.claim("only the added partitions are passed", last == set(world.partitions()) - retained)
-    run.claim("it owns all four", first.owned == set(world.partitions()))
+    run.claim("only the added partitions are passed", last == first.owned - retained)
+    run.claim("the members that stay own all partitions", is_shared_evenly(world))
 
 
 @scenario(
@@ -226,18 +236,20 @@ def added(run: ScenarioRun) -> None:
     given="a cooperative member of 2.6.2 with four partitions",
     when="a second member joins",
     then="two partitions are revoked, the other two never; the member sends two JoinGroups",
+    takes=("members", "partitions", "static", *TIMEOUTS),
 )
 def cooperative(run: ScenarioRun) -> None:
-    world = run.world({"t": 4})
+    world = run.world({"t": 4}, members=2)
     first = member_of(world, "a", assignors=COOPERATIVE)
     world.run(4_000)
-    joins = len(world.requests_of(first, JoinGroupRequest))
+    joins, owned = len(world.requests_of(first, JoinGroupRequest)), len(first.owned)
     member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
+    moved = owned - len(first.owned)
     revoked = [partitions for call, partitions in first.calls if call == "revoked"]
     run.result("revoked", [str(tp) for call in revoked for tp in call])
     run.result("JoinGroups", len(world.requests_of(first, JoinGroupRequest)) - joins)
-    run.claim("two partitions were revoked, once", [len(call) for call in revoked] == [2])
+    run.claim("the partitions that move were revoked, once", [len(call) for call in revoked] == [moved])
     run.claim("it joined twice", len(world.requests_of(first, JoinGroupRequest)) - joins == 2)
 
 
@@ -249,9 +261,10 @@ def cooperative(run: ScenarioRun) -> None:
     when="one of them leaves",
     then="the other member's callback names the added partitions; it revokes nothing, and sends one "
     "JoinGroup",
+    takes=("members", "partitions", "static", *TIMEOUTS),
 )
 def nothing_to_revoke(run: ScenarioRun) -> None:
-    world = run.world({"t": 4})
+    world = run.world({"t": 4}, members=2)
     first = member_of(world, "a", assignors=COOPERATIVE)
     second = member_of(world, "b", assignors=COOPERATIVE)
     world.run(10_000)
@@ -263,7 +276,7 @@ def nothing_to_revoke(run: ScenarioRun) -> None:
     run.result("JoinGroups", joins_of(world, first) - joins)
     run.claim("its callback named the added partitions only", [kind for kind, _ in calls] == ["assigned"])
     run.claim("it joined once", joins_of(world, first) == joins + 1)
-    run.claim("it owns all four", len(first.owned) == 4)
+    run.claim("the members that stay own all partitions", is_shared_evenly(world))
 
 
 @scenario(
@@ -274,6 +287,7 @@ def nothing_to_revoke(run: ScenarioRun) -> None:
     when="a second member joins; in another run the member's poll is woken while it commits in onJoinPrepare",
     then="normally revoked is called once, before the JoinGroup; if woken, it is never called, and two "
     "partitions are lost silently",
+    takes=("members", "partitions", "static", *TIMEOUTS),
 )
 def nothing_after(run: ScenarioRun) -> None:
     for woken in (False, True):
@@ -286,9 +300,9 @@ def nothing_after(run: ScenarioRun) -> None:
 
 
 def _woken_or_not(run: ScenarioRun, woken: bool) -> None:
-    world = run.world({"t": 4})
+    world = run.world({"t": 4}, members=2)
     first = member_of(world, auto_commit_ms=60_000)
-    produce(world, "t", range(4), 20, 3_000)
+    produce(world, "t", numbers(world), 20, 3_000)
     world.run(500)
     first.poll_timeout_ms = 1_000
     world.run(100)
@@ -308,10 +322,10 @@ def _woken_or_not(run: ScenarioRun, woken: bool) -> None:
     name = "woken" if woken else "as a rule"
     run.result(f"{name}: callbacks", called(first)[calls:])
     run.result(f"{name}: partitions in the end", [len(first.state.assigned), len(second.owned)])
-    run.claim(
-        f"{name}: the other member has two partitions",
-        [len(first.state.assigned), len(second.owned)] == [2, 2],
-    )
+    others = [len(member.owned) for member in living_members(world) if member is not first]
+    counts = [len(first.state.assigned), *others]
+    is_even = sum(counts) == len(world.partitions()) and max(counts) - min(counts) <= 1
+    run.claim(f"{name}: each member is assigned its share", is_even)
     run.claim(f"{name}: one JoinGroup", joins_of(world, first) == joins + 1)
     if woken:
         run.claim("woken: onPartitionsRevoked was never called", not joined)

@@ -18,6 +18,7 @@ from ..models import contract
 from ..testing.world import Client, World
 from ..wire.message import Message
 from .java_stage import OLD, T0, USUAL, member_of
+from .parameters import GROUP
 from .scenario import ScenarioRun, join, offsets, produce, scenario
 
 
@@ -51,6 +52,7 @@ def _by_hand(world: World, **config: Any) -> Any:
     when="a second thread polls; a poll throws; the consumer is closed and polled again",
     then="only the second thread gets ConcurrentModificationException, the next poll works, and after "
     "close it is IllegalStateException",
+    takes=GROUP,
 )
 def one_thread(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -91,6 +93,7 @@ def one_thread(run: ScenarioRun) -> None:
     given="Java 2.6.2 with neither",
     when="it polls",
     then="IllegalStateException, with Java's sentence",
+    fixed="its consumer has no subscription, so it joins no group",
 )
 def nothing_subscribed(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, trace=False)
@@ -109,6 +112,7 @@ def nothing_subscribed(run: ScenarioRun) -> None:
     when="it is woken and polls; later it is woken while it waits in a poll of 1 min",
     then="each time one poll throws immediately, and the next one continues: every message is returned "
     "once, in order",
+    takes=GROUP,
 )
 def wakeup(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -149,6 +153,7 @@ def wakeup(run: ScenarioRun) -> None:
     when="the application polls repeatedly with a Duration of 400 ms",
     then="each poll returns empty within its timeout until the join is complete; the join spans the "
     "polls, and is sent once",
+    takes=("session_timeout_ms", "assignor", "static"),
 )
 def bounded(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
@@ -159,7 +164,12 @@ def bounded(run: ScenarioRun) -> None:
     took: list[int] = []
     while not member.records and len(took) < 20:
         took.append(_poll(world, member, 400))
-    joins = [request for request in world.requests_of(member, JoinGroupRequest) if request.member_id]
+    # A dynamic member sends a first JoinGroup without an id, and its response has the id (KIP-394).
+    joins = [
+        request
+        for request in world.requests_of(member, JoinGroupRequest)
+        if request.member_id or request.group_instance_id
+    ]
     run.result("polls, and the longest", [len(took), f"{max(took)} ms"])
     run.claim("no poll exceeded its timeout", max(took) <= 400)
     run.claim("several were empty before the join was complete", len(took) >= 7)
@@ -175,6 +185,7 @@ def bounded(run: ScenarioRun) -> None:
     when="the application calls poll(0) and then, in another group, poll(400)",
     then="both return only when the partitions and their committed offsets are known; the 400 ms have "
     "long expired: no time is left for records",
+    takes=("session_timeout_ms", "assignor", "static"),
 )
 def patient(run: ScenarioRun) -> None:
     for timeout in (0, 400):
@@ -209,6 +220,7 @@ def patient(run: ScenarioRun) -> None:
     when="the application polls, works for 1 s, and polls with a timeout of 0",
     then="the second fetch was sent at the moment the first poll returned, and the poll with timeout 0 "
     "has its records",
+    takes=GROUP,
 )
 def pipelined(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -249,6 +261,7 @@ class _Redacts:
     given="Java 2.6.2 with an interceptor that drops every second record, and ten messages",
     when="the application reads them, and commits are made",
     then="it gets five, but all ten are committed: what an interceptor drops is lost",
+    takes=GROUP,
 )
 def intercepted(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -271,6 +284,7 @@ def intercepted(run: ScenarioRun) -> None:
     when="it polls for 1,000 ms; then again, and a message comes after 300 ms",
     then="the first poll is empty, takes its whole timeout and fetches several times; the second returns "
     "with the message",
+    takes=GROUP,
 )
 def ack_travels_in_the_loop(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -295,6 +309,7 @@ def ack_travels_in_the_loop(run: ScenarioRun) -> None:
     given="Java 2.6.2 whose application works 900 ms after each poll, and polls that wait 100 ms for nothing",
     when="this continues for 90 s, and then a poll throws",
     then="time-between-poll is 1,000 ms, poll-idle-ratio about a tenth; the poll that throws is counted, too",
+    takes=GROUP,
 )
 def measured(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -332,6 +347,7 @@ def measured(run: ScenarioRun) -> None:
     given="Java 2.6.2 with an interval of 5 s, 50 messages read",
     when="the application doesn't poll for 20 s, and then polls again",
     then="nothing is committed while it does not poll; it commits as soon as it polls",
+    takes=GROUP,
 )
 def in_poll(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -400,6 +416,7 @@ def _after_commit(
         given="Java 2.6.2 with an interval of 5 s and steady messages",
         when=f"the first commit is answered with {codes[0] if codes else 'no error'}",
         then=then,
+        takes=GROUP,
     )(play)
     return play
 

@@ -12,7 +12,17 @@ from ..messages.metadata import MetadataRequest
 from ..testing.world import Client, World
 from ..wire.message import Message
 from .java_stage import COOPERATIVE, NOW, OLD, T0, T1, USUAL, RuntimeException, member_of, stored
-from .scenario import ScenarioRun, join, lost_and_doubled, produce, scenario
+from .parameters import GROUP, TIMEOUTS
+from .scenario import (
+    ScenarioRun,
+    is_shared_evenly,
+    join,
+    living_members,
+    lost_and_doubled,
+    numbers,
+    produce,
+    scenario,
+)
 
 
 @scenario(
@@ -23,6 +33,7 @@ from .scenario import ScenarioRun, join, lost_and_doubled, produce, scenario
     given="a Java member that subscribed to a pattern",
     when="a second member joins and leaves, a third crashes, a matching topic is created, a topic grows",
     then="the group rebalances each time, and becomes stable",
+    takes=("refresh_ms", "partitions", *GROUP),
 )
 def triggers(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -51,10 +62,10 @@ def triggers(run: ScenarioRun) -> None:
     third.subscribe(pattern="t.*")
     after("another joins", 10_000)
     world.kill(third)
-    after("it crashes", 25_000)
+    after("it crashes", run.longer(25_000))
     world.create("t2", 2)
     after("a topic that matches is created", 15_000)
-    world.grow("t", 4)
+    world.grow("t", len(numbers(world)) + 2)
     after("a topic grows", 15_000)
 
 
@@ -65,23 +76,24 @@ def triggers(run: ScenarioRun) -> None:
     given="two members with six partitions, steady messages",
     when="a third member joins, with range and with cooperative-sticky",
     then="with cooperative-sticky retained partitions have no gap; with range all have one",
+    takes=("members", "partitions", "static", *TIMEOUTS),
 )
 def no_gap(run: ScenarioRun) -> None:
     longest: dict[str, int] = {}
     for assignor in ("range", "cooperative-sticky"):
-        world = run.world({"t": 6}, trace=False)
+        world = run.world({"t": 6}, members=3, trace=False)
         members = [
             member_of(world, name, NOW, assignors=(assignor,), heartbeat_ms=beat)
             for name, beat in (("a", 500), ("b", 1_700))
         ]
-        produce(world, "t", range(6), 20, 4_000)
+        produce(world, "t", numbers(world), 20, 4_000)
         kept_before = {member.name: set(member.owned) for member in members}
         begun = world.now
         newcomer = member_of(world, "c", NOW, assignors=(assignor,))
-        produce(world, "t", range(6), 20, 6_000)
+        produce(world, "t", numbers(world), 20, 6_000)
         stayed = {tp: member for member in members for tp in kept_before[member.name] & member.owned}
         gaps = [_gap(world, owner.name, tp, begun) for tp, owner in stayed.items()]
-        longest[assignor] = max(gaps)
+        longest[assignor] = max(gaps, default=0)
         run.result(f"{assignor}: longest gap of a partition that stayed", f"{longest[assignor]} ms")
         run.claim(f"{assignor}: the newcomer has partitions", bool(newcomer.owned))
     run.claim("with range every member waits for the slowest heartbeat", longest["range"] >= 300)
@@ -108,19 +120,22 @@ def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
     given="a member with messages read since its last commit, and a coordinator that answers commits slowly",
     when="a second member joins",
     then="both versions commit before they rejoin; nothing is read twice",
+    takes=("members", "partitions", *GROUP),
 )
 def prepare(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
-        world = run.world({"t": 2})
+        world = run.world({"t": 2}, members=2)
         first = member_of(world, "a", kind, auto_commit_ms=60_000)
-        produce(world, "t", (0, 1), 50, 2_000)
+        produce(world, "t", numbers(world), 50, 2_000)
         world.run(500)
         run.claim(f"{kind}: nothing was committed by the timer", not stored(world))
-        second = member_of(world, "b", kind, auto_commit_ms=60_000)
+        first_owned = sorted(first.owned)
+        member_of(world, "b", kind, auto_commit_ms=60_000)
         world.run(10_000)
-        lost, doubled = lost_and_doubled(world, [first, second], (T0, T1))
+        lost, doubled = lost_and_doubled(world, living_members(world), world.partitions())
         run.result(f"{kind}: committed before it rejoined", stored(world)[:1])
-        run.claim(f"{kind}: it was committed", stored(world)[:1] == [{T0: 100, T1: 100}])
+        everything = dict.fromkeys(first_owned, 100)
+        run.claim(f"{kind}: it was committed", stored(world)[:1] == [everything])
         run.claim(f"{kind}: nothing is lost or read twice", lost == doubled == 0)
 
 
@@ -132,6 +147,7 @@ def prepare(run: ScenarioRun) -> None:
     given="a member that reads; its heartbeat is answered with ILLEGAL_GENERATION, or with UNKNOWN_MEMBER_ID",
     when="it joins again",
     then="onPartitionsLost is called in both versions; nothing is committed before it",
+    takes=("partitions", *GROUP),
 )
 def lost(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
@@ -166,21 +182,23 @@ def lost(run: ScenarioRun) -> None:
     given="an eager member without auto commit, whose revoked callback takes 1 s and commits",
     when="a second member joins",
     then="the commit in the callback succeeds; nothing is read twice",
+    takes=("members", "partitions", "static", *TIMEOUTS),
 )
 def eager(run: ScenarioRun) -> None:
-    world = run.world({"t": 2}, trace=False)
+    world = run.world({"t": 2}, members=2, trace=False)
     first = member_of(world, "a", NOW, auto_commit=False, assignors=("range",))
-    produce(world, "t", (0, 1), 50, 2_000)
+    produce(world, "t", numbers(world), 50, 2_000)
     world.run(500)
     first.callback_ms = 1_000
-    second = member_of(world, "b", NOW, auto_commit=False, assignors=("range",))
-    world.run(3_000, until=lambda: ("revoked", (T0, T1)) in first.calls)
+    revoked = ("revoked", tuple(sorted(first.owned)))
+    member_of(world, "b", NOW, auto_commit=False, assignors=("range",))
+    world.run(run.longer(3_000), until=lambda: revoked in first.calls)
     token = first.commit()
     world.run(10_000)
     run.result("the commit in the callback", first.committed.get(token, "unanswered") or "taken")
-    run.claim("all of it was revoked", ("revoked", (T0, T1)) in first.calls)
+    run.claim("all of it was revoked", revoked in first.calls)
     run.claim("the commit succeeded", first.committed.get(token, "open") is None)
-    _, doubled = lost_and_doubled(world, [first, second], (T0, T1))
+    _, doubled = lost_and_doubled(world, living_members(world), world.partitions())
     run.claim("nothing is read twice", doubled == 0)
 
 
@@ -191,6 +209,7 @@ def eager(run: ScenarioRun) -> None:
     given="a cooperative member of 2.6.2 that reads t and u",
     when="it subscribes to t only",
     then="u is revoked before the join, t never is",
+    takes=("static", *TIMEOUTS),
 )
 def partitions_not_assigned_again(run: ScenarioRun) -> None:
     world = run.world({"t": 2, "u": 1})
@@ -216,6 +235,7 @@ def partitions_not_assigned_again(run: ScenarioRun) -> None:
     given="two members of 2.6.2: the leader reads t, the other member reads u",
     when="the leader's process is frozen until its session expires, and returns as a follower",
     then="as the leader it requested the metadata of both topics, as a follower of its own",
+    takes=GROUP,
 )
 def leads_nobody(run: ScenarioRun) -> None:
     world = run.world({"t": 1, "u": 1})
@@ -225,9 +245,10 @@ def leads_nobody(run: ScenarioRun) -> None:
     world.run(8_000)
     leading = _requested_topics(world, first)
     run.claim("it leads", first.state.is_leader)
-    first.freeze(15_000)
-    run.moment("is frozen for 15 s", "a")
-    world.run(15_000)
+    frozen = run.longer(15_000)
+    first.freeze(frozen)
+    run.moment(f"is frozen for {frozen / 1000:g} s", "a")
+    world.run(frozen)
     world.run(10_000)
     following = _requested_topics(world, first)
     run.result("topics requested as the leader", sorted(leading))
@@ -251,6 +272,7 @@ def _requested_topics(world: World, member: Any) -> set[str]:
     given="an eager member of 2.6.2, and one of 4.3.1, whose onPartitionsRevoked raises once",
     when="a second member joins",
     then="poll throws KafkaException with that cause, nothing is assigned, and the rebalance continues",
+    takes=("members", "partitions", "static", *TIMEOUTS),
 )
 def callback_raises(run: ScenarioRun) -> None:
     for kind in (OLD, NOW):
@@ -258,7 +280,7 @@ def callback_raises(run: ScenarioRun) -> None:
 
 
 def _callback_raises(run: ScenarioRun, kind: str) -> None:
-    world = run.world({"t": 4})
+    world = run.world({"t": 4}, members=2)
     first = member_of(world, "a", kind, assignors=("range",))
     world.run(4_000)
     pending = [RuntimeException("the database is away")]
@@ -277,7 +299,6 @@ def _callback_raises(run: ScenarioRun, kind: str) -> None:
         name == "KafkaException" and "RuntimeException: the database is away" in text,
     )
     run.claim(f"{kind}: nothing is assigned after it", not first.state.assigned)
-    world.run(10_000)
-    shares = [len(first.owned), len(second.owned)]
-    run.result(f"{kind}: partitions in the end", shares)
-    run.claim(f"{kind}: the rebalance continues", shares == [2, 2] and len(first.errors) == 1)
+    world.run(run.longer(10_000))
+    run.result(f"{kind}: partitions in the end", [len(first.owned), len(second.owned)])
+    run.claim(f"{kind}: the rebalance continues", is_shared_evenly(world) and len(first.errors) == 1)

@@ -9,11 +9,13 @@ from typing import Any
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..testing.world import World
-from .scenario import Parameters, clients, join, lost_and_doubled, produce
+from .parameters import Parameters
+from .scenario import clients, join, lost_and_doubled, produce
 
 # Maps a client to its ways of detecting that a topic grew. Other clients always detect it.
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 MOST_RECORDS = 500_000
+NEW = 2  # The number of partitions by which the topic grows.
 # Defaults of the runs.
 REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500, 200
 
@@ -75,11 +77,11 @@ def loss(
     seed: int = 7,
     world: World | None = None,
 ) -> Loss:
-    """Run one client as the only member of a group whose topic grows from two partitions to four.
+    """Run one client as the only member of a group whose topic grows by two partitions, from two to four.
 
     The topic grows `grow_at_ms` after the member's start. From then on `rate` records per second are written
     into each new partition, for `after_ms` or for about two refresh intervals. Afterwards the member reads
-    for `settle_ms`. The run uses `world`, which must have the topic t, or a new world. Raises ConfigError for
+    for `settle_ms`. The run uses `world`, which has only the topic t, or a new world. Raises ConfigError for
     more than `MOST_RECORDS` records, and if the topic would grow before the member has its partitions.
     """
     after_ms = after_ms or max(13_000, 2 * refresh_ms + 3_000)
@@ -107,12 +109,13 @@ def loss(
         stage.run(60_000, until=lambda: bool(member.owned))
         soonest = f"{stage.now - begun}ms or later: before, {kind} has no partitions, and none are new to it"
         raise ConfigError("grow_at_ms", f"{grow_at_ms}ms", soonest)
-    stage.grow("t", 4)
+    count = len(stage.partitions())
+    new = [TopicPartition("t", number) for number in range(count, count + NEW)]
+    stage.grow("t", count + NEW)
     grown = stage.now
     every = max(50, after_ms // 400)
-    written = produce(stage, "t", (2, 3), rate, after_ms, every)
+    written = produce(stage, "t", [tp.partition for tp in new], rate, after_ms, every)
     stage.run(settle_ms)
-    new = [TopicPartition("t", 2), TopicPartition("t", 3)]
     lost, doubled = lost_and_doubled(stage, [member], new)
     assigned_at = next(
         (

@@ -12,12 +12,14 @@ from typing import Any
 
 from ..group.subscription import TopicPartition
 from ..testing.world import World
+from . import matrices
 from .matrices import Loss, loss
+from .parameters import GROUP, TIMEOUTS
 from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
 
 NEW = (TopicPartition("t", 2), TopicPartition("t", 3))
 # Parameters of short runs, which show whether records are lost, but not how many were lost in the document.
-QUICK: dict[str, Any] = {"rate": 20, "grow_at_ms": 3_000, "settle_ms": 2_000}
+QUICK: dict[str, Any] = {"refresh_ms": 2_000, "rate": 20, "grow_at_ms": 3_000, "settle_ms": 2_000}
 GROWTH = ("refresh_ms", "rate", "grow_at_ms")
 WINDOW = ("client", "reset", *GROWTH)
 
@@ -35,8 +37,9 @@ def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None
     """
     parameters = run.parameters
     stage = world or run.world({"t": 2}, trace=False)
+    count = len(stage.partitions())
     run.moment(
-        "the topic grows from 2 to 4; records come at once",
+        f"the topic grows from {count} to {count + matrices.NEW}; records come at once",
         "operator",
         stage.now + (parameters.grow_at_ms or 7_300),
     )
@@ -76,6 +79,7 @@ def claim_lost(run: ScenarioRun, result: Loss, text: str = "records are lost") -
     "restarted",
     then="nothing is read from the new partitions until the restart; with earliest their records are then "
     "read late",
+    takes=("refresh_ms", *TIMEOUTS, "assignor"),
 )
 def background(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -121,7 +125,7 @@ _SEEN_BY = {
     given="a sarama group of one, Consume in a loop, metadata refreshed every 5 s",
     when="the topic grows from 2 to 4",
     then="the leader's checker ends the session at its next tick; the next session claims all four",
-    takes=WINDOW,
+    takes=(*WINDOW, *GROUP, "partitions"),
 )
 def sarama_in_a_loop(run: ScenarioRun) -> None:
     result = grown(run, "sarama", reset="earliest")
@@ -140,6 +144,7 @@ def sarama_in_a_loop(run: ScenarioRun) -> None:
     when="the topic grows",
     then="Consume returns without an error, and nothing is consumed afterwards, not even from the old "
     "partitions",
+    takes=("refresh_ms", *GROUP),
 )
 def sarama_once(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -173,6 +178,7 @@ def sarama_once(run: ScenarioRun) -> None:
     when="the topic grows",
     then="the follower's newer metadata has no effect: the group rebalances only when the leader's "
     "checker runs",
+    takes=GROUP,
 )
 def sarama_checker(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -200,6 +206,7 @@ def sarama_checker(run: ScenarioRun) -> None:
     when="all its partitions are paused, records are written, and the partitions are resumed",
     then="nothing is read while paused, the group does not rebalance, and everything is read after the "
     "resume",
+    takes=GROUP,
 )
 def sarama_pauses(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -229,6 +236,7 @@ def sarama_pauses(run: ScenarioRun) -> None:
     given="a sarama-cluster consumer with Offsets.Initial oldest, as in the example",
     when="the topic grows, records are written, and a minute later a second consumer joins",
     then="nothing is read from the new partitions before that; afterwards everything is read, late",
+    takes=("refresh_ms", *TIMEOUTS),
 )
 def sarama_cluster_is_blind(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -262,10 +270,11 @@ def sarama_cluster_is_blind(run: ScenarioRun) -> None:
     given="a kafka-go Reader, once with and once without its partition watcher (every 5 s)",
     when="the topic grows",
     then="without the watcher nothing happens; with it the group rebalances within one interval",
-    takes=GROWTH,
+    takes=(*GROWTH, *TIMEOUTS, "assignor", "partitions"),
 )
 def kafka_go_watches(run: ScenarioRun) -> None:
-    blind = loss("kafka-go", reset="earliest", watch=False, **growth_parameters(run))
+    unwatched = run.hidden_world({"t": 2}, trace=False)
+    blind = loss("kafka-go", reset="earliest", watch=False, world=unwatched, **growth_parameters(run))
     run.result("without the watcher, read of new partitions", blind.written - blind.lost)
     result = grown(run, "kafka-go", reset="earliest")
     run.claim("without the watcher the new partitions are never seen", blind.discovered_after_ms is None)
@@ -281,6 +290,7 @@ def kafka_go_watches(run: ScenarioRun) -> None:
     when="200 records are written, and the application starts to read",
     then="at most the queue's capacity (and one response) is fetched before; afterwards everything is "
     "read in order, and committed once per interval",
+    takes=(*TIMEOUTS, "assignor"),
 )
 def kafka_go_reader(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, trace=False)
@@ -308,10 +318,11 @@ def kafka_go_reader(run: ScenarioRun) -> None:
     given="a kafka-go Reader with its watcher, StartOffset LastOffset, then FirstOffset",
     when="the topic grows while records come",
     then="LastOffset loses what was written before the new assignment; FirstOffset loses nothing",
-    takes=GROWTH,
+    takes=(*GROWTH, *TIMEOUTS, "assignor", "partitions"),
 )
 def kafka_go_start(run: ScenarioRun) -> None:
-    first = loss("kafka-go", reset="earliest", **growth_parameters(run))
+    world = run.hidden_world({"t": 2}, trace=False)
+    first = loss("kafka-go", reset="earliest", world=world, **growth_parameters(run))
     result = grown(run, "kafka-go", reset="latest")
     run.result("lost with FirstOffset", first.lost)
     claim_lost(run, result, "with LastOffset records are lost")
@@ -325,7 +336,7 @@ def kafka_go_start(run: ScenarioRun) -> None:
     given="a librdkafka consumer with earliest, metadata refreshed every 5 s",
     when="the topic grows while records come",
     then="at the next refresh it joins again and reads the new partitions from 0",
-    takes=GROWTH,
+    takes=(*GROWTH, *GROUP, "partitions"),
 )
 def confluent(run: ScenarioRun) -> None:
     result = grown(run, "librdkafka", reset="earliest")
@@ -343,12 +354,13 @@ def confluent(run: ScenarioRun) -> None:
     when="the topic grows",
     then="sarama and librdkafka get the new partitions, kafka-go and sarama-cluster never do; Java and "
     "kproto do",
-    takes=("refresh_ms",),
+    takes=("client", "partitions", *GROWTH, *TIMEOUTS),
 )
 def who_sees(run: ScenarioRun) -> None:
     blind = {"kafka-go", "sarama-cluster"}
-    for kind in clients():
-        result = loss(kind, watch=False, refresh_ms=run.parameters.refresh_ms or 2_000, **QUICK)
+    for kind in run.clients(*clients()):
+        world = run.hidden_world({"t": 2}, trace=False)
+        result = loss(kind, watch=False, world=world, **{**QUICK, **growth_parameters(run)})
         sees = result.discovered_after_ms is not None
         run.result(kind, "sees them" if sees else "never sees them")
         run.claim(
@@ -364,6 +376,7 @@ def who_sees(run: ScenarioRun) -> None:
     given="a sarama-cluster consumer whose whitelist is t.*, metadata refreshed every 4 s",
     when="its topic grows, and later a second topic is created that matches",
     then="the growth has no effect; the new topic causes a rebalance, after which it has all partitions",
+    takes=("refresh_ms", *TIMEOUTS),
 )
 def sarama_cluster_watches_topics(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
@@ -394,9 +407,10 @@ def sarama_cluster_watches_topics(run: ScenarioRun) -> None:
     given="a member of each client that has read 40 messages since its last commit",
     when="it closes",
     then="40 are committed, and the group has no member",
+    takes=("client", "commit", *TIMEOUTS),
 )
 def closes(run: ScenarioRun) -> None:
-    for kind in clients():
+    for kind in run.clients(*clients()):
         world = run.world({"t": 1}, trace=False)
         member = join(
             world, "a", kind, reset="earliest", auto_commit=True, auto_commit_ms=30_000, heartbeat_ms=500

@@ -6,8 +6,9 @@ from typing import Any
 
 from ..group.subscription import TopicPartition
 from .matrices import loss
-from .new_partitions import GROWTH, NEW, QUICK, WINDOW, claim_lost, grown
-from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, produce, read, scenario
+from .new_partitions import GROWTH, NEW, QUICK, WINDOW, claim_lost, grown, growth_parameters
+from .parameters import GROUP, TIMEOUTS
+from .scenario import ScenarioRun, clients, join, lost_and_doubled, numbers, offsets, produce, read, scenario
 
 
 @scenario(
@@ -17,7 +18,7 @@ from .scenario import ScenarioRun, clients, join, lost_and_doubled, offsets, pro
     given="a consumer with reset latest and a group that reads 2 partitions",
     when="the topic grows, and records are written to the new partitions at once, at a steady rate",
     then="lost is rate x partitions x blind time, from the first record until the end offset was looked up",
-    takes=WINDOW,
+    takes=(*WINDOW, *GROUP, "partitions"),
 )
 def loss_window(run: ScenarioRun) -> None:
     result = grown(run, "sarama", reset="latest")
@@ -50,14 +51,14 @@ def loss_window(run: ScenarioRun) -> None:
     given="as S1-20, with reset earliest",
     when="the topic grows and records come",
     then="0 records are lost with every client that sees the growth",
-    takes=("refresh_ms",),
+    takes=("client", "partitions", *GROWTH, *TIMEOUTS),
 )
 def earliest(run: ScenarioRun) -> None:
-    for kind in clients():
-        if kind != "sarama-cluster":
-            result = loss(kind, reset="earliest", refresh_ms=run.parameters.refresh_ms or 2_000, **QUICK)
-            run.result(f"lost with {kind}", result.lost)
-            run.claim(f"{kind} loses nothing", result.lost == 0)
+    for kind in run.clients(*(name for name in clients() if name != "sarama-cluster")):
+        world = run.hidden_world({"t": 2}, trace=False)
+        result = loss(kind, reset="earliest", world=world, **{**QUICK, **growth_parameters(run)})
+        run.result(f"lost with {kind}", result.lost)
+        run.claim(f"{kind} loses nothing", result.lost == 0)
 
 
 @scenario(
@@ -67,14 +68,15 @@ def earliest(run: ScenarioRun) -> None:
     given="a topic with old records, and a new group of kproto's with reset latest",
     when="the group starts, and later the topic grows while records come",
     then="the old records are not read, and of the new partitions nothing is lost",
-    takes=GROWTH,
+    takes=(*GROWTH, *GROUP, "partitions"),
 )
 def ours(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
-    for partition in (0, 1):
+    before = numbers(world)
+    for partition in before:
         world.write("t", partition, *["old"] * 30)
     result = grown(run, "kproto", reset="latest", world=world)
-    old = read(world.clients["a"], "t", 0) + read(world.clients["a"], "t", 1)
+    old = [tp for partition in before for tp in read(world.clients["a"], "t", partition)]
     run.claim("records that are older than the group are not read", not old)
     run.claim("nothing of the new partitions is lost or read twice", result.lost == result.doubled == 0)
 
@@ -88,9 +90,10 @@ def ours(run: ScenarioRun) -> None:
     when="it dies, and another member takes its partitions over",
     then="the other member finds no commit and starts at the end: the records in between are lost, but "
     "not kproto's",
+    takes=("client", "refresh_ms", "commit", *GROUP),
 )
 def crash_before_commit(run: ScenarioRun) -> None:
-    for kind in ("librdkafka", "kproto"):
+    for kind in run.clients("librdkafka", "kproto"):
         world = run.world({"t": 1}, trace=False)
         usual: dict[str, Any] = {
             "reset": "latest",
@@ -111,7 +114,7 @@ def crash_before_commit(run: ScenarioRun) -> None:
         run.moment(f"dies after {received} records, without a commit", owner.name)
         world.kill(owner)
         world.write("t", 1, *["y"] * 200)
-        world.run(20_000)
+        world.run(run.longer(20_000))
         lost, _ = lost_and_doubled(world, members, [new])
         run.result(f"lost with {kind}", lost)
         run.claim(f"{kind} read of the new partition first", received == 100)
@@ -128,6 +131,7 @@ def crash_before_commit(run: ScenarioRun) -> None:
     given="a consumer that starts new partitions by_duration, 1 s or 20 s back, without kproto's own rule",
     when="the topic grows while records are written, and the growth is seen some seconds later",
     then="20 s lose nothing; 1 s loses the older records",
+    takes=("refresh_ms", *GROUP),
 )
 def by_duration(run: ScenarioRun) -> None:
     lost_by: dict[str, int] = {}
@@ -158,12 +162,13 @@ def by_duration(run: ScenarioRun) -> None:
     given="a consumer that subscribes to a pattern, with latest",
     when="a topic that matches is created, and records are written at once",
     then="librdkafka loses the records before its metadata refresh; kproto loses none",
+    takes=("client", "refresh_ms", *GROUP),
 )
 def by_pattern(run: ScenarioRun) -> None:
-    for kind, pattern in (("librdkafka", "^t.*"), ("kproto", "t.*")):
+    for kind in run.clients("librdkafka", "kproto"):
         world = run.world({"t": 1}, trace=False)
         member = join(world, "a", kind, topics=(), reset="latest", metadata_ms=5_000, heartbeat_ms=500)
-        member.subscribe(pattern=pattern) if kind == "kproto" else member.subscribe(pattern)
+        member.subscribe("^t.*") if kind == "librdkafka" else member.subscribe(pattern="t.*")
         world.run(7_300)
         run.moment(f"{kind}: the topic t2 is made", "operator")
         world.create("t2", 1)

@@ -17,6 +17,7 @@ from ..models.librdkafka import conf
 from ..testing.world import Client, ModelClient, World
 from ..wire.message import Message
 from .new_partitions_sarama import T0, T1, USUAL
+from .parameters import GROUP, TIMEOUTS
 from .scenario import ScenarioRun, clients, join, offsets, produce, scenario
 
 # -- sarama-cluster's example -----------------------------------------------------------------------------
@@ -32,6 +33,7 @@ from .scenario import ScenarioRun, clients, join, offsets, produce, scenario
     when="they are configured as in the example; then with its own Group.PartitionStrategy instead",
     then="fetches wait 800 ms, commits are 1 s apart, metadata 1 min; both protocols are offered, and "
     "range is used whatever Rebalance.Strategy says; the leader's PartitionStrategy decides",
+    takes=TIMEOUTS,
 )
 def cluster_config(run: ScenarioRun) -> None:
     plans: dict[str, list[list[str]]] = {}
@@ -98,6 +100,7 @@ def _times(world: World, member: Any, name: str, since: int) -> list[int]:
     then="no message is handled and nothing is committed while it blocks; the ticks continue; "
     "notifications come in order (start, then OK with claimed, released, current); the member stays "
     "in the group; nothing is lost",
+    takes=TIMEOUTS,
 )
 def two_loops(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -214,6 +217,7 @@ class ReadMessage:
     then="5 messages, timeouts, one error however long it lasts, then messages again; partition ends are "
     "never returned; the fenced member returns _FATAL once, then only timeouts, and each later "
     "subscribe returns _FATAL again",
+    takes=(*TIMEOUTS, "assignor"),
 )
 def read_message(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -286,6 +290,7 @@ def _no_reading(client: Client, request: Message, version: int) -> Message | Non
     then="each is accepted; the token is user and password between NUL bytes; the consumer reads from the "
     "beginning (the identity belongs to the connection, not to the group); the unknown protocol is "
     "rejected with the four allowed values",
+    takes=GROUP,
 )
 def sasl_properties(run: ScenarioRun) -> None:
     properties = conf.read(CONFLUENT)
@@ -340,6 +345,7 @@ ACTS: Final[dict[str, contract.ModelEvent]] = {
     then="a table: sarama-cluster sends no newer request version than sarama, and only its whitelist is "
     "extra; librdkafka, sarama and Java support static members; only librdkafka defaults to "
     "read_committed",
+    takes=TIMEOUTS,
 )
 def libraries(run: ScenarioRun) -> None:
     can: dict[str, dict[str, bool]] = {}

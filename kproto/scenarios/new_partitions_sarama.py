@@ -22,6 +22,7 @@ from ..messages.offset_commit import (
 from ..models import sasl
 from ..testing.world import Client, ModelClient, World
 from ..wire.message import Message
+from .parameters import GROUP
 from .sarama_stage import RecordedVersions
 from .scenario import ScenarioRun, join, offsets, produce, scenario
 
@@ -128,6 +129,7 @@ class SaramaProgram:
     then="without a broker it ends with one error; growth starts another session, ready again; the panic "
     "sends no LeaveGroup, so the other member waits for the session timeout; the signal commits and "
     "leaves immediately",
+    takes=("refresh_ms", *GROUP),
 )
 def sarama_main(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -200,6 +202,7 @@ def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message 
     when="the topic grows while messages are read; once more with a program that does not re-create ready",
     then="each session has one Setup and one Cleanup; a mark is committed as offset plus one with empty "
     "metadata, so nothing is read twice or lost; without a new ready the second Setup panics",
+    takes=("refresh_ms", *GROUP),
 )
 def sarama_handler(run: ScenarioRun) -> None:
     for remakes in (True, False):
@@ -255,6 +258,7 @@ def sarama_handler(run: ScenarioRun) -> None:
     then="JoinGroup 1, Fetch 3, OffsetCommit 1, a subscription without owned partitions; current brokers "
     "start at Fetch 4 and OffsetCommit 2; handshake 1, sarama's default since 1.41, is not supported there; "
     "errors are only logged",
+    takes=GROUP,
 )
 def sarama_config(run: ScenarioRun) -> None:
     world = run.world({"t": 1})

@@ -21,6 +21,7 @@ from ..models.common import OffsetToCommit, offset_commit_request
 from ..models.librdkafka.constants import INVALID, STORED, offset2str
 from ..testing.world import Client, ModelClient, World
 from ..wire.message import Message
+from .parameters import GROUP, TIMEOUTS
 from .scenario import ScenarioRun, offsets, scenario
 
 TP = TopicPartition("test", 0)
@@ -180,15 +181,14 @@ def _why(request: Request) -> str:
     given="a topic with 9 messages, 5 committed, a join that takes 3 s, one subscribe at the start",
     when="a request assigns and seeks to 2 and polls for 1.6 s",
     then="assignment 2, messages from 2",
-    takes=RACE,
+    takes=(*RACE, "session_timeout_ms", "assignor", "static"),
 )
 def outside(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=3_000)
     handler.subscribe()
     request = handler.request()
     run.result("request 1", request)
-    if run.as_written:
-        run.claim("messages come from 2", request == GOOD)
+    run.claim("messages come from 2", request == GOOD)
     run.why(_why(request))
 
 
@@ -199,15 +199,14 @@ def outside(run: ScenarioRun) -> None:
     given="as S0-1, but the handler subscribes itself",
     when="the first request subscribes, assigns, seeks and polls for 1.6 s",
     then="assignment 2, messages from 2",
-    takes=RACE,
+    takes=(*RACE, "session_timeout_ms", "assignor", "static"),
 )
 def inside_first(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=3_000)
     handler.subscribe()
     request = handler.request()
     run.result("request 1", request)
-    if run.as_written:
-        run.claim("messages come from 2", request == GOOD)
+    run.claim("messages come from 2", request == GOOD)
 
 
 @scenario(
@@ -219,7 +218,7 @@ def inside_first(run: ScenarioRun) -> None:
     "for --poll-timeout",
     when="two requests come, four seconds apart",
     then="the second request's assignment is -1000 and its first message 5; the seek returns no error",
-    takes=RACE,
+    takes=(*RACE, *GROUP),
 )
 def inside_second(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=0)
@@ -230,12 +229,9 @@ def inside_second(run: ScenarioRun) -> None:
     handler.wait(10)
     request = handler.request()
     run.result("request 2", request)
-    if run.as_written:
-        run.claim("the seek of request 2 gave no error", request.seek == "ok")
-        wanted = (STORED, COMMITTED)
-        run.claim(
-            "the assignment is STORED and messages start at 5", (request.assigned, request.first) == wanted
-        )
+    run.claim("the seek of request 2 gave no error", request.seek == "ok")
+    wanted = (STORED, COMMITTED)
+    run.claim("the assignment is STORED and messages start at 5", (request.assigned, request.first) == wanted)
     run.why(_why(request))
 
 
@@ -246,6 +242,7 @@ def inside_second(run: ScenarioRun) -> None:
     given="a group whose join takes milliseconds",
     when="the application subscribes, polls for 100 ms, then assigns and seeks",
     then="messages come from 2: the event was answered before the seek",
+    takes=(*RACE, "session_timeout_ms", "assignor", "static"),
 )
 def sleep_served(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=0)
@@ -263,6 +260,7 @@ def sleep_served(run: ScenarioRun) -> None:
     given="a group whose join takes milliseconds",
     when="the application subscribes, sleeps 100 ms, then assigns, seeks and polls",
     then="the first poll returns the event: -1000, and messages from 5",
+    takes=(*RACE, "session_timeout_ms", "assignor", "static"),
 )
 def sleep_unserved(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=0)
@@ -281,6 +279,7 @@ def sleep_unserved(run: ScenarioRun) -> None:
     given="a member that has its partition, with range and with cooperative-sticky",
     when="it subscribes to the same topic again",
     then="the eager member is revoked and assigned; the cooperative one keeps its partition",
+    takes=("join_after_ms", *TIMEOUTS, "static"),
 )
 def again(run: ScenarioRun) -> None:
     for assignor, calls in (
@@ -304,6 +303,7 @@ def again(run: ScenarioRun) -> None:
     given="an ASSIGN event that the application has not answered yet",
     when="the application subscribes to another topic, and polls later",
     then="no JoinGroup is sent until the event is answered; then one for the new topic is sent",
+    takes=("join_after_ms", *GROUP),
 )
 def postponed(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=0)
@@ -340,6 +340,7 @@ def _joins(handler: PollingHandler) -> int:
     given="an application that has no assignment yet",
     when="it seeks; it seeks again after the partition was assigned and unassigned",
     then="_UNKNOWN_PARTITION, then _STATE; the partition is assigned at 2, and messages still come from 2",
+    fixed="its partition is assigned by hand, without a group",
 )
 def too_early(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=3_000)
@@ -369,6 +370,7 @@ def too_early(run: ScenarioRun) -> None:
     given="a partition assigned at 2",
     when="the application seeks to -1000, then to 4, and reads one message",
     then="_INVALID_ARG; assignment stays 2; position is -1001, then 5",
+    fixed="its partition is assigned by hand, without a group",
 )
 def sentinels(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=3_000)
@@ -396,6 +398,7 @@ def sentinels(run: ScenarioRun) -> None:
     given="enable.auto.commit and enable.auto.offset.store off",
     when="the requests of all cases run, and the application closes",
     then="the group's committed offset is 5 as before, 4 behind the end",
+    takes=(*RACE, *GROUP),
 )
 def untouched(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=0)
@@ -421,6 +424,7 @@ def untouched(run: ScenarioRun) -> None:
     given="the four combinations of both options",
     when="9 messages are read from the committed 5, some seconds pass, and the application closes",
     then="an offset is committed only with both",
+    takes=("join_after_ms", *GROUP),
 )
 def both_flags(run: ScenarioRun) -> None:
     for commit in (True, False):
@@ -451,6 +455,7 @@ def both_flags(run: ScenarioRun) -> None:
     given="enable.auto.offset.store on, enable.auto.commit off",
     when="one message is read",
     then="its offset plus one is stored, and nothing is committed",
+    fixed="its partition is assigned by hand, without a group",
 )
 def stored(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=0, extra={"enable.auto.offset.store": True})
@@ -472,6 +477,7 @@ def stored(run: ScenarioRun) -> None:
     given="a partition with 9 messages, read from 5",
     when="the application polls past the end for a while",
     then="_PARTITION_EOF comes once; 4 messages come",
+    takes=("join_after_ms", *GROUP),
 )
 def end_of_partition(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=0)
@@ -495,7 +501,7 @@ def end_of_partition(run: ScenarioRun) -> None:
     given="kproto's consumer, subscribed",
     when="it assigns by hand; then a callback seeks to 2 when the partition is assigned",
     then="the assign raises IllegalState; messages come from 2, whenever the join completes",
-    takes=("join_after_ms",),
+    takes=("join_after_ms", *GROUP),
 )
 def safely(run: ScenarioRun) -> None:
     delay = run.parameters.join_after_ms or 0
@@ -529,6 +535,7 @@ def safely(run: ScenarioRun) -> None:
     given="librdkafka's logical offsets",
     when="they are named",
     then="-1000 is STORED, -1001 INVALID, -2 BEGINNING, -1 END",
+    takes=("join_after_ms", *GROUP),
 )
 def names(run: ScenarioRun) -> None:
     named = {number: offset2str(number) for number in (-1000, -1001, -2, -1)}

@@ -18,6 +18,7 @@ from ..models.librdkafka import conf
 from ..testing.concurrent_calls import first_error
 from ..testing.world import World
 from .offset_minus_1000 import COMMITTED, END, TP, WANTED, PollingHandler
+from .parameters import GROUP
 from .scenario import ScenarioRun, offsets, scenario
 
 SOUGHT = 3
@@ -117,6 +118,7 @@ def _unsubscribe(world: World, member: Any) -> None:
     "more, assign follows an unsubscribe whose join is in progress or complete",
     then="in kproto messages come from 3 each time, and incompatible calls are rejected; in librdkafka a "
     "seek that was the last call and returned no error is overridden by the event in some orders",
+    takes=GROUP,
 )
 def every_order(run: ScenarioRun) -> None:
     orders = list(_orders("subscribe joined assign seek poll"))
@@ -170,6 +172,7 @@ def every_order(run: ScenarioRun) -> None:
     "other name of the broker list, a misspelled name, and an invalid bool",
     then="it reads to the end, reports the end, and commits nothing; all twenty contexts exist; both "
     "names set one property; the last two are rejected, in librdkafka's words",
+    takes=GROUP,
 )
 def properties(run: ScenarioRun) -> None:
     settings = conf.read(GET_CONSUMER)
@@ -228,6 +231,7 @@ def _rejection(name: str, value: object) -> str:
     given="kproto as it is loaded here, with librdkafka's model",
     when="the origin of each loaded module is inspected",
     then="each is a Python source file: nothing to link, to compile or to choose per platform",
+    fixed="it inspects modules, and runs no group",
 )
 def pure_python(run: ScenarioRun) -> None:
     origins: dict[str, list[str]] = {}
@@ -252,6 +256,7 @@ def pure_python(run: ScenarioRun) -> None:
     when="it continues regardless: assigns at 2, and polls past the end",
     then="_INVALID_ARG twice and _UNKNOWN_PARTITION are printed; messages come from 2; after the last "
     "one, polls print nil",
+    fixed="its partition is assigned by hand, without a group",
 )
 def printed(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=0, extra={"enable.partition.eof": False})
@@ -290,6 +295,7 @@ def printed(run: ScenarioRun) -> None:
     when="their calls alternate; with kproto a second thread polls while the first is inside poll",
     then="each call is accepted without an error, and both requests get the messages of the last caller; "
     "kproto's second thread gets an error that another thread is inside poll()",
+    fixed="its partition is assigned by hand, without a group",
 )
 def two_requests(run: ScenarioRun) -> None:
     handler = PollingHandler(run, join_ms=3_000, extra={"enable.partition.eof": False})

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from .offset_minus_1000 import PollingHandler, Request
-from .scenario import Parameters, ScenarioRun
+from .parameters import Parameters
+from .scenario import ScenarioRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

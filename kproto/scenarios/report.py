@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import groupby
 from typing import Any, cast
 
 from ..errors import ConfigError
@@ -12,7 +13,8 @@ from ..group.subscription import TopicPartition
 from ..inspect import diagrams, sequence
 from ..inspect.timeline import ownerships
 from . import history
-from .scenario import Act, Moment, Scenario, ScenarioRun
+from .parameters import PARAMETERS, as_options, written
+from .scenario import Act, Moment, Scenario, ScenarioClaim, ScenarioRun, scenarios
 
 WIDTH = 80
 NARROW = 20  # The minimum width of a line in columns, however narrow the terminal is.
@@ -26,6 +28,28 @@ NAMES = 44  # The maximum width of the column with the names of results.
 
 def line(scenario: Scenario) -> str:
     return f"{scenario.id:<7}{scenario.title}"
+
+
+def parameter_lines(width: int | None) -> list[str]:
+    """List for each parameter the stories that take it, and for the other stories why they take none."""
+    every = scenarios()
+    lines = [
+        f"{row.option}: {_ranges([(name in story.takes, story.id) for story in every])}"
+        for name, row in PARAMETERS.items()
+    ]
+    for reason in dict.fromkeys(story.fixed for story in every if story.fixed):
+        lines.append(f"none: {_ranges([(story.fixed == reason, story.id) for story in every])} ({reason})")
+    return [row for line in lines for row in paragraph(line, width)]
+
+
+def _ranges(marked: Iterable[tuple[bool, str]]) -> str:
+    """Return the marked ids; three or more in a row are shortened to the first and the last one."""
+    parts: list[str] = []
+    for (is_marked, _), group in groupby(marked, lambda pair: (pair[0], pair[1].partition("-")[0])):
+        ids = [id_ for _, id_ in group]
+        if is_marked:
+            parts += [f"{ids[0]} to {ids[-1]}"] if len(ids) > 2 else ids
+    return ", ".join(parts)
 
 
 def fitted(lines: Iterable[str], width: int | None) -> list[str]:
@@ -70,19 +94,50 @@ def text(scenario: Scenario, run: ScenarioRun, width: int | None = None) -> list
             for row in _paragraph(head, body, width)
         ],
         "",
+        *([*paragraph(changes(run), width), ""] if run.changes else []),
         *_tables(run, wide),
         "What came out:",
         *[row for name, value in run.results.items() for row in _result(run, name, value, wide)],
         *[
             row
             for claim in run.claims
-            for row in _wrapped(f"  {'yes' if claim.holds else 'NO '}  ", claim.text, wide)
+            for row in _wrapped(f"  {_verdict(claim)}  ", _claim(run, claim), wide)
         ],
         "",
         *[row for why in run.because for row in _paragraph("Why:", why, width)],
         *[row for number, act in _few(run) for row in _bars(_of(run, number, act), act, width)],
     ]
     return fitted(rows, width)
+
+
+def changes(run: ScenarioRun) -> str:
+    """Say which parameters the run changed, and which written values they replaced."""
+    parts: list[str] = []
+    for name, value in run.parameters.changed().items():
+        values = [_written(name, known) for known in run.replaced.get(name, ())]
+        before = f" (as written: {', '.join(dict.fromkeys(values))})" if values else ""
+        parts.append(f"{as_options({name: value})}{before}")
+    return f"Changed: {', '.join(parts)}. The text above describes the story as written."
+
+
+def _written(name: str, value: object) -> str:
+    """Return a value that a parameter replaced; None is the default of the client."""
+    if isinstance(value, tuple):
+        return " and ".join(map(str, cast("tuple[object, ...]", value)))
+    if name == "static":
+        return "no" if value is None else "yes"
+    return "the client's default" if value is None else written(name, value)
+
+
+def _verdict(claim: ScenarioClaim) -> str:
+    return "yes" if claim.holds else "NO "
+
+
+def _claim(run: ScenarioRun, claim: ScenarioClaim) -> str:
+    """Return the text of a claim. If it holds only as written, the text names the changed parameters."""
+    if claim.holds or not run.changes:
+        return claim.text
+    return f"does not hold with {run.changes}: {claim.text}"
 
 
 def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
@@ -95,6 +150,7 @@ def json(scenario: Scenario, run: ScenarioRun) -> dict[str, Any]:
         "when": scenario.when,
         "then": scenario.then,
         "takes": list(scenario.takes),
+        "changed": run.parameters.changed(),
         "holds": run.holds,
         "results": {name: _plain(value) for name, value in run.results.items()},
         "claims": [{"text": claim.text, "holds": claim.holds} for claim in run.claims],
@@ -117,9 +173,10 @@ def page(scenario: Scenario, run: ScenarioRun) -> str:
         )
     ]
     rows = [f"<tr><td>{escape(name)}<td>{escape(_value(value))}</tr>" for name, value in run.results.items()]
-    claims = [f"<li>{'yes' if claim.holds else 'NO'}: {escape(claim.text)}</li>" for claim in run.claims]
+    claims = [f"<li>{_verdict(claim).strip()}: {escape(_claim(run, claim))}</li>" for claim in run.claims]
     parts = [
         *story,
+        *([f"<p>{escape(changes(run))}</p>"] if run.changes else []),
         f"<h2>What came out</h2><div class=table><table>{''.join(rows)}</table></div>",
         f"<ul>{''.join(claims)}</ul>",
         *[f"<p>Why: {escape(why)}</p>" for why in run.because],

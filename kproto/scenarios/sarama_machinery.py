@@ -24,9 +24,10 @@ from ..models.common import OffsetToCommit, offset_commit_request
 from ..testing.world import Client, ModelClient, Producer, World
 from ..wire.message import Message
 from .consumer_group_command import COLUMNS, describe
+from .parameters import GROUP
 from .sarama_stage import RecordedVersions
 from .sarama_walk import T0, T1, USUAL
-from .scenario import ScenarioRun, offsets, scenario
+from .scenario import ScenarioRun, numbers, offsets, scenario
 
 
 class Watched:
@@ -100,6 +101,7 @@ def watched(world: World, *, topics: Iterable[str] = ("t",), **config: Any) -> t
     then="the first Fetch is sent when the first partitions were collected; the next one waits for the "
     "fed partitions, at most twice MaxProcessingTime; the break is an error for each partition; "
     "after the backoff of 2 s one Fetch names both again, and nothing is lost",
+    takes=GROUP,
 )
 def subscription_consumer(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
@@ -149,6 +151,7 @@ def subscription_consumer(run: ScenarioRun) -> None:
     given="a member with four partitions of one broker",
     when="records are written to all four at once",
     then="one response has them; each claim gets its own partition's, from its own offset",
+    takes=("partitions", *GROUP),
 )
 def split(run: ScenarioRun) -> None:
     world = run.world({"t": 4})
@@ -163,7 +166,7 @@ def split(run: ScenarioRun) -> None:
         [" ".join(map(str, partitions)) for partitions in brought],
     )
     run.result("given", {str(tp): offsets(member, tp) for tp in world.partitions()})
-    run.claim("one response had all four", brought == [[0, 1, 2, 3]])
+    run.claim("one response had all of them", brought == [list(numbers(world))])
     for tp in world.partitions():
         received = [record.value for record in member.records if record.partition == tp]
         run.claim(f"{tp} got its own records", received == [str(tp).encode()] * (tp.partition + 1))
@@ -180,6 +183,7 @@ def split(run: ScenarioRun) -> None:
     when="partition 0 is consumed from OffsetNewest, 1 from OffsetOldest; then 0 again, and 2 from offset 99",
     then="both ends of each log are looked up first, then each partition is fetched from its leader; the "
     "second call is a ConfigurationError, 99 is out of range, and the two continue",
+    fixed="its partitions are consumed without a group",
 )
 def consume_partition(run: ScenarioRun) -> None:
     world = run.world({"t": 3}, brokers=2)
@@ -236,6 +240,7 @@ def consume_partition(run: ScenarioRun) -> None:
     then="1.38.1 builds version 1 with the timestamp -1 (the broker's time), and version 2 with 3,600,000 "
     "ms; 1.61.1 builds the newest version, which has no retention from version 5 on; the second commit names "
     "one partition; then there is none (Kafka 4.0 dropped version 1)",
+    takes=GROUP,
 )
 def construct_request(run: ScenarioRun) -> None:
     hour = 3_600_000
@@ -281,6 +286,7 @@ def _commit_form(version: int, retention_ms: int) -> str:
     given="a member whose coordinator answers 1 s late, and 50 messages that were read",
     when="their commit is in flight, 30 more are read and marked, and no more arrive",
     then="the response for 50 does not make the partition clean: 80 is committed without another message",
+    takes=GROUP,
 )
 def marked_meanwhile(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, brokers=2)
@@ -327,6 +333,7 @@ def marked_meanwhile(run: ScenarioRun) -> None:
     when="11 lines are typed and read; later 5 more while the consumer is blocked",
     then="rows with 4, 4, 3 of 4, 4, 3 and lag 0, owned by sarama-<uuid>; a row for test without an "
     "owner; later the lag is 5",
+    takes=GROUP,
 )
 def describe_group(run: ScenarioRun) -> None:
     world = run.world({"test3": 3, "test": 1}, trace=False)
@@ -376,6 +383,7 @@ def describe_group(run: ScenarioRun) -> None:
     then="without Return.Successes there is no sync producer; -1 and 1 return the offset, 0 does not; "
     "each k1 goes to one partition (Java's, by murmur2; sarama's producer hashes by FNV-1a and would "
     "choose another); the rejection is the message's error, and the next message succeeds",
+    fixed="it has producers, and no group",
 )
 def sync_producer(run: ScenarioRun) -> None:
     refused = ""

@@ -6,7 +6,7 @@ The scenarios run sarama 1.61.1. A scenario says so where the document's older v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..error_codes import ErrorCode
@@ -18,6 +18,7 @@ from ..messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, Off
 from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..testing.world import Client, ModelClient, World
 from ..wire.message import Message
+from .parameters import GROUP
 from .sarama_machinery import watched
 from .sarama_walk import T0, T1, sarama
 from .scenario import ScenarioRun, scenario
@@ -97,7 +98,7 @@ class Branch:
 
 
 def _branch(
-    letter: str, title: str, says: str, when: str, then: str
+    letter: str, title: str, says: str, when: str, then: str, takes: Iterable[str] = GROUP
 ) -> Callable[[Callable[[ScenarioRun], None]], Callable[[ScenarioRun], None]]:
     return scenario(
         f"S3-19{letter}",
@@ -106,6 +107,7 @@ def _branch(
         given="a sarama member alone in its group, Consume called once, Rebalance.Retry.Max 4, backoff 2 s",
         when=when,
         then=then,
+        takes=takes,
     )
 
 
@@ -204,6 +206,7 @@ def in_progress(run: ScenarioRun) -> None:
     "Every other error is returned to the caller of Consume.",
     "JoinGroup is answered with GROUP_AUTHORIZATION_FAILED",
     "Consume returns it",
+    ("session_timeout_ms", "assignor", "static"),
 )
 def other(run: ScenarioRun) -> None:
     branch = Branch(run, JoinGroupRequest, 30)
@@ -248,10 +251,11 @@ def sync_errors(run: ScenarioRun) -> None:
     "If MemberAssignment is empty there are no claims, but the session is created.",
     "three members share two partitions",
     "one has a session with no claim, and no error",
+    ("members", "partitions", *GROUP),
 )
 def empty(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
-    members = [sarama(world, name) for name in ("a", "b", "c")]
+    members = [sarama(world, name) for name in run.names("a", "b", "c")]
     world.run(20_000)
     idle = [member for member in members if not member.owned]
     run.result("without claims", [without.name for without in idle])
@@ -269,6 +273,7 @@ def empty(run: ScenarioRun) -> None:
     "The claims' partitions are sorted, and the user data is kept for the next join.",
     "a member gets five partitions",
     "the callback has them in order",
+    ("partitions", *GROUP),
 )
 def claims(run: ScenarioRun) -> None:
     world = run.world({"t": 5})

@@ -14,7 +14,8 @@ from ..messages.join_group import JoinGroupRequest
 from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.sync_group import SyncGroupRequest
 from ..testing.world import World
-from .scenario import ScenarioRun, join, offsets, produce, read, scenario
+from .parameters import GROUP, TIMEOUTS
+from .scenario import ScenarioRun, join, living_members, numbers, offsets, produce, read, scenario
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 USUAL: dict[str, Any] = {
@@ -42,11 +43,11 @@ def sarama(world: World, name: str = "a", **config: Any) -> Any:
     given="a topic of 5 partitions and three sarama members of one group",
     when="they have settled",
     then="each partition has exactly one owner, and some member has two",
-    takes=("members",),
+    takes=("client", "members", "partitions", *GROUP),
 )
 def one_owner(run: ScenarioRun) -> None:
     world = run.world({"t": 5}, trace=False)
-    members = [sarama(world, f"m{number}") for number in range(run.parameters.members or 3)]
+    members = [sarama(world, name) for name in run.names("m0", "m1", "m2")]
     world.run(15_000)
     owners = {tp: [member.name for member in members if tp in member.owned] for tp in world.partitions()}
     run.result("owners", {str(tp): names for tp, names in owners.items()})
@@ -62,10 +63,11 @@ def one_owner(run: ScenarioRun) -> None:
     given="two sarama members",
     when="they join",
     then="one SyncGroup per generation has assignments, the other one is empty",
+    takes=("client", "members", "partitions", *GROUP),
 )
 def leader_plans(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
-    members = [sarama(world, name) for name in ("a", "b")]
+    members = [sarama(world, name) for name in run.names("a", "b")]
     world.run(10_000)
     plans = {
         member.name: [len(each.assignments) for each in world.requests_of(member, SyncGroupRequest)]
@@ -73,7 +75,8 @@ def leader_plans(run: ScenarioRun) -> None:
     }
     run.result("assignments in each SyncGroup", plans)
     last = [plan[-1] for plan in plans.values()]
-    run.claim("of the last generation's SyncGroups one has the plan for both", sorted(last) == [0, 2])
+    expected = [0] * (len(members) - 1) + [len(members)]
+    run.claim("of the last generation's SyncGroups one has the plan for all", sorted(last) == expected)
 
 
 @scenario(
@@ -83,13 +86,14 @@ def leader_plans(run: ScenarioRun) -> None:
     given="two partitions with 100 messages each",
     when="a member reads them",
     then="the offsets of each partition are 0, 1, 2, ...",
+    takes=("client", "partitions", *GROUP),
 )
 def ordered(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
     member = sarama(world)
-    produce(world, "t", (0, 1), 100, 1_000)
+    produce(world, "t", numbers(world), 100, 1_000)
     world.run(3_000)
-    for tp in (T0, T1):
+    for tp in world.partitions():
         run.claim(f"{tp} was read in order, without a gap", offsets(member, tp) == list(range(100)))
     run.result("read", len(member.records))
 
@@ -101,6 +105,7 @@ def ordered(run: ScenarioRun) -> None:
     given="a busy handler: messages are fetched into the channel, but not taken from it",
     when="several commit intervals pass, then the handler takes them",
     then="nothing is committed before, everything afterwards",
+    takes=GROUP,
 )
 def marked_only(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -128,11 +133,12 @@ def marked_only(run: ScenarioRun) -> None:
     given="a member without auto commit that has read 50 messages of two partitions",
     when="it commits once, and once more with nothing new",
     then="one OffsetCommit with both partitions is sent; the second call sends nothing",
+    takes=("partitions", *GROUP),
 )
 def manual(run: ScenarioRun) -> None:
     world = run.world({"t": 2})
     member = sarama(world, auto_commit=False)
-    produce(world, "t", (0, 1), 50, 1_000)
+    produce(world, "t", numbers(world), 50, 1_000)
     world.run(2_000)
     run.claim("nothing was committed before", not world.requests_of(member, OffsetCommitRequest))
     member.commit()
@@ -143,7 +149,8 @@ def manual(run: ScenarioRun) -> None:
     run.result("requests", len(sent))
     run.result("partitions in it", sum(len(topic.partitions) for topic in sent[0].topics))
     run.claim("one request for both calls", len(sent) == 1)
-    run.claim("with both partitions", sum(len(topic.partitions) for topic in sent[0].topics) == 2)
+    named = sum(len(topic.partitions) for topic in sent[0].topics)
+    run.claim("with all partitions", named == len(world.partitions()))
 
 
 @scenario(
@@ -153,18 +160,20 @@ def manual(run: ScenarioRun) -> None:
     given="a member of a group of two, on a topic with one partition",
     when="messages come",
     then="only the member with the partition fetches, and only it gets data",
+    takes=("client", "members", *GROUP),
 )
 def pull(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
-    members = [sarama(world, name) for name in ("a", "b")]
+    members = [sarama(world, name) for name in run.names("a", "b")]
     world.run(8_000)
     produce(world, "t", (0,), 50, 1_000)
     world.run(2_000)
-    owner, follower = sorted(members, key=lambda member: -len(member.owned))
+    owner, *followers = sorted(members, key=lambda member: -len(member.owned))
     world.run(1_000)
     run.result("Fetches", {member.name: len(world.requests_of(member, FetchRequest)) for member in members})
-    run.claim("the owner read everything", len(set(offsets(owner, T0))) + len(read(follower, "t")) >= 50)
-    run.claim("a member without partitions reads nothing", not follower.owned)
+    others = sum(len(read(follower, "t")) for follower in followers)
+    run.claim("the owner read everything", len(set(offsets(owner, T0))) + others >= 50)
+    run.claim("a member without partitions reads nothing", not any(member.owned for member in followers))
 
 
 @scenario(
@@ -174,27 +183,27 @@ def pull(run: ScenarioRun) -> None:
     given="a sarama member whose handlers need 1 s to return, and steady messages",
     when="a second member joins",
     then="no member reads between the old session and the new one; afterwards the lag returns to 0",
-    takes=("rate",),
+    takes=("client", "members", "partitions", "rate", *GROUP),
 )
 def stop_the_world(run: ScenarioRun) -> None:
-    world = run.world({"t": 2}, trace=False)
+    world = run.world({"t": 2}, members=2, trace=False)
     first = sarama(world, "a")
     world.run(3_000)
     first.callback_ms = 1_000
     rate = run.parameters.rate or 100
-    produce(world, "t", (0, 1), rate, 2_000)
-    second = sarama(world, "b")
-    produce(world, "t", (0, 1), rate, 8_000)
+    produce(world, "t", numbers(world), rate, 2_000)
+    sarama(world, "b")
+    produce(world, "t", numbers(world), rate, 8_000)
     world.run(5_000)
     times = sorted(observation.at for observation in world.observations if observation.kind == "delivered")
     gap = max(later - earlier for earlier, later in pairwise(times))
     got = {
         (at, offset)
-        for observation in (first, second)
-        for at in (T0, T1)
-        for offset in offsets(observation, at)
+        for member in living_members(world)
+        for at in world.partitions()
+        for offset in offsets(member, at)
     }
-    written = sum(world.log(tp).end_offset for tp in (T0, T1))
+    written = sum(world.log(tp).end_offset for tp in world.partitions())
     run.result("longest time without a message", f"{gap} ms")
     run.result("written, read", [written, len(got)])
     run.claim("no member read for about the 1 s of the handlers", 900 <= gap <= 4_000)
@@ -212,17 +221,18 @@ def stop_the_world(run: ScenarioRun) -> None:
     given="a member with four partitions of one broker",
     when="it has read for a while",
     then="its Fetches name all four",
+    takes=("partitions", *GROUP),
 )
 def one_fetch(run: ScenarioRun) -> None:
     world = run.world({"t": 4})
     member = sarama(world)
-    produce(world, "t", range(4), 50, 1_000)
+    produce(world, "t", numbers(world), 50, 1_000)
     world.run(3_000)
     last = world.requests_of(member, FetchRequest)[-1]
     named = sorted(partition.partition for topic in last.topics for partition in topic.partitions)
     run.result("partitions in one Fetch", named)
     run.result("MinBytes, MaxWaitTime", [last.min_bytes, f"{last.max_wait_ms} ms"])
-    run.claim("all four are in one request", named == [0, 1, 2, 3])
+    run.claim("all of them are in one request", named == list(numbers(world)))
     run.claim("it waits for one byte, at most MaxWaitTime", (last.min_bytes, last.max_wait_ms) == (1, 100))
 
 
@@ -233,6 +243,7 @@ def one_fetch(run: ScenarioRun) -> None:
     given="a member with and one without auto commit, both read 50 messages",
     when="ten seconds pass",
     then="the first commits on its timer, the second never",
+    takes=GROUP,
 )
 def ticker(run: ScenarioRun) -> None:
     for auto in (True, False):
@@ -252,6 +263,7 @@ def ticker(run: ScenarioRun) -> None:
     given="a member that has committed everything it read",
     when="twenty commit intervals pass without a message",
     then="no OffsetCommit goes out",
+    takes=GROUP,
 )
 def nothing_dirty(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -272,6 +284,7 @@ def nothing_dirty(run: ScenarioRun) -> None:
     given="a member that read offset 0 to 49",
     when="it commits",
     then="50 is committed",
+    takes=GROUP,
 )
 def mark(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -292,6 +305,7 @@ def mark(run: ScenarioRun) -> None:
     given="a handler that takes 10 s for each message, session timeout 10 s",
     when="messages arrive for 1 min",
     then="the member stays in the group: sarama has no max.poll.interval",
+    takes=GROUP,
 )
 def slow(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, trace=False)
@@ -315,6 +329,7 @@ def slow(run: ScenarioRun) -> None:
     given="a member without auto commit that committed after its 20th message, and read 30",
     when="it closes",
     then="20 stays committed",
+    takes=("commit", *GROUP),
 )
 def manual_close(run: ScenarioRun) -> None:
     world = run.world({"t": 1}, trace=False)
@@ -340,16 +355,20 @@ def manual_close(run: ScenarioRun) -> None:
     given="two members",
     when="one closes",
     then="the other member owns everything within its heartbeat interval, not after the session timeout",
+    takes=("client", "members", "partitions", *GROUP),
 )
 def leaves(run: ScenarioRun) -> None:
-    world = run.world({"t": 2}, trace=False)
-    a, b = (sarama(world, name) for name in ("a", "b"))
+    world = run.world({"t": 2}, members=2, trace=False)
+    leaver, *others = (sarama(world, name) for name in ("a", "b"))
     world.run(10_000)
-    a.close()
+    leaver.close()
     closed = world.now
-    held = world.run(9_000, until=lambda: len(b.owned) == 2)
+    others = [member for member in living_members(world) if member is not leaver]
+    session = run.parameters.session_timeout_ms or USUAL["session_ms"]
+    count = len(world.partitions())
+    held = world.run(session - 1_000, until=lambda: sum(len(member.owned) for member in others) == count)
     run.result("taken over after", f"{world.now - closed} ms")
-    run.claim("before the session timeout of 10 s", held)
+    run.claim(f"before the session timeout of {session / 1000:g} s", held)
 
 
 @scenario(
@@ -359,6 +378,7 @@ def leaves(run: ScenarioRun) -> None:
     given="a sarama member with the client id sarama",
     when="it joins",
     then="its id begins with sarama-",
+    takes=GROUP,
 )
 def member_id(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
@@ -379,11 +399,12 @@ def member_id(run: ScenarioRun) -> None:
     given="a cooperative sarama group, whose session calls Setup and Cleanup beside the claims",
     when="it joins, reads and closes",
     then="Setup is called first, then the claims, then Cleanup",
+    takes=("static", "partitions", *TIMEOUTS),
 )
 def faces(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
     member = sarama(world, assignors=("cooperative-sticky",))
-    produce(world, "t", (0, 1), 20, 1_000)
+    produce(world, "t", numbers(world), 20, 1_000)
     world.run(2_000)
     member.close()
     world.run(2_000)
@@ -402,6 +423,7 @@ def faces(run: ScenarioRun) -> None:
     when="one partition fills its buffer, the other gets a few messages; then the handlers continue",
     then="after twice MaxProcessingTime the Fetches name only the other partition; later both again; "
     "nothing is lost, and the order is kept",
+    takes=GROUP,
 )
 def slow_child(run: ScenarioRun) -> None:
     world = run.world({"t": 2})

@@ -28,7 +28,9 @@ from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..models.contract import CONSUMER_OPTIONS
 from ..models.index import load_model, model_names
-from ..testing.world import World
+from ..testing.world import Consumer, ModelClient, World
+from .parameters import PARAMETERS, Parameters, as_options, check_taken
+from .story_world import StoryWorld
 
 # Maps the prefix of a document's scenario ids to the modules with these scenarios.
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -39,58 +41,6 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     # Scenarios about rebalances, without a document.
     "S4": ("rebalances",),
 }
-
-
-# The smallest and largest allowed value of each parameter. With most values beyond these limits a run would
-# take minutes.
-LIMITS: Final[Mapping[str, tuple[int, int]]] = {
-    # The interval of metadata refreshes. With less than 10 ms a refresh would start before the response to
-    # the previous refresh arrives.
-    "refresh_ms": (10, 3_600_000),
-    "rate": (1, 10_000),
-    "grow_at_ms": (1, 600_000),
-    "join_after_ms": (0, 3_600_000),
-    "rejoin_after_ms": (0, 3_600_000),
-    "polls": (1, 1_000),
-    "poll_timeout_ms": (1, 60_000),
-    "members": (1, 200),
-    "partitions": (1, 1_000),
-    "session_timeout_ms": (1_000, 3_600_000),
-    "heartbeat_ms": (10, 3_600_000),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """Parameters of a scenario; None keeps the document's value. Times are in milliseconds.
-
-    Raises ConfigError for a value outside `LIMITS`.
-    """
-
-    client: str | None = None
-    reset: str | None = None
-    refresh_ms: int | None = None
-    rate: int | None = None  # The number of records per second that are written into each new partition.
-    grow_at_ms: int | None = None
-    join_after_ms: int | None = None
-    rejoin_after_ms: int | None = None
-    polls: int | None = None
-    poll_timeout_ms: int | None = None
-    members: int | None = None
-    partitions: int | None = None
-    session_timeout_ms: int | None = None
-    heartbeat_ms: int | None = None
-    assignor: str | None = None
-    commit: str | None = None  # Whether to commit "before" or "after" the records are processed.
-    static: bool | None = None  # Whether the members are static: they have instance ids.
-    seed: int = 7
-
-    def __post_init__(self) -> None:
-        for name, (least, most) in LIMITS.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                unit = " milliseconds" if name.endswith("_ms") else ""
-                raise ConfigError(name, value, f"{least:,} to {most:,}{unit}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +79,19 @@ class ScenarioRun:
     """One run of a scenario: the scenario's function fills it, and `report` renders it.
 
     With `drawn` the worlds keep their traces, so that their requests can be drawn. `moments` has the moments
-    before the first world; each `Act` has the moments of its world.
+    before the first world; each `Act` has the moments of its world. `worlds` has all worlds of the run, also
+    those that the report does not show.
     """
 
     parameters: Parameters
     drawn: bool = False
     acts: list[Act] = field(default_factory=list[Act])
+    worlds: list[StoryWorld] = field(default_factory=list[StoryWorld])
     moments: list[Moment] = field(default_factory=list[Moment])
     results: dict[str, object] = field(default_factory=dict[str, object])
     claims: list[ScenarioClaim] = field(default_factory=list[ScenarioClaim])
     because: list[str] = field(default_factory=list[str])
+    _replaced: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
 
     @property
     def holds(self) -> bool:
@@ -147,7 +100,22 @@ class ScenarioRun:
     @property
     def as_written(self) -> bool:
         """Return whether all parameters of the run have the document's values."""
-        return not _changed(self.parameters)
+        return not self.parameters.changed()
+
+    @property
+    def changes(self) -> str:
+        """Return the run's parameters as command-line options; empty if the run is as written."""
+        return as_options(self.parameters.changed())
+
+    @property
+    def replaced(self) -> dict[str, list[Any]]:
+        """Return, for each parameter that the run's worlds applied, the written values that it replaced."""
+        replaced: dict[str, list[Any]] = {}
+        for changes in [self._replaced, *(world.replaced for world in self.worlds)]:
+            for name, values in changes.items():
+                known = replaced.setdefault(name, [])
+                known += [value for value in values if value not in known]
+        return replaced
 
     @property
     def stage(self) -> World | None:
@@ -162,12 +130,42 @@ class ScenarioRun:
     def world(
         self, topics: Mapping[str, int], settings: Mapping[str, str | int] | None = None, **options: Any
     ) -> World:
-        """Create the scenario's next world; the times of its moments count from its start."""
-        if self.drawn:
-            options["trace"] = True
-        world = World(topics, settings, seed=self.parameters.seed, **options)
+        """Create the scenario's next world; the times of its moments count from its start.
+
+        `options` are those of `World` and `StoryWorld`.
+        """
+        world = self.hidden_world(topics, settings, **options)
         self.acts.append(Act(world, world.now))
         return world
+
+    def hidden_world(
+        self, topics: Mapping[str, int], settings: Mapping[str, str | int] | None = None, **options: Any
+    ) -> World:
+        """Create a world that the report does not show, for a run that is only compared with others."""
+        if self.drawn:
+            options["trace"] = True
+        world = StoryWorld(self.parameters, topics, settings, **options)
+        self.worlds.append(world)
+        return world
+
+    def clients(self, *written: str) -> tuple[str, ...]:
+        """Return the clients with which the scenario runs: the parameter's client, or those as written."""
+        if self.parameters.client is None:
+            return written
+        self._replaced["client"] = list(written)
+        return (self.parameters.client,)
+
+    def names(self, *written: str) -> tuple[str, ...]:
+        """Return the names of the group's members: those as written, or as many as the parameter says."""
+        count = self.parameters.members
+        if count is None:
+            return written
+        self._replaced["members"] = [len(written)]
+        return (*written[:count], *(f"m{number}" for number in range(len(written) + 1, count + 1)))
+
+    def longer(self, ms: int) -> int:
+        """Return `ms`, plus the time that the run's session timeout and heartbeats add to an expiry."""
+        return ms + (self.worlds[-1].extra_ms if self.worlds else 0)
 
     def moment(self, text: str, who: str = "", at: int | None = None) -> None:
         """Add a moment that no client observed: an operator's action, or a comment."""
@@ -196,7 +194,10 @@ class ScenarioRun:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """An entry of a document. `takes` names the parameters that the entry can be run with."""
+    """An entry of a document. `takes` names the parameters that the entry can be run with.
+
+    If the entry takes no parameter, `fixed` says why.
+    """
 
     id: str
     title: str
@@ -205,6 +206,7 @@ class Scenario:
     when: str
     then: str
     takes: tuple[str, ...]
+    fixed: str
     play: Callable[[ScenarioRun], None]
 
     def run(self, parameters: Parameters | None = None, *, drawn: bool = False) -> ScenarioRun:
@@ -214,19 +216,10 @@ class Scenario:
         the scenario does not take.
         """
         parameters = parameters or Parameters()
-        for name in _changed(parameters):
-            if name not in self.takes:
-                allowed = ", ".join((*self.takes, "seed"))
-                raise ConfigError(name, getattr(parameters, name), f"{self.id} takes: {allowed}")
+        check_taken(self.id, parameters, self.takes, self.fixed)
         run = ScenarioRun(parameters, drawn)
         self.play(run)
         return run
-
-
-def _changed(parameters: Parameters) -> list[str]:
-    plain = Parameters()
-    names = [field for field in Parameters.__dataclass_fields__ if field != "seed"]
-    return [name for name in names if getattr(parameters, name) != getattr(plain, name)]
 
 
 _SCENARIOS: dict[str, Scenario] = {}
@@ -241,12 +234,14 @@ def scenario(
     when: str,
     then: str,
     takes: Iterable[str] = (),
+    fixed: str = "",
 ) -> Callable[[Callable[[ScenarioRun], None]], Callable[[ScenarioRun], None]]:
     """Register a function as the scenario with this id."""
+    taken = tuple(name for name in PARAMETERS if name in set(takes))
 
     def enter(play: Callable[[ScenarioRun], None]) -> Callable[[ScenarioRun], None]:
         assert id not in _SCENARIOS, f"{id} is registered twice"
-        _SCENARIOS[id] = Scenario(id, title, says, given, when, then, tuple(takes), play)
+        _SCENARIOS[id] = Scenario(id, title, says, given, when, then, taken, fixed, play)
         return play
 
     return enter
@@ -297,6 +292,8 @@ def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), 
     `config` uses the option names of the models (`CONSUMER_OPTIONS`). For kproto's own consumer they are
     translated to its options. Raises ConfigError for an unknown client.
     """
+    if isinstance(world, StoryWorld):
+        kind = world.kind(kind)
     if kind == "kproto":
         options = {CONSUMER_OPTIONS[key]: value for key, value in config.items() if key in CONSUMER_OPTIONS}
         return world.join(name, topics=list(topics), group_id="g", **options)
@@ -314,6 +311,22 @@ def read(member: Any, topic: str | None = None, partition: int | None = None) ->
         if topic in (None, at.topic) and partition in (None, at.partition):
             partitions.append(at)
     return partitions
+
+
+def numbers(world: World, topic: str = "t") -> range:
+    """Return the numbers of the topic's partitions."""
+    return range(sum(tp.topic == topic for tp in world.partitions()))
+
+
+def living_members(world: World) -> list[Any]:
+    """Return the members of the world's groups whose processes run."""
+    return [*world.alive_clients(ModelClient), *world.alive_clients(Consumer)]
+
+
+def is_shared_evenly(world: World) -> bool:
+    """Return whether the living members own all partitions, and their numbers differ by at most one."""
+    counts = [len(member.owned) for member in living_members(world)]
+    return sum(counts) == len(world.partitions()) and max(counts) - min(counts) <= 1
 
 
 def offsets(member: Any, tp: TopicPartition) -> list[int]:

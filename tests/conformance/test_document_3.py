@@ -19,9 +19,8 @@ import pytest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest
-from kproto.scenarios import find
+from kproto.scenarios import Parameters, ScenarioRun, find
 from kproto.scenarios.sarama_new_session import Branch, refusal
-from kproto.scenarios.scenario import Parameters, ScenarioRun
 from kproto.wire.message import Message
 from tests.conformance.document_programs import (
     OURS,

@@ -75,7 +75,7 @@ def test_find_ignores_case_and_an_unknown_id_lists_the_known_ones() -> None:
 
 
 def test_an_unsupported_parameter_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="takes: client"):
+    with pytest.raises(ConfigError, match="S1-20 takes --client"):
         find("S1-20").run(Parameters(polls=3))
 
 
@@ -256,8 +256,14 @@ def test_a_page_that_cannot_be_written_is_an_error(
         ("S1-20 --refresh 0s", "a time above 0"),
         ("S1-20 --seed many", "not a whole number"),
         ("S1-20 --polls 0", "is not a whole number of at least 1"),
-        ("S1-23 --refresh 3s", "--refresh='3000ms' is not allowed; S1-23 takes --seed"),
+        (
+            "S1-13 --refresh 3s",
+            "--refresh='3s' is not allowed; S1-13 takes --client, --session-timeout, --heartbeat, "
+            "--commit, --seed; only stories in which a topic grows",
+        ),
+        ("S2-1 --heartbeat 3s", "S2-1 takes --seed; it reads options, and runs no group"),
         ("S120", "did you mean S1-20"),
+        ("parameter", "did you mean parameters"),
         ("stop-the-wrld", "did you mean stop-the-world"),
         ("nothing-like-it", "stories in the documents S0, S1, S2, S3"),
         ("loss --members 3", "loss takes --client, --reset, --refresh, --rate, --grow-at, --seed"),
@@ -267,7 +273,12 @@ def test_a_page_that_cannot_be_written_is_an_error(
         ("--client sarama", "a list takes --seed"),
         ("S1 --svg x.svg", "--svg='x.svg' is not allowed; only for a single story"),
         ("S9-1", "did you mean S"),
-        ("S1-23 --polls 3", "--polls='3' is not allowed; S1-23 takes --seed"),
+        ("S1-23 --polls 3", "--polls='3' is not allowed; S1-23 takes --client, --session-timeout"),
+        ("S2-36 --members 1", "--members=1 is not allowed; at least 2, which the story names"),
+        ("S1-1 --assignor sticky", "--assignor='sticky' is not allowed; allowed: range, roundrobin"),
+        ("S1-2 --client kafka-go --static", "not with kafka-go, which has no static members"),
+        ("S2-31 --heartbeat 10s", "--heartbeat=10000 is not allowed; less than the session timeout"),
+        ("parameters --client sarama", "a list takes --seed; a single story, such as S1-20, takes param"),
     ],
 )
 def test_wrong_arguments_are_rejected(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kproto.cli import main
-from kproto.scenarios import find
-from kproto.scenarios.scenario import Parameters, clients, scenarios
+from kproto.scenarios import Parameters, find
+from kproto.scenarios.scenario import clients, scenarios
 
 ALL = [scenario.id for scenario in scenarios() if scenario.id.startswith("S4-")]
 TIMEOUTS = [
@@ -77,7 +77,10 @@ def test_a_commit_before_processing_loses_and_one_after_it_doubles() -> None:
             "--assignor='sticky' is not allowed; allowed: range, roundrobin",
         ),
         ("S4-6 --client librdkafka --assignor sticky", "allowed: range, roundrobin, cooperative-sticky"),
-        ("S4-8 --static", "S4-8 takes --client, --commit, --session-timeout, --heartbeat"),
+        (
+            "S4-8 --members 3",
+            "S4-8 takes --client, --session-timeout, --heartbeat, --assignor, --static, --commit",
+        ),
         ("S4-4 --session-timeout 10ms", "1,000 to 3,600,000 milliseconds"),
     ],
 )

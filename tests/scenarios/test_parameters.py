@@ -1,0 +1,202 @@
+"""Each story follows each parameter that it takes, and rejects the others with the reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from kproto.cli import main
+from kproto.errors import ConfigError
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.models.index import model_name
+from kproto.scenarios import Parameters, Scenario, ScenarioRun, find, history, report, scenarios
+from kproto.scenarios.parameters import PARAMETERS
+from kproto.testing.world import Consumer, ModelClient, World
+from kproto.testing.world.trace import exchanges
+
+# One changed value of each parameter. No story of the documents is written with it.
+CHANGED: dict[str, Any] = {
+    "client": "java",
+    "members": 5,
+    "partitions": 7,
+    "session_timeout_ms": 11_000,
+    "heartbeat_ms": 300,
+    "assignor": "roundrobin",
+    "static": True,
+    "commit": "before",
+    "reset": "earliest",
+    "refresh_ms": 3_100,
+    "rate": 30,
+    "grow_at_ms": 6_100,
+    "join_after_ms": 1_500,
+    "rejoin_after_ms": 2_500,
+    "polls": 6,
+    "poll_timeout_ms": 700,
+}
+# The scenarios that run many worlds and take seconds.
+SLOW = {"S0-15", "S4-2", "S2-42", "S2-46"} | {
+    f"S1-{number}" for number in (1, 2, 14, 16, 17, 20, 21, 22, 24, 25, 26, 27)
+}
+
+
+def requests(run: ScenarioRun, kind: type[Any]) -> Iterator[tuple[World, str, int, Any]]:
+    """Yield the world, the client and the time of each request of this class, and the request."""
+    for world in run.worlds:
+        for exchange in exchanges(world.entries):
+            if isinstance(exchange.request, kind):
+                yield world, exchange.client, exchange.asked_at, exchange.request
+
+
+def joins(run: ScenarioRun) -> list[JoinGroupRequest]:
+    return [request for *_, request in requests(run, JoinGroupRequest)]
+
+
+def kinds(run: ScenarioRun) -> set[str]:
+    """Return the names of the clients that joined a group in the run."""
+    joined = {(id(world), name) for world, name, *_ in requests(run, JoinGroupRequest)}
+    members = [world.clients[name] for world in run.worlds for key, name in joined if key == id(world)]
+    return {
+        model_name(getattr(member.model, "__name__", "")) if isinstance(member, ModelClient) else "kproto"
+        for member in members
+        if isinstance(member, ModelClient | Consumer)
+    }
+
+
+def shows_interval(run: ScenarioRun, kind: type[Any], interval_ms: int) -> bool:
+    """Return whether two successive requests of this class are about this interval apart, at some client."""
+    times: dict[tuple[int, str], list[int]] = {}
+    for world, name, at, _ in requests(run, kind):
+        times.setdefault((id(world), name), []).append(at)
+    gaps = [later - earlier for each in times.values() for earlier, later in pairwise(each)]
+    # librdkafka sends a heartbeat only when its main thread wakes, at least once a second.
+    latest = interval_ms + 1_050 if "librdkafka" in kinds(run) else 1.4 * interval_ms
+    return any(interval_ms <= gap <= latest for gap in gaps)
+
+
+def most_members(run: ScenarioRun) -> int:
+    members: dict[int, set[str]] = {}
+    for world, name, *_ in requests(run, JoinGroupRequest):
+        members.setdefault(id(world), set()).add(name)
+    return max(len(names) for names in members.values())
+
+
+def partitions(run: ScenarioRun) -> set[int]:
+    topics = [world.arguments["topics"] for world in run.worlds]
+    return {next(iter(each.values())) for each in topics}
+
+
+def outcome(run: ScenarioRun) -> tuple[Any, ...]:
+    return run.results, history.moments(run), [world.now for world in run.worlds]
+
+
+VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
+    "client": lambda run: kinds(run) == {run.parameters.client},
+    "members": lambda run: most_members(run) >= 5,
+    "partitions": lambda run: partitions(run) == {7},
+    "session_timeout_ms": lambda run: {join.session_timeout_ms for join in joins(run)} == {11_000},
+    "heartbeat_ms": lambda run: shows_interval(run, HeartbeatRequest, 300),
+    "assignor": lambda run: (
+        {tuple(p.name for p in join.protocols) for join in joins(run)} == {("roundrobin",)}
+    ),
+    "static": lambda run: all(join.group_instance_id for join in joins(run)),
+}
+
+
+def changed(story: Scenario, name: str) -> Parameters:
+    """Return the parameters with one changed value. S4 is written with Java's model."""
+    value: Any = "sarama" if name == "client" and story.id.startswith("S4") else CHANGED[name]
+    return Parameters(**{name: value})
+
+
+def taken() -> Iterator[Any]:
+    """Yield each story with each parameter that it takes. The quick tests change one parameter of a story."""
+    for number, story in enumerate(scenarios()):
+        for place, name in enumerate(story.takes):
+            is_quick = story.id not in SLOW and place == number % len(story.takes)
+            marks = [] if is_quick else [pytest.mark.thorough]
+            yield pytest.param(story, name, marks=marks, id=f"{story.id} {PARAMETERS[name].option}")
+
+
+@pytest.mark.parametrize(("story", "name"), list(taken()))
+def test_a_changed_parameter_is_visible_in_the_run(story: Scenario, name: str) -> None:
+    """The requests show the value where Kafka's protocol has it; otherwise the moments or results differ."""
+    run = story.run(changed(story, name), drawn=True)
+    if name in VISIBLE:
+        assert VISIBLE[name](run)
+    else:
+        assert outcome(run) != outcome(story.run(drawn=True))
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_each_parameter_is_taken_by_a_story(name: str) -> None:
+    assert [story.id for story in scenarios() if name in story.takes]
+
+
+def test_a_story_takes_parameters_or_says_why_not() -> None:
+    assert [story.id for story in scenarios() if bool(story.takes) == bool(story.fixed)] == []
+
+
+def test_the_table_has_exactly_the_fields_of_the_parameters() -> None:
+    assert [*PARAMETERS, "seed"] == [field.name for field in fields(Parameters)]
+
+
+def test_a_claim_that_holds_only_as_written_is_not_printed_as_a_fact() -> None:
+    story = find("S2-47")
+    run = story.run(Parameters(commit="before"))
+    lines = "\n".join(report.text(story, run))
+    assert "does not hold with --commit before: commit before processing" in lines
+    assert "does not hold with --commit before: " in report.page(story, run)
+    assert not run.holds
+
+
+def test_a_changed_run_names_the_written_values_that_it_replaced() -> None:
+    story = find("S2-46")
+    run = story.run(Parameters(heartbeat_ms=700, members=4, static=True))
+    assert report.changes(run) == (
+        "Changed: --members 4 (as written: 3), --heartbeat 700ms (as written: 500ms, 1700ms), --static (as "
+        "written: no). The text above describes the story as written."
+    )
+
+
+def test_a_run_as_written_has_no_changes() -> None:
+    run = find("S2-46").run()
+    assert (run.changes, run.replaced) == ("", {})
+
+
+def test_a_claim_of_a_changed_story_does_not_change_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "S2-47", "--commit", "before"]) == 0
+    assert "NO   does not hold with --commit before" in capsys.readouterr().out
+
+
+def test_a_shorter_session_timeout_shortens_the_heartbeat_interval() -> None:
+    run = find("S2-14").run(Parameters(session_timeout_ms=1_000), drawn=True)
+    assert shows_interval(run, HeartbeatRequest, 333)
+
+
+def test_an_expiry_waits_for_a_longer_session_timeout() -> None:
+    assert find("S2-31").run(Parameters(session_timeout_ms=40_000)).holds
+
+
+@pytest.mark.parametrize(("name", "value"), [("commit", "never"), ("reset", "none"), ("members", 0)])
+def test_a_value_outside_the_limits_is_rejected(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{name}="):
+        Parameters(**{name: value})
+
+
+def test_the_command_lists_the_stories_of_each_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "parameters"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split(":")[0] for line in out.splitlines() if line.startswith("--")] == [
+        parameter.option for parameter in PARAMETERS.values()
+    ]
+    assert "none: S2-1 to S2-6 (it reads options, and runs no group)" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert main(["scenario", "parameters", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"parameter": "--reset", "stories": ["S1-2", "S1-20"]} in rows
