@@ -175,16 +175,20 @@ def _decode_lines(options: argparse.Namespace) -> int:
 
 
 def _decode_records(data: bytes, options: argparse.Namespace) -> int:
-    from ..inspect.dissect import record_lines
+    from ..inspect.dissect import ERROR_MARK, record_lines
     from ..inspect.json_lines import decode_records
     from ..messages.json_form import one_line
 
-    decoded = decode_records({"hex": data.hex()})
     if options.json:
+        decoded = decode_records({"hex": data.hex()})
         print(one_line(decoded))
-    else:
-        print("\n".join(record_lines(data, whole=options.hex)) or "no batch")
-    return 0 if decoded["valid"] else 1
+        return 0 if decoded["valid"] else 1
+    line = ""
+    for line in record_lines(data, whole=options.hex):
+        print(line)
+    if not line:
+        print("no batch")
+    return 1 if line.startswith(ERROR_MARK) else 0
 
 
 def _decode_capture(options: argparse.Namespace) -> int:

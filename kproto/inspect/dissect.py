@@ -79,13 +79,14 @@ class Dissection:
             return
         if self.start and int.from_bytes(self.data[:4], "big", signed=True) != len(self.data) - 4:
             yield f"the frame size is not that of the {len(self.data) - 4} bytes after it"
+        remaining = _MOST_CHECKED
         for part in self.parts:
             for content in contents(part.message, part.reading.spans, self.data):
                 if content.reading.error is not None:
                     yield f"in {'.'.join(content.path)}: {content.reading.error}"
             for span in part.reading.spans:
                 if span.type == "records" and isinstance(span.value, bytes):
-                    error = _fault_of_records(span.value)
+                    remaining, error = _fault_of_records(span.value, remaining)
                     if error is not None:
                         yield f"in {'.'.join(span.path)}: {error}"
         if self.end < len(self.data):
@@ -258,7 +259,7 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
                 for number, row in enumerate(more, 1):
                     yield line(span.start + number * width, row, "")
             if span.type == "records" and isinstance(span.value, bytes):
-                for text in record_lines(span.value, whole=whole):
+                for text in record_lines(span.value, whole=whole, most=most_records):
                     yield f"{margin}{deep}  {text}"
             if span.type == "bytes":
                 for embedded in opened.get((*above, *path), ()):
@@ -272,6 +273,8 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
                         yield f"{margin}{deep}    {trailing} bytes follow it, which readers skip"
 
     margin = " " * (digits + 3 * width + 4)
+    record_sets = sum(span.type == "records" for part in dissection.parts for span in part.reading.spans)
+    most_records = _MOST_CHECKED // max(record_sets, 1)
     for part in dissection.parts:
         yield f"{part.message.__name__} v{part.version}"
         opened: dict[tuple[str, ...], list[EmbeddedMessage]] = {}
@@ -288,22 +291,35 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
         )
 
 
-def record_lines(data: bytes, *, whole: bool = False) -> Iterator[str]:
-    """Yield a line for each batch of a record set and for its first records, or with `whole` for all."""
-    from ..records import batches  # The import is local, because most messages contain no records.
+def record_lines(data: bytes, *, whole: bool = False, most: int | None = None) -> Iterator[str]:
+    """Yield a line for each batch of a record set and for its first records, or with `whole` for all.
 
-    end = 0
+    A batch of a few kilobytes may have millions of records. Without `whole`, about `most` records of the
+    record set are decoded (default: `_MOST_CHECKED`). The header of a batch counts the others.
+    """
+    from ..records import batches  # The import is local, because most messages contain no records.
+    from ..records.record_stream import record_lists
+
+    end, remaining = 0, _MOST_CHECKED if most is None else most
     try:
         for batch in batches(data):
             end = batch.end
             yield _batch_line(batch)
-            records = batch.records()
-            for record in records if whole else records[:_FEW]:
-                yield f"  {_record_line(batch, record)}"
-            if len(records) > _FEW and not whole:
-                yield f"  ... and {len(records) - _FEW} more (--hex shows all)"
+            shown = decoded = 0
+            for records in record_lists(batch, 1000):
+                for record in records if whole else records[: _FEW - shown]:
+                    yield f"  {_record_line(batch, record)}"
+                    shown += 1
+                decoded += len(records)
+                remaining -= len(records)
+                if remaining <= 0 and not whole:
+                    break
+            if batch.count > shown:
+                unchecked = batch.count - decoded
+                note = f", {unchecked} of them not decoded" if unchecked else ""
+                yield f"  ... and {batch.count - shown} more (--hex shows all){note}"
     except RecordError as error:
-        yield f"<-- {error}"
+        yield f"{ERROR_MARK} {error}"
     except MissingExtra as error:
         yield f"({error})"
     else:
@@ -311,22 +327,36 @@ def record_lines(data: bytes, *, whole: bool = False) -> Iterator[str]:
             yield f"{len(data) - end} bytes of a truncated batch, which readers fetch again"
 
 
-def _fault_of_records(data: bytes) -> RecordError | None:
+def _fault_of_records(data: bytes, most: int) -> tuple[int, RecordError | None]:
+    """Decode about `most` records of a record set; return how many may still be decoded, and the first error.
+
+    The headers of all batches are read.
+    """
     from ..records import batches
+    from ..records.record_stream import record_lists
 
     try:
         for batch in batches(data):
-            batch.records()
+            if most > 0:
+                for records in record_lists(batch, 1000):
+                    most -= len(records)
+                    if most <= 0:
+                        break
     except RecordError as error:
-        return error
+        return most, error
     except MissingExtra:
         # Records whose codec's package is not installed cannot be checked, so they are not reported as
         # invalid.
         pass
-    return None
+    return most, None
 
 
+# The start of the line that reports a malformed batch.
+ERROR_MARK = "<--"
 _FEW = 10
+# The maximum number of records of a record set that are decoded to find malformed ones: decoding them takes a
+# tenth of a second.
+_MOST_CHECKED = 100_000
 
 
 def _batch_line(batch: Batch) -> str:

@@ -28,6 +28,7 @@ from ..messages.index import key_of, kind_of, message_class, no_message
 from ..messages.json_form import from_json, to_json
 from ..records import batches, encode_batch
 from ..records.record import Record
+from ..records.record_stream import record_lists
 from ..wire.message import Message
 
 Question = Mapping[str, Any]
@@ -85,14 +86,25 @@ def encode(question: Question) -> Answer:
     return {"hex": from_json(cls, get_typed(question, "json", dict), version).encode(version).hex()}
 
 
+# The maximum number of records in one answer, which takes about 200 MB.
+MOST_ROWS = 200_000
+
+
 def decode_records(question: Question) -> Answer:
-    """Decode a record set. If a complete batch is invalid, `valid` is false and `error` has the reason."""
+    """Decode a record set. If a complete batch is invalid, `valid` is false and `error` has the reason.
+
+    Raises BadQuestion for more than `MOST_ROWS` records, because an answer contains all of them.
+    """
     found_batches: list[Answer] = []
     rows: list[Answer] = []
     data = get_hex(question)
     try:
         for batch in batches(data):
-            records = batch.records()
+            batch_rows: list[Answer] = []
+            for records in record_lists(batch, 1000):
+                batch_rows += [_row(record, batch.timestamp_type) for record in records]
+                if len(rows) + len(batch_rows) > MOST_ROWS:
+                    raise BadQuestion(f"more than {MOST_ROWS} records; split the record set by its batches")
             found_batches.append(
                 {
                     "baseOffset": batch.base_offset,
@@ -108,10 +120,10 @@ def decode_records(question: Question) -> Answer:
                     "isControl": batch.is_control,
                     "partitionLeaderEpoch": batch.partition_leader_epoch,
                     "deleteHorizonMs": batch.delete_horizon_ms,
-                    "count": len(records),
+                    "count": len(batch_rows),
                 }
             )
-            rows += [_row(record, batch.timestamp_type) for record in records]
+            rows += batch_rows
     except RecordError as error:
         return {"valid": False, "batches": found_batches, "rows": rows, "error": str(error)}
     return {"valid": True, "batches": found_batches, "rows": rows}

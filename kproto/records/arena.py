@@ -64,19 +64,17 @@ class Arena:
         for part, start, end, codec in batches:
             at.append(self.used)
             try:
-                self._add(codec, opened[part][start:end], max_decompressed)
+                self._add(codec, opened[part][start:end], max_decompressed, most)
             except CodecError as error:
                 detail = f"{CODECS[codec]}: {error}"
                 raise RecordError("RecordBatch", 2, "records", start, detail) from None
             stop.append(self.used)
             if self.used > most:
-                raise IllegalState(
-                    f"{self.used} bytes of records are too many for one call: pass fewer record sets"
-                )
+                raise too_many_bytes(most)
         table[AT] = at
         table[STOP] = stop
 
-    def _add(self, codec: int, body: memoryview, max_decompressed: int | None) -> None:
+    def _add(self, codec: int, body: memoryview, max_decompressed: int | None, most: int) -> None:
         start, size = self.used, len(body)
         if codec == 0 or size == 0:
             self._reserve(size)
@@ -84,14 +82,23 @@ class Arena:
             self.used += size
             return
         if len(self.bytes) - start < 8 * size:
-            self._reserve(size_hint(codec, body))
+            self._reserve(min(size_hint(codec, body), max(most - start, 0) + 1))
         while True:
             out = self._view[start:-SLACK]
             written = decompress_into(codec, body, out, max_decompressed, begins_records)
             if written is not None:
                 self.used += written
                 return
-            self._reserve(max(4 * len(out), 64 << 10))
+            if len(out) > most - start:
+                raise too_many_bytes(most)
+            self._reserve(min(max(4 * len(out), 64 << 10), most - start + 1))
+
+
+def too_many_bytes(most: int) -> IllegalState:
+    """Return the error for records that decompress to more than `most` bytes."""
+    return IllegalState(
+        f"records of more than {most} bytes are too many for one call: pass fewer record sets"
+    )
 
 
 # A separate function, because numpy's types do not say that an array is a buffer.

@@ -245,20 +245,20 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
         at, stop = 0, len(data)
     elif not isinstance(data, bytes):
         data, before, at, stop = bytes(memoryview(data)[at:stop]), at, 0, stop - at
-    if batch.count > (stop - at) // SMALLEST_RECORD:
-        raise RecordError(
-            "RecordBatch",
-            2,
-            "count",
-            batch.start + 57,
-            f"{batch.count} records do not fit into {stop - at} bytes",
-        )
+    check_count(batch, stop - at)
     records, at = parse_records_at(batch, data, at, batch.count, before, stop)
     if at != stop:
         more, less = f"take {at - stop} bytes more than there are", f"leave {stop - at} bytes behind them"
         detail = f"{batch.count} records {more if at > stop else less}"
         raise RecordError("RecordBatch", 2, "count", before + min(at, stop), place_in_batch(detail, batch))
     return records
+
+
+def check_count(batch: Batch, size: int) -> None:
+    """Raise RecordError if the count of the header is too large for `size` bytes of records."""
+    if batch.count > size // SMALLEST_RECORD:
+        detail = f"{batch.count} records do not fit into {size} bytes"
+        raise RecordError("RecordBatch", 2, "count", batch.start + 57, detail)
 
 
 def parse_records_at(

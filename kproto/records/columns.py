@@ -16,7 +16,7 @@ Needs the extra ``columns`` (numpy, pyarrow).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -35,7 +35,7 @@ except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
 from . import column_decoder
-from .arena import Arena
+from .arena import Arena, too_many_bytes
 from .arrow_arrays import from_bytes, from_numpy, from_texts, gather, views
 from .batch import Data, check_data
 from .batch_table import (
@@ -61,6 +61,7 @@ from .batch_table import (
 from .column_encoder import encode_columns
 from .header_decoder import HeaderColumns
 from .record import Headers, Record
+from .record_stream import record_lists
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "FetchedPart", "columns", "columns_of", "encode_columns"]
 
@@ -70,6 +71,8 @@ _CHUNK = 1024
 _FEW = 150
 # If the mean size of the values is at least this number of bytes, `_copy_chosen` copies them by way of views.
 _LARGE = 200
+# The estimated size in bytes of one decoded header.
+_HEADER_BYTES = 100
 # The most bytes of decompressed records per call, because Arrow's binary arrays have offsets of 32 bits.
 MOST = (1 << 31) - (1 << 20)
 
@@ -282,26 +285,40 @@ def columns_of(
         if columns is not None:
             return columns
     # Reading row by row finds the first error, and reads message sets as well.
-    return _read_rows(parts, check_crc, control, max_decompressed)
+    return _read_rows(parts, check_crc, control, max_decompressed, most)
 
 
 def _read_rows(
-    parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None
+    parts: Sequence[FetchedPart], check_crc: bool, control: bool, max_decompressed: int | None, most: int
 ) -> Columns:
     """Decode row by row: few records, or records that numpy cannot decode."""
     records_read: list[Record] = []
     kinds: list[str] = []
     counts: list[int] = []
+    remaining = most
     for part in parts:
         before = len(records_read)
         for batch in wanted_batches(part, check_crc, control, max_decompressed):
-            records = batch.records(max_decompressed)
-            if part.from_offset is not None and batch.base_offset < part.from_offset:
-                records = [record for record in records if record.offset >= part.from_offset]
-            records_read += records
-            kinds += [batch.timestamp_type] * len(records)
+            lists: Iterable[list[Record]] = (
+                record_lists(batch, _CHUNK, max_decompressed)
+                if batch.codec
+                else (batch.records(max_decompressed),)
+            )
+            for records in lists:
+                if batch.codec:
+                    remaining -= sum(map(_size, records))
+                    if remaining < 0:
+                        raise too_many_bytes(most)
+                if part.from_offset is not None and batch.base_offset < part.from_offset:
+                    records = [record for record in records if record.offset >= part.from_offset]
+                records_read += records
+                kinds += [batch.timestamp_type] * len(records)
         counts.append(len(records_read) - before)
     return columns_of_records(records_read, kinds, counts)
+
+
+def _size(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"") + _HEADER_BYTES * len(record.headers)
 
 
 def columns_of_records(

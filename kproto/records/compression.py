@@ -135,18 +135,37 @@ def decompress_blocks(
     data: bytes | bytearray | memoryview,
     max_decompressed: int | None = None,
     begins: Begins | None = None,
+    *,
+    old_lz4: bool = False,
 ) -> Iterator[bytes]:
     """Decompress block by block, as an iterator. Arguments and errors are those of `decompress`.
 
-    Blocks of gzip, and of zstd if zstandard is installed, have at most 1 MiB. The output of the other codecs
-    is one block, which for lz4 and snappy has at most 255 times the compressed size.
+    Blocks have at most 1 MiB with gzip and zstd, and 4 MiB with lz4. A block of snappy has at most 22 times
+    its compressed size. The output is one block without compression, of zstd without the package zstandard,
+    and of lz4 frames whose blocks depend on each other. Java's consumer rejects these frames.
     """
-    blocks = gzip.blocks(data) if codec == 1 else zstd.blocks(data) if codec == 4 else None
+    source = memoryview(data)
+    blocks: Iterator[bytes] | None = None
+    match codec:
+        case 1:
+            blocks = gzip.blocks(data)
+        case 2:
+            blocks = snappy.blocks(source)
+        case 3:
+            blocks = lz4.blocks(source, old_lz4)
+            if blocks is None:
+                begins = None
+        case 4:
+            blocks = zstd.blocks(data)
+        case _:
+            pass
     if blocks is None:
-        yield decompress(codec, data, max_decompressed, begins=begins)
+        yield decompress(codec, data, max_decompressed, old_lz4=old_lz4, begins=begins)
         return
     limit = allowance(len(data), max_decompressed)
     most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
+    if codec == 2:  # The sizes of snappy's blocks are checked before a block is decompressed.
+        limit = _snappy_allowed(source, size_hint(codec, source), limit, most, begins)
     total, start = 0, b""
     for block in blocks:
         start = start or block[:LOOK]

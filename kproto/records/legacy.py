@@ -21,18 +21,39 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ..errors import EncodeError, RecordError
 from .batch import APPEND_TIME, CODEC_BITS, OVERHEAD, Batch
 from .codecs import CodecError
 from .codecs.lz4 import with_old_header
-from .compression import CODECS, codec_number, compress, decompress
+from .compression import CODECS, codec_number, compress, decompress_blocks
 from .encode_errors import UNWRITABLE, explain_unwritable
 from .record import Record, to_bytes, wrap
 
 _MESSAGE = "Message"
 _LZ4 = 3
+
+# The number of messages that are copied together while a wrapper is scanned.
+_SCANNED_MESSAGES = 10_000
+
+# The maximum size in bytes of the messages that are decoded together, unless one message is larger.
+_PART_BYTES = 1 << 20
+
+# The maximum number of decompressed bytes that a wrapper keeps, so that they are decompressed only once.
+_FEW_BYTES = 1 << 20
+
+# The bytes of a message up to its magic, and the smallest value of its size field that contains the magic.
+_LEAST_HEAD = 17
+_LEAST_SIZE = 5
+
+_TRUNCATED = "an inner message is truncated (in the decompressed bytes)"
+
+_int64 = struct.Struct(">q").unpack_from
+_int32 = struct.Struct(">i").unpack_from
+# The size and the magic of a message.
+_head = struct.Struct(">i4xB").unpack_from
 
 
 def crc_ok(data: bytes, start: int, end: int) -> bool:
@@ -45,16 +66,19 @@ def crc_ok(data: bytes, start: int, end: int) -> bool:
 def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompressed: int | None) -> Batch:
     """Read the outer message from `at` to `stop` as a batch.
 
-    A wrapper is decompressed immediately, because the batch's first offset is that of its first inner
-    message.
+    A wrapper is decompressed once to find its first and last message, because the batch's offsets depend on
+    them. Its messages are decoded when they are read.
     """
     record, codec, attributes = _read(data, at, stop, check_crc, "offset")
     magic = data[at + 16]
-    records = [record]
     if codec:
-        records = _unwrap(record, codec, magic, attributes, at, check_crc, max_decompressed)
-    batch = Batch(data, at, lambda _batch, _limit: list(records))
-    batch.base_offset = records[0].offset
+        wrapper = Wrapper(record, codec, magic, attributes, at, check_crc, max_decompressed)
+        first, count = wrapper.scan()
+        batch = Batch(data, at, wrapper.records)
+    else:
+        first, count = record, 1
+        batch = Batch(data, at, lambda _batch, _limit: [record])
+    batch.base_offset = first.offset
     batch.last_offset = record.offset
     batch.partition_leader_epoch = batch.producer_id = batch.producer_epoch = batch.base_sequence = -1
     batch.magic = magic
@@ -63,11 +87,11 @@ def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompres
         batch.timestamp_type = "NoTimestampType"
     else:
         batch.timestamp_type = "LogAppendTime" if attributes & APPEND_TIME else "CreateTime"
-    batch.base_timestamp = records[0].timestamp
+    batch.base_timestamp = first.timestamp
     batch.max_timestamp = record.timestamp
     batch.is_transactional = batch.is_control = False
     batch.delete_horizon_ms = None
-    batch.count = len(records)
+    batch.count = count
     batch.size = stop - at
     batch.end = stop
     return batch
@@ -119,57 +143,184 @@ def _begins_messages(start: memoryview) -> bool:
     return at > 0
 
 
-def _unwrap(
-    wrapper: Record,
-    codec: int,
-    magic: int,
-    attributes: int,
-    at: int,
-    check_crc: bool,
-    max_decompressed: int | None,
-) -> list[Record]:
-    try:
-        if wrapper.value is None:
-            raise CodecError("null")
-        data = decompress(codec, wrapper.value, max_decompressed, old_lz4=magic == 0, begins=_begins_messages)
-    except CodecError as error:
-        raise RecordError(_MESSAGE, magic, "value", at, f"{CODECS[codec]}: {error}") from None
-    records: list[Record] = []
-    timed: list[bool] = []
-    inner, end = 0, len(data)
-    while inner < end:
-        size = int.from_bytes(data[inner + 8 : inner + OVERHEAD], "big", signed=True)
-        stop = inner + OVERHEAD + size
-        if end - inner < 17 or size < 5 or stop > end:
-            raise RecordError(
-                _MESSAGE,
-                magic,
-                "value.size",
-                inner,
-                "an inner message is truncated (in the decompressed bytes)",
-            )
-        if data[inner + 16] > 1:
-            detail = f"a message of magic {data[inner + 16]} in a wrapper"
-            raise RecordError(_MESSAGE, magic, "value.magic", inner + 16, detail)
-        record, nested, _ = _read(data, inner, stop, check_crc, "value")
-        if nested:
-            raise RecordError(_MESSAGE, magic, "value.attributes", inner + 17, "a wrapper in a wrapper")
-        records.append(record)
-        timed.append(data[inner + 16] == 1)
-        inner = stop
-    if not records:
-        raise RecordError(_MESSAGE, magic, "value", at, "a wrapper without messages")
-    if magic:
+class Wrapper:
+    """The messages of one wrapper. They are decoded in lists, while they are decompressed.
+
+    A wrapper of a few hundred kilobytes may have millions of messages. `lists` needs the memory of one block
+    and one list.
+    """
+
+    __slots__ = (
+        "_at",
+        "_attributes",
+        "_check_crc",
+        "_codec",
+        "_magic",
+        "_max_decompressed",
+        "_record",
+        "_shift",
+        "_whole",
+    )
+
+    def __init__(
+        self,
+        record: Record,
+        codec: int,
+        magic: int,
+        attributes: int,
+        at: int,
+        check_crc: bool,
+        max_decompressed: int | None,
+    ) -> None:
+        self._record = record
+        self._codec = codec
+        self._magic = magic
+        self._attributes = attributes
+        self._at = at
+        self._check_crc = check_crc
+        self._max_decompressed = max_decompressed
+        # The difference between the offsets of the messages and the offsets in the log.
+        self._shift = 0
+        # All decompressed bytes, if they are few.
+        self._whole: bytes | None = None
+
+    def scan(self) -> tuple[Record, int]:
+        """Return the first message and the number of messages, without decoding the other messages."""
+        total, first_part, last_offset = 0, b"", 0
+        for part in self._parts(_SCANNED_MESSAGES):
+            total += part.messages
+            first_part = first_part or part.data
+            (last_offset,) = _int64(part.data, part.last)
+        if not total:
+            raise RecordError(_MESSAGE, self._magic, "value", self._at, "a wrapper without messages")
         # Old producers send a wrapper with offset 0, because the broker assigns the offset. Its inner offsets
         # are not changed.
-        shift = wrapper.offset - records[-1].offset if wrapper.offset else 0
-        if shift < 0:
-            raise RecordError(_MESSAGE, magic, "offset", at, "the wrapper's offset is below that of its last")
-        for record, has_time in zip(records, timed, strict=True):
-            record.offset = wrap(record.offset + shift)
-            if attributes & APPEND_TIME and has_time:
-                record.timestamp = wrapper.timestamp
-    return records
+        if self._magic and self._record.offset:
+            self._shift = self._record.offset - last_offset
+        if self._shift < 0:
+            detail = "the wrapper's offset is below that of its last"
+            raise RecordError(_MESSAGE, self._magic, "offset", self._at, detail)
+        return self._message(first_part, 0, 0), total
+
+    def records(self, _batch: Batch, _max_decompressed: int | None) -> list[Record]:
+        """Decode all messages."""
+        return [record for records in self.lists(_SCANNED_MESSAGES) for record in records]
+
+    def lists(self, size: int) -> Iterator[list[Record]]:
+        """Iterate over lists of at most `size` decoded messages."""
+        for part in self._parts(size):
+            at, records = 0, list[Record]()
+            while at < len(part.data):
+                records.append(self._message(part.data, at, part.before))
+                at += OVERHEAD + _int32(part.data, at + 8)[0]
+            yield records
+
+    def _message(self, data: bytes, at: int, before: int) -> Record:
+        """Decode the message at `at`. `before` is the position of `data` in the decompressed bytes."""
+        try:
+            stop = at + OVERHEAD + _int32(data, at + 8)[0]
+            record, nested, _ = _read(data, at, stop, self._check_crc, "value")
+            if nested:
+                raise RecordError(
+                    _MESSAGE, self._magic, "value.attributes", at + 17, "a wrapper in a wrapper"
+                )
+        except RecordError as error:
+            raise RecordError(
+                error.message, error.version, error.field, before + error.offset, error.detail
+            ) from None
+        if self._shift:
+            record.offset = wrap(record.offset + self._shift)
+        if self._magic and self._attributes & APPEND_TIME and data[at + 16] == 1:
+            record.timestamp = self._record.timestamp
+        return record
+
+    def _parts(self, most: int) -> Iterator[_Part]:
+        """Iterate over pieces of the decompressed bytes. A piece has at most `most` complete messages."""
+        blocks, data, before = self._blocks(), bytearray(), 0
+        while True:
+            count, last, stop = _complete_messages(data, most)
+            if count:
+                yield _Part(bytes(memoryview(data)[:stop]), count, last, before)
+                del data[:stop]
+                before += stop
+                continue
+            self._check_head(data, before)
+            block = next(blocks, None)
+            if block is None:
+                break
+            data += block
+        if data:
+            raise RecordError(_MESSAGE, self._magic, "value.size", before, _TRUNCATED)
+
+    def _check_head(self, data: bytearray, before: int) -> None:
+        """Raise RecordError if the first message has an invalid size or magic."""
+        if len(data) >= _LEAST_HEAD:
+            size, magic = _head(data, 8)
+            if size < _LEAST_SIZE:
+                raise RecordError(_MESSAGE, self._magic, "value.size", before, _TRUNCATED)
+            if magic > 1:
+                detail = f"a message of magic {magic} in a wrapper"
+                raise RecordError(_MESSAGE, self._magic, "value.magic", before + 16, detail)
+
+    def _blocks(self) -> Iterator[bytes]:
+        if self._whole is not None:
+            yield self._whole
+            return
+        first, size = b"", 0
+        try:
+            if self._record.value is None:
+                raise CodecError("null")
+            for block in decompress_blocks(
+                self._codec,
+                self._record.value,
+                self._max_decompressed,
+                _begins_messages,
+                old_lz4=self._magic == 0,
+            ):
+                first, size = first or block, size + len(block)
+                yield block
+        except CodecError as error:
+            detail = f"{CODECS[self._codec]}: {error}"
+            raise RecordError(_MESSAGE, self._magic, "value", self._at, detail) from None
+        if size == len(first) <= _FEW_BYTES:
+            self._whole = first
+
+
+def wrapper_of(batch: Batch) -> Wrapper | None:
+    """Return the wrapper that a batch was read from, or None."""
+    wrapper = getattr(batch.parse, "__self__", None)
+    return wrapper if isinstance(wrapper, Wrapper) else None
+
+
+class _Part(NamedTuple):
+    """Some complete messages of a wrapper.
+
+    `last` is the position of the last message in `data`, and `before` the position of `data` in the
+    decompressed bytes.
+    """
+
+    data: bytes
+    messages: int
+    last: int
+    before: int
+
+
+def _complete_messages(data: bytearray, most: int) -> tuple[int, int, int]:
+    """Return the number of complete messages, the position of the last one, and its end.
+
+    Each message starts within the first `_PART_BYTES`. The messages end before a message with an invalid size
+    or magic.
+    """
+    at, last, end = 0, 0, len(data)
+    for number in range(most):
+        if end - at < _LEAST_HEAD or at > _PART_BYTES:
+            return number, last, at
+        size, magic = _head(data, at + 8)
+        stop = at + OVERHEAD + size
+        if size < _LEAST_SIZE or magic > 1 or stop > end:
+            return number, last, at
+        last, at = at, stop
+    return most, last, at
 
 
 def encode_messages(

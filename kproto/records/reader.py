@@ -21,6 +21,7 @@ from .batch import (
     HEADER_SIZE,
     INT64_MAX,
     OVERHEAD,
+    SMALLEST_RECORD,
     Batch,
     Data,
     check_data,
@@ -33,6 +34,10 @@ from .record_stream import record_lists
 # The number of records from which decoding to columns is faster than decoding row by row. Measured: 600 to
 # 1800, depending on the records.
 WORTH_COLUMNS = 1000
+
+# The number of records that are decoded together, at most, unless they have seven bytes each before they are
+# decompressed. Decoding a million records as columns takes 120 MB.
+TOO_MANY = 500_000
 
 _int32 = struct.Struct(">i").unpack_from
 _span = struct.Struct(">qi4xb4xhi30xi").unpack_from
@@ -120,6 +125,23 @@ def has_many_records(*fields: Data) -> bool:
             count += min(_int32(data, at + 57)[0], size)
             at += OVERHEAD + size
     return count >= WORTH_COLUMNS
+
+
+def has_too_many_records(data: Data) -> bool:
+    """Return whether the batch headers announce so many records that they should be decoded in parts.
+
+    Only compressed batches can have so many records: `TOO_MANY`, and more than one for every seven bytes of
+    `data`.
+    """
+    count = at = 0
+    end = len(data)
+    while end - at >= HEADER_SIZE and data[at + 16] == 2:
+        size: int = _int32(data, at + 8)[0]
+        if size < HEADER_SIZE - OVERHEAD:
+            break
+        count += max(_int32(data, at + 57)[0], 0)
+        at += OVERHEAD + size
+    return count > TOO_MANY and count * SMALLEST_RECORD > end
 
 
 class AbortedTransactions:

@@ -23,6 +23,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 # If a base or an encoded delta reaches this absolute value, the sum of the two may exceed int64, and is
 # wrapped as in Java.
 _FAR = 1 << 61
+# The maximum number of headers of one record. A header without a value takes two bytes of the record, which
+# compression removes, and forty times as much memory. Java has no limit except its memory.
+MAX_HEADERS = 100_000
 # The bytes of the smallest record after its length: attributes, two deltas, two nulls and a count of headers.
 _SHORTEST = 6
 
@@ -158,14 +161,16 @@ def parse_records(
     return records, at
 
 
-def complete_records(data: bytes | bytearray, at: int, most: int) -> tuple[int, int]:
+def complete_records(data: bytes | bytearray, at: int, most: int, most_bytes: int) -> tuple[int, int]:
     """Return the number of complete records from `at` on, at most `most`, and the end of the last one.
 
-    Only the length of each record is read. A record with a malformed length counts as complete and ends with
-    the data, so that parsing it raises the error.
+    Each record starts within the first `most_bytes` bytes. Only the length of each record is read. A record
+    with a malformed length counts as complete and ends with the data, so that parsing it raises the error.
     """
-    end = len(data)
+    end, beyond = len(data), at + most_bytes
     for number in range(most):
+        if at > beyond:
+            return number, at
         start = at
         try:
             size = data[at]
@@ -218,6 +223,9 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
     if count & 1:
         raise MalformedRecord("headers", at, "a negative number of headers")
     count >>= 1
+    if count > MAX_HEADERS:
+        detail = f"{count} headers; this reader allows {MAX_HEADERS} in one record"
+        raise MalformedRecord("headers", at, detail)
     if count > (end - at) // 2:
         raise MalformedRecord("headers", at, f"{count} headers do not fit into {end - at} bytes")
     headers: list[tuple[str, bytes | None]] = []

@@ -11,22 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import RecordError
-from .batch import HEADER_SIZE, Batch, parse_records_at, place_in_batch
+from .batch import HEADER_SIZE, Batch, check_count, parse_records_at, place_in_batch
 from .codecs import CodecError
 from .compression import decompress_blocks
+from .legacy import wrapper_of
 from .record import Record, begins_records, complete_records
+
+# The records of a list start within this number of encoded bytes. The list of a small record with a million
+# headers takes a hundred times the memory of its bytes.
+PART_BYTES = 1 << 20
 
 
 def record_lists(batch: Batch, size: int, max_decompressed: int | None = None) -> Iterator[list[Record]]:
     """Iterate over lists of at most `size` decoded records of a batch.
 
-    The lists before a malformed record are returned before its error is raised. `max_decompressed` and the
-    errors are those of `Batch.records`. Message sets of magic 0 and 1 were decoded completely when the batch
-    was read, so their lists save no memory.
+    The lists before a malformed record are returned before its error is raised. A list ends early if its
+    records have more than `PART_BYTES` bytes. `max_decompressed` and the errors are those of `Batch.records`.
     """
+    wrapper = wrapper_of(batch)
+    if wrapper is not None:
+        return wrapper.lists(size)
     if batch.magic < 2:
-        records = batch.records(max_decompressed)
-        return iter([records[at : at + size] for at in range(0, len(records), size)])
+        return iter([batch.records(max_decompressed)])
     return _record_lists(batch, size, max_decompressed)
 
 
@@ -37,10 +43,12 @@ def _record_lists(batch: Batch, size: int, max_decompressed: int | None) -> Iter
     data, at, remaining = bytearray(), 0, batch.count
     before = 0 if batch.codec else batch.start + HEADER_SIZE
     while remaining:
-        count, stop = complete_records(data, at, min(size, remaining))
+        count, stop = complete_records(data, at, min(size, remaining), PART_BYTES)
         if not count:
             block = next(blocks, None)
             if block is None:
+                size = before + len(data) - (0 if batch.codec else batch.start + HEADER_SIZE)
+                check_count(batch, size)
                 detail = place_in_batch("", batch)
                 raise RecordError("RecordBatch", 2, "records", before + len(data), detail)
             del data[:at]

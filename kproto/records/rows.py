@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, TypedDict
 
-from ..errors import ConfigError, MissingExtra, RecordError
+from ..errors import ConfigError, IllegalState, MissingExtra, RecordError
 from .batch import HEADER_SIZE, Data, check_data
-from .reader import AbortedTransactions, batches, has_many_records
+from .reader import AbortedTransactions, batches, has_many_records, has_too_many_records
 from .record import Record
+from .record_stream import record_lists
 
 if TYPE_CHECKING:
     from .columns import Columns
+
+
+# The maximum number of decompressed bytes that `row_lists` decodes to columns. A records field of two
+# megabytes or more may have 16 times its own size.
+_MOST_BYTES = 32 << 20
 
 
 class _Wanted(TypedDict):
@@ -55,7 +62,7 @@ def rows(
         finally:
             columns.release()
     decoded: list[Record] = []
-    for records in _row_by_row(data, known, max_decompressed, **wanted):
+    for records in _row_by_row(data, known, max_decompressed, None, **wanted):
         decoded += records
     return decoded
 
@@ -75,36 +82,44 @@ def row_lists(
     Iterating over lists is twice as fast as one long list if the caller drops each list before it requests
     the next. The records before a malformed batch are returned, then its `RecordError` is raised. Raises
     `ConfigError` for a `size` below 1.
+
+    Compressed batches may have millions of records. If the records are very many or very large, they are
+    decompressed and decoded list by list.
     """
     if size < 1:
         raise ConfigError("size", size, "it must be at least 1")
     wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
-    columns, known = _as_columns(data, max_decompressed, wanted)
+    columns, known = None, None
+    if not has_too_many_records(data):
+        with suppress(IllegalState):
+            columns, known = _as_columns(data, max_decompressed, wanted, max(_MOST_BYTES, 16 * len(data)))
     if columns is not None:
         try:
             yield from columns.row_lists(size)
         finally:
             columns.release()
         return
-    for decoded in _row_by_row(data, known, max_decompressed, **wanted):
-        for start in range(0, len(decoded), size):
-            yield decoded[start : start + size]
+    for decoded in _row_by_row(data, known, max_decompressed, size, **wanted):
+        if decoded:
+            yield decoded
 
 
 def _as_columns(
-    data: Data, max_decompressed: int | None, wanted: _Wanted
+    data: Data, max_decompressed: int | None, wanted: _Wanted, most: int | None = None
 ) -> tuple[Columns | None, RecordError | None]:
     """Decode to columns if this is faster than row by row.
 
     Returns (columns, None), or (None, error) if decoding failed, or (None, None) if it is not faster or its
     packages are missing.
 
-    After an error the caller reads row by row, which returns the records before the error.
+    After an error the caller reads row by row, which returns the records before the error. Raises
+    `IllegalState` if the records decompress to more than `most` bytes.
     """
     if (read := _columns(data)) is None:
         return None, None
     try:
-        columns = read(data, **wanted, max_decompressed=max_decompressed, lent=True)
+        limit = {} if most is None else {"most": most}
+        columns = read(data, **wanted, max_decompressed=max_decompressed, lent=True, **limit)
         # `headers_between` decodes the headers of all rows, so that malformed headers raise an error here.
         columns.headers_between(0, 0)
     except RecordError as error:
@@ -124,13 +139,14 @@ def _row_by_row(
     data: Data,
     known: RecordError | None,
     max_decompressed: int | None,
+    size: int | None,
     *,
     check_crc: bool,
     aborted: Sequence[tuple[int, int]],
     from_offset: int | None,
     control: bool,
 ) -> Iterator[list[Record]]:
-    """Iterate over the records to return, batch by batch.
+    """Iterate over the records to return, batch by batch, or in lists of at most `size` records.
 
     `known` is an error that column decoding has found. When the iteration reaches the batch of this error, it
     raises the error, so that a decompression bomb is not decompressed twice.
@@ -143,10 +159,16 @@ def _row_by_row(
             continue
         if known and (known.field, known.offset) == ("records", batch.start + HEADER_SIZE):
             raise known
-        records = batch.parse(batch, max_decompressed)
-        if from_offset is not None and batch.base_offset < from_offset:
-            records = [record for record in records if record.offset >= from_offset]
-        yield records
+        lists: Iterable[list[Record]]
+        if size is None:
+            lists = (batch.parse(batch, max_decompressed),)
+        else:
+            lists = record_lists(batch, size, max_decompressed)
+        for records in lists:
+            if from_offset is not None and batch.base_offset < from_offset:
+                yield [record for record in records if record.offset >= from_offset]
+            else:
+                yield records
 
 
 def _columns(data: Data) -> Callable[..., Columns] | None:

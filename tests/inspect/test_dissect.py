@@ -273,3 +273,12 @@ def test_versions_lists_every_api(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert all(name in printed for name in API_NAMES.values())
     assert "  11  JoinGroup                      0-9       6" in printed
+
+
+def test_a_batch_of_many_records_is_not_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kproto.inspect.dissect._MOST_CHECKED", 2000)
+    data = encode_batch([Record(n, 0, None, b"") for n in range(5000)], compression="gzip")
+    shown = list(record_lines(data))
+    assert len(shown) == 12
+    assert shown[-1] == "  ... and 4990 more (--hex shows all), 3000 of them not decoded"
+    assert len(list(record_lines(data, whole=True))) == 5001

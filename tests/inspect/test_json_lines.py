@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kproto.inspect.json_lines import answers, decode, decode_records, encode, encode_records
+from kproto.inspect.json_lines import BadQuestion, answers, decode, decode_records, encode, encode_records
 from kproto.messages.json_form import one_line
+from kproto.records import Record, encode_batch
 
 MESSAGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
@@ -193,3 +194,10 @@ def test_a_byte_order_mark_is_ignored() -> None:
 def test_rows_that_do_not_match_the_counts_are_rejected() -> None:
     (line,) = answers([json.dumps({**RECORDS, "rows": []})], encode_records)
     assert "0 rows are left" in line["error"]
+
+
+def test_an_answer_has_at_most_the_allowed_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kproto.inspect.json_lines.MOST_ROWS", 3)
+    question = {"hex": encode_batch([Record(n, 0, None, b"") for n in range(4)]).hex()}
+    with pytest.raises(BadQuestion, match="more than 3 records"):
+        decode_records(question)

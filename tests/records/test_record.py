@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from kproto.records.record import TABLE_SIZE, complete_records, encode_headers, small_varints, zigzag
+import pytest
+
+from kproto.records.record import (
+    MAX_HEADERS,
+    TABLE_SIZE,
+    MalformedRecord,
+    complete_records,
+    encode_headers,
+    parse_headers,
+    small_varints,
+    zigzag,
+)
 
 
 def test_the_table_of_varints_equals_the_function() -> None:
@@ -22,7 +33,26 @@ def test_complete_records_end_within_the_data() -> None:
         data += zigzag(size) + bytes(size)
         ends.append(len(data))
     for count, end in enumerate(ends):
-        assert complete_records(data[:end], 0, 10) == (count, end)
-        assert complete_records(data[: end + 2], 0, count) == (count, end)
+        assert complete_records(data[:end], 0, 10, 1 << 20) == (count, end)
+        assert complete_records(data[: end + 2], 0, count, 1 << 20) == (count, end)
     for count, end in enumerate(ends[1:]):
-        assert complete_records(data[: end - 1], 0, 10) == (count, ends[count])
+        assert complete_records(data[: end - 1], 0, 10, 1 << 20) == (count, ends[count])
+
+
+def test_complete_records_start_within_the_most_bytes() -> None:
+    data = (zigzag(99) + bytes(99)) * 5
+    assert complete_records(data, 0, 10, 202) == (3, 303)
+    assert complete_records(data, 101, 10, 1) == (1, 202)
+
+
+def test_a_record_may_have_as_many_headers_as_the_limit() -> None:
+    def encoded(count: int) -> bytes:
+        return zigzag(count) + bytes((0, 1)) * count
+
+    data = encoded(MAX_HEADERS)
+    headers, end = parse_headers(data, 0, len(data), {})
+    assert (len(headers), end) == (MAX_HEADERS, len(data))
+    data = encoded(MAX_HEADERS + 1)
+    with pytest.raises(MalformedRecord) as caught:
+        parse_headers(data, 0, len(data), {})
+    assert "this reader allows 100000" in caught.value.detail

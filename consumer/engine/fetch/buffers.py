@@ -11,9 +11,9 @@ Rules:
   contains the last int64 offset. Java accepts such batches, but then returns records twice or moves the
   position back. Within a batch, offsets may repeat or decrease, as brokers accept that from producers without
   compression.
-* A batch of a few kilobytes may have millions of records. A fetch with such batches is decoded in parts of
-  `PART_RECORDS` records. A part is decoded when a poll needs its records. If a record is malformed, the
-  records of the parts before it are returned.
+* A batch of a few kilobytes may have millions of records, or a gigabyte of them. So compressed batches are
+  decoded in parts of `PART_RECORDS` records, unless a fetch is decoded as columns. A part is decoded when a
+  poll needs its records. If a record is malformed, the records of the parts before it are returned.
 * If a fetch has many records, they are decoded as columns, and each poll converts the rows that it returns to
   objects. This is twice as fast as decoding records one by one. A fetch is decoded batch by batch if it has
   few or invalid records, or if numpy and pyarrow are not imported. The returned records are the same in both
@@ -34,7 +34,7 @@ from kproto.errors import IllegalState, KprotoError, RecordError
 from kproto.group.subscription import TopicPartition
 from kproto.records import AbortedTransactions, Batch, Record, batches
 from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, SMALLEST_RECORD, Data
-from kproto.records.reader import WORTH_COLUMNS
+from kproto.records.reader import TOO_MANY, WORTH_COLUMNS
 from kproto.records.record_stream import record_lists
 
 from ...column_module import columns_if_loaded, load_columns
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 # the whole response in memory.
 MIN_VIEW_SHARE = 8
 
-# Maximum number of decompressed bytes of a fetch that is decoded as a whole. A larger fetch is decoded batch
-# by batch.
-MAX_DECODED_BYTES = 256 << 20
+# Maximum number of decompressed bytes of a fetch that is decoded as a whole. A fetch of two megabytes or more
+# may have 16 times its own size. A larger fetch is decoded batch by batch, and a larger batch in parts.
+MAX_DECODED_BYTES = 32 << 20
+MAX_DECODED_RATIO = 16
 
 # Maximum number of records of a compressed fetch that is decoded as a whole. A fetch with more records is
 # decoded in parts if it has fewer than seven bytes for each record, which is only possible with compression.
-# Decoding a million records as columns takes 120 MB.
-MAX_DECODED_RECORDS = 500_000
+MAX_DECODED_RECORDS = TOO_MANY
 
 # Number of records in a part of a fetch that is decoded in parts.
 PART_RECORDS = 10_000
@@ -80,6 +80,7 @@ class CompletedFetch:
 
     `position` is the offset of the next record to return, and `end` the offset of the partition's next fetch.
     The constructor raises RecordError if no complete, valid batch in the data ends at or after the position.
+    With `in_parts`, records are decoded in parts even if they are few.
     """
 
     __slots__ = (
@@ -117,6 +118,8 @@ class CompletedFetch:
         check_crcs: bool,
         max_decompressed: int | None = None,
         siblings: list[CompletedFetch] | None = None,
+        *,
+        in_parts: bool = False,
     ) -> None:
         if isinstance(data, memoryview) and len(data) * MIN_VIEW_SHARE < memoryview(data.obj).nbytes:
             data = bytes(data)
@@ -139,7 +142,9 @@ class CompletedFetch:
         self._check_crcs = check_crcs
         # Whether the fetch has so many records that they are decoded in parts. Records without compression
         # need at least seven bytes each.
-        self.decodes_in_parts = count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
+        self.decodes_in_parts = in_parts or (
+            count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
+        )
         # Number of records according to the batch headers, but at most the number of bytes, because a
         # malformed header may contain any number.
         self._count = min(count, len(self.data))
@@ -219,8 +224,8 @@ class CompletedFetch:
         )
 
     def _first_part_of(self, batch: Batch) -> list[Record]:
-        """Return the records of a batch, or the first part of them."""
-        if not self.decodes_in_parts:
+        """Return the records of a batch, or the first part of them if they are compressed or very many."""
+        if not (self.decodes_in_parts or batch.codec):
             return _checked(batch, batch.records(self._max_decompressed))
         parts = record_lists(batch, PART_RECORDS, self._max_decompressed)
         self._parts = (_checked(batch, records) for records in parts)
@@ -230,8 +235,11 @@ class CompletedFetch:
         """Return whether all records have offsets below the end of the last batch."""
         return not len(columns.offset) or bool(columns.offset.max() < self.end)
 
-    def _read(self, data: Data, *, lent: bool = False, max_bytes: int | None = None) -> Columns:
-        """Decode the records of `data`, from the position on, as columns."""
+    def _read(self, data: Data, *, lent: bool = False) -> Columns:
+        """Decode the records of `data`, from the position on, as columns.
+
+        Raises IllegalState if they have too many bytes to be decoded as a whole.
+        """
         columns: Columns = load_columns().columns(
             data,
             check_crc=self._check_crcs,
@@ -239,7 +247,7 @@ class CompletedFetch:
             from_offset=self.position,
             max_decompressed=self._max_decompressed,
             lent=lent,
-            most=MAX_DECODED_BYTES if max_bytes is None else max_bytes,
+            most=max(MAX_DECODED_BYTES, MAX_DECODED_RATIO * len(data)),
         )
         if not self._within(columns):
             columns.release()
@@ -394,8 +402,8 @@ class CompletedFetch:
         """Return the remaining records as columns, or None if no record is left for the application.
 
         Usually the call returns all remaining records. If they would need more than `MAX_DECODED_BYTES`, it
-        only returns the records of the next batch. If `decodes_in_parts` is true, it returns at most
-        `PART_RECORDS` records.
+        only returns the records of the next batch. If `decodes_in_parts` is true, or the next batch is too
+        large as well, it returns at most `PART_RECORDS` records.
         """
         if self._end_error is not None and self.position >= self.end:
             raise self._end_error
@@ -415,7 +423,11 @@ class CompletedFetch:
                 columns, self._columns = self._columns.slice(self._row, len(self._columns)), None
         except IllegalState:
             data, end, _ = self._valid_part(first=True)
-            columns = self._read(data, max_bytes=load_columns().MOST)
+            try:
+                columns = self._read(data)
+            except IllegalState:
+                self.decodes_in_parts = True
+                return self._columns_of_part()
         except RecordError as error:
             data, end, why = self._valid_part()
             if end <= self.position:
@@ -458,7 +470,8 @@ class CompletedFetch:
             ):
                 if not first:
                     transactions.skips(batch)
-                    _checked(batch, batch.records(self._max_decompressed))
+                    for records in record_lists(batch, PART_RECORDS, self._max_decompressed):
+                        _checked(batch, records)
                 stop, end = batch.end, batch.last_offset + 1
                 if first and end > self.position:
                     break
@@ -489,7 +502,7 @@ def _end_of(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | 
     """Read batch headers; return (offset after the last complete batch, leader epochs, count, None).
 
     The leader epochs are (first offset, epoch) of the first batch, and of each batch with another epoch than
-    the one before. The count is the number of records in batches of magic 2. If a batch has an invalid
+    the one before. The count is the number of records according to the headers. If a batch has an invalid
     offset, return the values of the batches before it and the error instead.
     """
     stop, end, total = 0, len(data), 0
@@ -556,7 +569,7 @@ def _end_of_unusual(data: Data) -> tuple[int, list[tuple[int, int]], int, Record
             if last is None or batch.partition_leader_epoch != last.partition_leader_epoch:
                 epochs.append((batch.base_offset, batch.partition_leader_epoch))
             last = batch
-            total += batch.count if batch.magic == 2 else 0
+            total += batch.count
     except RecordError:
         if last is None:
             raise

@@ -7,7 +7,7 @@ See Kafka's `Lz4BlockInputStream`. For magic 0 Kafka computes the header checksu
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -103,6 +103,46 @@ def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int
     return into(module.decompress_into, data, out)
 
 
+def blocks(data: memoryview, old: bool = False) -> Iterator[bytes] | None:
+    """Decompress one frame block by block. Return None if its blocks depend on each other."""
+    head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
+    at, largest, extra, linked = _read_header(head, old)
+    if linked and not _is_one_block(data, at, extra):
+        return None
+    return _blocks(data, at, largest, extra)
+
+
+def _blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator[bytes]:
+    unpack = cramjam("lz4").decompress_block_into
+    out = memoryview(bytearray(largest))
+    for block, is_plain in _raw_blocks(data, at, largest, extra):
+        if is_plain:
+            yield bytes(block)
+            continue
+        target = out[: min(largest, _RATIO * len(block) + 16)]
+        try:  # Without the size, cramjam would read the first four bytes of the block as its size.
+            written: int = unpack(block, target, len(target))
+        except Exception as error:  # cramjam.DecompressionError
+            raise CodecError(str(error)) from None
+        yield bytes(target[:written])
+
+
+def _raw_blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator[tuple[memoryview, bool]]:
+    """Iterate over the blocks of a frame, and whether each is stored without compression."""
+    end = len(data)
+    while at + 4 <= end:
+        size: int = _uint32(data, at)[0]
+        at += 4
+        if size == 0:
+            return
+        is_plain, size = size >> 31 == 1, size & 0x7FFFFFFF
+        if size > end - at or size > largest:
+            raise CodecError("an lz4 block that is larger than allowed, or ends too early")
+        yield data[at : at + size], is_plain
+        at += size + extra
+    raise CodecError("the lz4 frame ends too early")
+
+
 def _is_one_block(data: memoryview, at: int, extra: int) -> bool:
     """Return whether the frame ends after the block at `at`. Frames of small batches have only one block."""
     if at + 8 > len(data):
@@ -114,18 +154,10 @@ def _is_one_block(data: memoryview, at: int, extra: int) -> bool:
 def _decompress_blocks(
     data: memoryview, at: int, out: memoryview, largest: int, extra: int, unpack: Callable[..., int]
 ) -> int:
-    end, room, written = len(data), len(out), 0
-    while at + 4 <= end:
-        size: int = _uint32(data, at)[0]
-        at += 4
-        if size == 0:
-            return written
-        plain, size = size >> 31, size & 0x7FFFFFFF
-        if size > end - at or size > largest:
-            raise CodecError("an lz4 block that is larger than allowed, or ends too early")
-        block = data[at : at + size]
-        at += size + extra
-        if plain:
+    room, written = len(out), 0
+    for block, is_plain in _raw_blocks(data, at, largest, extra):
+        size = len(block)
+        if is_plain:
             if size > room - written:
                 raise Full
             out[written : written + size] = block
@@ -140,4 +172,4 @@ def _decompress_blocks(
             if room - written < most:
                 raise Full from None
             raise CodecError(str(error)) from None
-    raise CodecError("the lz4 frame ends too early")
+    return written

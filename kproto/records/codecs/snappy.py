@@ -51,6 +51,17 @@ def blocks_of(data: memoryview) -> Iterator[memoryview]:
         at = stop
 
 
+def blocks(data: memoryview) -> Iterator[bytes]:
+    """Decompress block by block."""
+    unpack = cramjam("snappy").decompress_raw
+    for block in blocks_of(data):
+        size_of(block)
+        try:
+            yield bytes(unpack(block))
+        except Exception as error:  # cramjam.DecompressionError
+            raise CodecError(str(error)) from None
+
+
 def size_of(block: memoryview) -> int:
     """Return the decompressed size in the header of a raw block.
 

@@ -450,10 +450,13 @@ def test_a_small_part_of_a_response_does_not_keep_the_whole_in_memory() -> None:
     assert isinstance(CompletedFetch(small, 0, None, True).data, bytes)
 
 
-def test_fetches_too_large_to_decode_at_once_are_decoded_batch_by_batch(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("most", [40_000, 10], ids=["batch by batch", "in parts"])
+def test_fetches_too_large_to_decode_at_once_are_decoded_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr("consumer.engine.fetch.buffers.MAX_DECODED_BYTES", 20_000)
+    monkeypatch.setattr("consumer.engine.fetch.buffers.MAX_DECODED_BYTES", most)
+    monkeypatch.setattr("consumer.engine.fetch.buffers.MAX_DECODED_RATIO", 0)
+    monkeypatch.setattr("consumer.engine.fetch.buffers.PART_RECORDS", 30)
     data = many(2000, codec="gzip")
     assert [record.offset for record in read_all(CompletedFetch(data, 0, None, True))] == list(range(2000))
     fetch, offsets, pieces = CompletedFetch(data, 0, None, True), list[int](), 0
@@ -464,6 +467,7 @@ def test_fetches_too_large_to_decode_at_once_are_decoded_batch_by_batch(
         offsets += columns.offset.tolist()
     assert offsets == list(range(2000))
     assert pieces > 20
+    assert fetch.decodes_in_parts == (most == 10)
 
 
 # ---- the reported position of a malformed batch
