@@ -387,6 +387,70 @@ def test_a_response_with_two_results_is_retried(kind: type, topics: str) -> None
     assert count == 2
 
 
+def test_an_abort_during_add_offsets_takes_the_next_epoch() -> None:
+    """The coordinator may execute AddOffsetsToTxn after the abort, so the abort increments the epoch."""
+    play = TransactionWorld()
+    play.begin()
+    play.refusals[AddOffsetsToTxnRequest] = [51] * 1000
+    play.machine.send_offsets(*OFFSETS)
+    play.producer.tick()
+    play.run_until(AddOffsetsToTxnRequest)
+    play.kinds()
+    assert play.call("abort") is None
+    assert play.kinds() == ["InitProducerId"]
+
+
+def test_before_kafka_2_5_an_add_offsets_without_a_response_ends_the_producer() -> None:
+    """The coordinator may execute the request after the abort, and cannot assign a new epoch (KIP-360)."""
+    play = TransactionWorld()
+    play.engine.core.network.caps = BEFORE_KAFKA_2_5
+    play.begin()
+    answer = play.answer
+
+    def cut(client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, AddOffsetsToTxnRequest):
+            play.asked.append(request)
+            play.world.tamper = answer
+            play.world.cut(client)
+            return None
+        return answer(client, request, version)
+
+    play.world.tamper = cut
+    play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
+    play.producer.tick()
+    play.run_until(AddOffsetsToTxnRequest)
+    assert isinstance(play.call("abort"), UnsupportedVersion)
+    assert play.machine.state is ProducerTransactionState.FATAL_ERROR
+
+
+def test_a_cluster_that_is_upgraded_uses_the_second_version_from_the_next_transaction_on() -> None:
+    play = TransactionWorld()
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    play.engine.flush()
+    play.run_until(ProduceRequest)
+    play.second = True
+    play.world.cut(play.producer)
+    assert play.call("commit") is None
+    play.kinds()
+    play.begin()
+    play.producer.must_send("t", "b", partition=0)
+    assert play.call("commit") is None
+    assert play.kinds() == ["Produce", "EndTxn"]
+
+
+def test_an_abort_that_the_coordinator_rejects_ends_the_producer() -> None:
+    play = TransactionWorld()
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    play.run_until(ProduceRequest)
+    play.refusals[EndTxnRequest] = [120]
+    error = play.call("abort")
+    assert isinstance(error, BrokerError)
+    assert error.code == 120
+    assert play.machine.state is ProducerTransactionState.FATAL_ERROR
+
+
 @pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
 def test_offsets_of_a_replaced_member_fail_the_transaction(code: int) -> None:
     play = TransactionWorld()
