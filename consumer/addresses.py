@@ -8,8 +8,8 @@ from typing import Any
 
 from kproto.errors import ConfigError
 
-from .security.option_names import PROTOCOLS, mask_secret
-from .security.secret import HIDDEN
+from .security.option_names import PROTOCOLS
+from .security.secret import mask_logins
 
 DEFAULT_PORT = 9092
 _ALLOWED = 'HOST:PORT, several with commas between them, or a list of such texts; for IPv6 "[::1]:9092"'
@@ -24,7 +24,7 @@ def addresses(bootstrap_servers: str | Iterable[str], security: Any = None) -> l
     """
     protocol = "PLAINTEXT" if security is None else security.protocol
     whole: Any = bootstrap_servers
-    shown = _without_logins(whole)
+    shown = mask_logins(whole)
     if isinstance(whole, str):
         whole = whole.split(",")
     elif isinstance(whole, Mapping):
@@ -46,34 +46,6 @@ def _is_ipv6(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _without_logins(servers: Any, depth: int = 3) -> Any:
-    """Return `servers` for an error message, with passwords masked.
-
-    An address that was given as a URL may have a password before "@" or after "?".
-
-    Values that are nested in more than `depth` containers are not shown, because the nesting of a container
-    that contains itself has no end.
-    """
-    if isinstance(servers, str):
-        address, mark, _ = servers.partition("?")
-        if "@" in address:
-            address = f"{HIDDEN}@{address.rpartition('@')[2]}"
-        return f"{address}?{HIDDEN}" if mark else address
-    if isinstance(servers, bytes):
-        return servers if b"@" not in servers and b"?" not in servers else HIDDEN
-    if isinstance(servers, Mapping | list | tuple | set | frozenset) and not depth:
-        return "..."
-    if isinstance(servers, Mapping):
-        options: Mapping[Any, Any] = servers  # pyright: ignore[reportUnknownVariableType]
-        return {
-            key: mask_secret(str(key), _without_logins(value, depth - 1)) for key, value in options.items()
-        }
-    if isinstance(servers, list | tuple | set | frozenset):
-        entries: list[Any] = list(servers)  # pyright: ignore[reportUnknownArgumentType]
-        return [_without_logins(entry, depth - 1) for entry in entries]
-    return servers
 
 
 def _address(text: str, shown: object, protocol: str) -> tuple[str, int]:

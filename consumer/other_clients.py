@@ -255,10 +255,12 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
     @functools.wraps(init)
     def checked(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         if len(args) > 1 or (args and "bootstrap_servers" in kwargs):
-            raise TypeError(
+            error_text = (
                 f'{type(self).__name__}("host:9092", option=value, ...) takes the addresses, and each option '
                 "by name; " + (_FOR_GROUPS if hasattr(self, "consume") else _FOR_OTHERS)
             )
+            del self, args, kwargs  # They may contain passwords, and the client has no repr yet.
+            raise TypeError(error_text)
         shown_args: Any = tuple(map(_without_secrets, args))
         del args
         for option in kwargs.keys() - {"sasl_extensions"}:
@@ -270,9 +272,9 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 # otherwise an error about a missing option might be raised first.
                 addresses(cast("Any", servers))
             init(self, *shown_args, **kwargs)
-        except KprotoError as error:
+        except (KprotoError, TypeError) as error:
             for option, value in kwargs.items():
-                is_hidden = option == "bootstrap_servers" or is_secret_value(option, value)
+                is_hidden = option.replace(".", "_") == "bootstrap_servers" or is_secret_value(option, value)
                 kwargs[option] = HIDDEN if is_hidden else value
             shown_args = servers = value = HIDDEN  # The address may contain a password, as URLs do.
             if error.__suppress_context__:

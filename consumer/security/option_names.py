@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from .secret import HIDDEN, is_secret_value
+from .secret import HIDDEN, is_secret_value, mask_logins
 
 if TYPE_CHECKING:
     import ssl
@@ -151,6 +151,15 @@ def unknown_hint(name: str) -> str | None:
 
 
 def mask_secret(name: str, value: object) -> object:
-    """Return the option's value for an error message, masked if it is a secret."""
+    """Return the option's value for an error message, masked if it is a secret.
+
+    The logins in addresses and URLs are masked as well.
+    """
     is_key = isinstance(value, str) and "PRIVATE KEY" in value
-    return HIDDEN if is_key or is_secret_value(name, value) else value
+    if is_key or is_secret_value(name, value):
+        return HIDDEN
+    is_url = isinstance(value, str) and "://" in value and "@" in value
+    is_address = name.lower().replace("_", ".").endswith(("servers", "server", "brokers", "broker.list"))
+    if is_url or is_address:
+        return mask_logins(value)
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 HIDDEN = "[hidden]"
@@ -52,6 +53,7 @@ def is_secret(option: str) -> bool:
     words = (
         "passw",
         "pasw",
+        "passphrase",
         "pwd",
         "secret",
         "token",
@@ -61,16 +63,87 @@ def is_secret(option: str) -> bool:
         "keypem",
         "sslkey",
         "storekey",
+        "apikey",
+        "accesskey",
+        "privatekey",
+        "pkcs12",
+        "userinfo",
+        "authorization",
+        "connectionstring",
     )
+    if name in ("auth", "pass", "login"):
+        return True
     return any(word in name for word in words) and not name.endswith(("url", "provider"))
 
 
 def is_secret_value(option: str, value: object) -> bool:
     """Return whether an option's value is a secret.
 
-    A value is a secret if the option's name suggests it, or if it is a token where the name of a token
-    provider is expected.
+    A value is a secret if the option's name suggests it, or if it may be a token where a token provider is
+    expected.
     """
-    if isinstance(value, str) and option.lower().replace(".", "_").endswith("token_provider"):
-        return PROVIDER_NAME.fullmatch(value) is None
+    if option.lower().replace(".", "_").endswith(("token_provider", "oauth_cb")):
+        if isinstance(value, str):
+            return PROVIDER_NAME.fullmatch(value) is None
+        return value is not None and not callable(value)
     return is_secret(option)
+
+
+# What an address may be, with or without a port: a host name, which may contain spaces by mistake, or IPv6.
+_ADDRESS: Final = re.compile(r"[\w.\- ]*(:[+-]?\d*)?|\[?[\da-fA-F:.]*(%\w+)?\]?(:\d*)?")
+# The characters that end a login, or that begin parameters. Addresses that were copied from URLs have them.
+_AT: Final = re.compile("@|%40|\uff20|\ufe6b", re.IGNORECASE)
+_PARAMETERS: Final = re.compile(r"[?#;=&/]")
+
+
+def mask_login(address: str) -> str:
+    """Return an address, or several with commas between them, for an error message.
+
+    A text that was copied from a URL may have a password before "@" or after "?". Only the protocol and parts
+    that look like a host or a port are shown.
+    """
+    prefix, mark, rest = address.partition("://")
+    if not mark or not prefix.replace("_", "").isalnum():
+        prefix, mark, rest = "", "", address
+    *logins, rest = _AT.split(rest)
+    if logins and ("%40" in address or not address.isascii()):
+        return f"{prefix}{mark}{HIDDEN}"  # An encoded "@" may be a part of the password.
+    login = f"{HIDDEN}@" if logins else ""
+    return f"{prefix}{mark}{login}{','.join(map(_mask_address, rest.split(',')))}"
+
+
+def _mask_address(address: str) -> str:
+    if _ADDRESS.fullmatch(address):
+        return address
+    parameters = _PARAMETERS.search(address)
+    if parameters:
+        kept = parameters.end() if parameters[0] == "?" else parameters.start()
+        return f"{_mask_address(address[:kept].rstrip('?'))}{'?' * (parameters[0] == '?')}{HIDDEN}"
+    return f"{address.partition(':')[0]}:{HIDDEN}" if ":" in address else HIDDEN
+
+
+def mask_logins(value: Any, depth: int = 3) -> Any:
+    """Return addresses, in a container or not, for an error message: see `mask_login`.
+
+    Values that are nested in more than `depth` containers are not shown, because the nesting of a container
+    that contains itself has no end.
+    """
+    if isinstance(value, str):
+        return mask_login(value)
+    if isinstance(value, bytes):
+        shown = mask_login(value.decode("latin-1"))
+        return shown.encode("latin-1")
+    if isinstance(value, Mapping | list | tuple | set | frozenset) and not depth:
+        return "..."
+    if isinstance(value, Mapping):
+        options: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return {
+            mask_logins(key, 0): HIDDEN if is_secret_value(str(key), inner) else mask_logins(inner, depth - 1)
+            for key, inner in options.items()
+        }
+    if isinstance(value, list | tuple | set | frozenset):
+        entries: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+        return [mask_logins(entry, depth - 1) for entry in entries]
+    if value is None or isinstance(value, int | float):
+        return value
+    return f"<{type(value).__name__}>"

@@ -1,0 +1,178 @@
+"""No error, repr, log or traceback shows a secret, wherever and in whatever type it was given."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import traceback
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer.security.secret import is_secret, mask_login
+from kproto import Cluster, Consumer, Producer
+from kproto.errors import ConfigError
+
+SECRET = "hunter2-hunter2"
+# Options that hold a secret, of this library and of others, and misspelt ones.
+OPTIONS = (
+    "sasl_password",
+    "sasl.password",
+    "sasl_plain_password",
+    "sasl_pasword",
+    "sasl_jaas_config",
+    "sasl.jaas.config",
+    "sasl_oauth_token_provider",
+    "oauth_cb",
+    "sasl_oauthbearer_client_secret",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "ssl_password",
+    "ssl_keyfile",
+    "ssl.key.password",
+    "ssl_keystore_key",
+    "basic.auth.user.info",
+    "api_key",
+    "aws_secret_access_key",
+    "connection_string",
+    "authorization",
+    "auth",
+)
+# Texts with a secret that are given as addresses.
+ADDRESSES = (
+    "alice:{}@host:9092",
+    "h1:9092,alice:{}@h2:9092",
+    "alice:pw,{}@h1:9092",
+    "SASL_SSL://alice:{}@host:9092",
+    "kafka://alice:{}@host:9092",
+    "//alice:{}@host",
+    "alice:{}%40host:9092",
+    "alice:PW%40{}:9092",
+    "alice:{}\uff20host:9092",
+    "alice:{}",
+    "host:9092?sasl_password={}",
+    "host:9092/?password={}",
+    "host:9092;password={}",
+    "host:9092#{}",
+    "host:9092 password={}",
+    "Endpoint=sb://host/;SharedAccessKey={}",
+    "password={}",
+)
+LOGIN = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "me",
+    "sasl_password": SECRET,
+}
+
+
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        inner.map(lambda value: [value]),
+        inner.map(lambda value: (value,)),
+        inner.map(lambda value: ("alice", value)),
+        inner.map(lambda value: {"password": value}),
+        inner.map(lambda value: {"x": value}),
+    )
+
+
+def in_odd_types(text: str) -> st.SearchStrategy[Any]:
+    plain: st.SearchStrategy[Any] = st.sampled_from(
+        [text, text.encode(), bytearray(text.encode()), f"{text}\n", text * 40]
+    )
+    return st.recursive(plain, containers, max_leaves=2)
+
+
+def texts_of(error: BaseException) -> str:
+    """Return all that a program may print of an error, with the variables of the client's frames."""
+    frames = [
+        frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename != __file__
+    ]
+    texts = [str(error), repr(error), repr(vars(error)), *traceback.format_exception(error)]
+    texts += [repr(value) for frame in frames for value in frame.f_locals.values()]
+    try:
+        texts.append(repr(pickle.dumps(error)))
+    except (TypeError, AttributeError, pickle.PicklingError) as unpicklable:
+        texts.append(str(unpicklable))
+    return "\n".join(texts)
+
+
+def shown_by(create: Any) -> str:
+    try:
+        client = create()
+    except (ConfigError, TypeError) as error:
+        return texts_of(error)
+    with client:
+        return f"{client} {client!r}"
+
+
+@given(data=st.data())
+def test_no_option_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -> None:
+    client = data.draw(st.sampled_from([Consumer, Producer, Cluster]))
+    option = data.draw(st.sampled_from(OPTIONS))
+    value = data.draw(in_odd_types(SECRET))
+    options = {**data.draw(st.sampled_from([{}, LOGIN])), option: value}
+    as_dict = {"bootstrap.servers": "127.0.0.1:1", **options}
+    for create in (
+        lambda: client("127.0.0.1:1", **options),
+        lambda: client(as_dict),
+        lambda: client(bootstrap_servers=as_dict),
+        lambda: client("127.0.0.1:1", options),
+    ):
+        assert SECRET not in shown_by(create)
+    assert SECRET not in "".join(caplog_text)
+
+
+@given(data=st.data())
+def test_no_address_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -> None:
+    client = data.draw(st.sampled_from([Consumer, Producer, Cluster]))
+    text = data.draw(st.sampled_from(ADDRESSES)).format(SECRET)
+    servers = data.draw(
+        st.sampled_from(
+            [text, [text], (text,), {text}, [[text]], text.encode(), {"bootstrap.servers": text}, {text: 1}]
+        )
+    )
+    assert SECRET not in shown_by(lambda: client(servers))
+    assert SECRET not in shown_by(lambda: client(**{"bootstrap.servers": text}))
+    assert SECRET not in "".join(caplog_text)
+
+
+@pytest.fixture(scope="module")
+def caplog_text() -> Any:
+    """Collect the texts of all log records."""
+    texts: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            texts.append(record.getMessage())
+
+    handler, root = Collector(), logging.getLogger()
+    root.addHandler(handler)
+    level = root.level
+    root.setLevel(logging.DEBUG)
+    yield texts
+    root.setLevel(level)
+    root.removeHandler(handler)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("a:9092,b", "a:9092,b"),
+        ("[::1]:9092", "[::1]:9092"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("SASL_SSL://a:9092", "SASL_SSL://a:9092"),
+        ("local host:9092", "local host:9092"),
+        ("me:pw@a:9092", "[hidden]@a:9092"),
+        ("me:pw%40a:9092", "[hidden]"),
+        ("a:9092?x=y", "a:9092?[hidden]"),
+        ("a:http", "a:[hidden]"),
+    ],
+)
+def test_hosts_and_ports_are_shown(address: str, shown: str) -> None:
+    assert mask_login(address) == shown
+
+
+def test_names_of_other_options_are_no_secrets() -> None:
+    assert not any(map(is_secret, ("client_id", "group_id", "bootstrap_servers", "key_serializer")))
