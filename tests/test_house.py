@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("kproto", "consumer")
@@ -238,10 +241,29 @@ def test_every_folder_of_tests_mirrors_a_package() -> None:
     assert folders <= packages | without_package
 
 
+# Files without a match import no test module. Parsing all files of tests takes seconds.
+TEST_IN_IMPORT = re.compile(r"(?m)^\s*(?:from|import)\b[^(\n]*(?:\([^)]*)?\btest_")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import tests.group.test_api\n",
+        "from tests.group.test_api import Stage\n",
+        "def f():\n    from .test_api import Stage\n",
+        "from tests.group import test_api\n",
+        "import re\n\nfrom tests.group import (\n    stage,\n    test_api,\n)\n",
+    ],
+)
+def test_each_form_of_an_import_of_a_test_module_is_found(text: str) -> None:
+    assert TEST_IN_IMPORT.search(text)
+
+
 def test_nothing_is_imported_from_a_test_module() -> None:
     imported = {
         ".".join(parts[: position + 1])
         for path in modules("tests")
+        if TEST_IN_IMPORT.search(path.read_text())
         for name in imports(path)
         if (parts := name.split("."))[0] == "tests"
         for position, part in enumerate(parts[:-1])

@@ -22,6 +22,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 # The pages below docs/rules that define rules, in the order of reading.
 PAGES: Final = ("member", "coordinator", "transactions", "invariants")
 
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
 
 class RuleCell(NamedTuple):
     """A cell that keeps a rule: the machine, the kind of event, and the state."""
@@ -73,15 +75,25 @@ def tests() -> Mapping[str, list[RuleTest]]:
     result: dict[str, list[RuleTest]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                for number in _marks(node):
-                    test = RuleTest(path.relative_to(ROOT).as_posix(), node.name, _source(source, node))
-                    result.setdefault(number, []).append(test)
+        if "rule(" not in source:  # Most files: parsing all of them takes seconds.
+            continue
+        for node in _functions_and_classes(ast.parse(source)):
+            for number in _marks(node):
+                test = RuleTest(path.relative_to(ROOT).as_posix(), node.name, _source(source, node))
+                result.setdefault(number, []).append(test)
     return result
 
 
-def _marks(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> Iterator[str]:
+def _functions_and_classes(scope: ast.Module | ast.ClassDef) -> Iterator[_Definition]:
+    """Yield the functions and classes of a module, and those of its classes."""
+    for node in scope.body:
+        if isinstance(node, _Definition):
+            yield node
+        if isinstance(node, ast.ClassDef):
+            yield from _functions_and_classes(node)
+
+
+def _marks(definition: _Definition) -> Iterator[str]:
     """Yield the rule numbers in the decorators `@rule(...)` and `@pytest.mark.rule(...)` of a test."""
     for decorator in definition.decorator_list:
         if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in ("rule", "pytest.mark.rule"):
@@ -90,7 +102,7 @@ def _marks(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) ->
                     yield argument.value
 
 
-def _source(text: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+def _source(text: str, node: _Definition) -> str:
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
 
