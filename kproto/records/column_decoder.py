@@ -390,9 +390,9 @@ def _slice(
     else:
         window >>= width << 3
     offset, width = short_varints(window)
+    np.minimum(shortest, width, out=shortest)
     used += width
     window >>= width << 3
-    # A longer offset delta has width 0. The size is then read from the same bytes, and has width 0 as well.
     size, width = short_varints(window)
     np.minimum(shortest, width, out=shortest)
     used += width

@@ -16,7 +16,7 @@ from typing import Any
 
 from kproto.messages.index import KAFKA_RELEASE, snake_case
 from kproto.wire.message import Array, Field, Message, Struct, fresh
-from kproto.wire.types import HIGHEST_VERSION, ZERO_UUID, Primitive, Versions
+from kproto.wire.types import ZERO_UUID, Primitive, Versions
 from tests.conformance import judges
 
 Definition = dict[str, Any]
@@ -88,7 +88,7 @@ class _Comparison:
     def __init__(self, declared: type[Message], defined: Definition) -> None:
         self.declared = declared
         self.defined = defined
-        self.valid = _set(defined["validVersions"], set(range(HIGHEST_VERSION + 1)))
+        self.valid = _within(Versions.parse(defined["validVersions"]), set(), exact=True)
         self.parts: dict[str, list[Definition]] = {}
         self._collect(defined["fields"])
         for common in defined.get("commonStructs", []):

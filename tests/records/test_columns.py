@@ -75,14 +75,6 @@ def test_records_with_lengths_of_three_bytes_are_decoded_by_numpy() -> None:
 
 
 @pytest.mark.usefixtures("only_fast")
-def test_a_key_length_of_two_bytes_may_end_after_the_first_eight_bytes() -> None:
-    """The first seven bytes of each record are its length (3), its attributes, timestamp (2) and offset."""
-    records = [Record(at, NOW + 100 * at, b"k" * 100, bytes(9000)) for at in range(180)]
-    data = b"".join(encode_batch(records[at : at + 60]) for at in (0, 60, 120))
-    assert columns(data).rows() == records
-
-
-@pytest.mark.usefixtures("only_fast")
 def test_the_smallest_record_may_be_the_last() -> None:
     data = encode_batch([Record(at, NOW, None, None) for at in range(64)])
     assert len(columns(data * 4)) == 256

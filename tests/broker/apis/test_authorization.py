@@ -267,17 +267,6 @@ def test_metadata_v0_about_denied_topics_describes_no_other_topic() -> None:
     ]
 
 
-def test_metadata_about_a_denied_topic_id_contains_no_name() -> None:
-    stage = stage_of()
-    denied = stage.broker.topics.id("t")
-    assert denied is not None
-    topics = [MetadataRequestTopic(name="guess", topic_id=denied)]
-    response = stage.ask(MetadataRequest(topics=topics), 12)
-    assert [(topic.name, topic.topic_id, topic.error_code) for topic in response.topics] == [
-        (None, denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    ]
-
-
 @pytest.mark.parametrize(
     ("requested", "cursor_topic", "expected"),
     [

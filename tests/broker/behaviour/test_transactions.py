@@ -323,15 +323,6 @@ def test_offsets_need_an_ongoing_transaction_with_the_group(
     assert producer.commit(5) == [E.INVALID_PRODUCER_EPOCH]
 
 
-def test_offsets_of_unknown_partitions_add_no_group_to_the_transaction(
-    client: Client, producer: TransactionalProducer
-) -> None:
-    producer.add(0)
-    assert producer.commit(5, partition=9) == [E.UNKNOWN_TOPIC_OR_PARTITION]
-    (state,) = client.ask(DescribeTransactionsRequest(transactional_ids=["x"])).transaction_states
-    assert [topic.topic for topic in state.topics] == ["t"]
-
-
 def test_later_offset_commits_are_not_verified_again(client: Client, producer: TransactionalProducer) -> None:
     """The coordinator verifies only a transaction's first offset commit for each group.
 

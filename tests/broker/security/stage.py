@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +28,13 @@ RANDOM = UUID(int=7)
 
 
 def make_users() -> Users:
-    """Return the users alice and bob. Computing one of their SCRAM keys takes ten milliseconds."""
+    """Return the users alice and bob."""
+    return deepcopy(_users())
+
+
+@cache
+def _users() -> Users:
+    """Compute the SCRAM keys of alice and bob once, because each takes some milliseconds."""
     return Users({"alice": PASSWORD, "bob": "b"}, b"secret")
 
 

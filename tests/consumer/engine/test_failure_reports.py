@@ -16,7 +16,6 @@ from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.timeouts import FAILURE_REPORT_DELAY_MS, FIRST_REPORT_INTERVAL_MS
 from kproto.broker.machine import FailRequests
 from kproto.error_codes import ErrorCode
-from kproto.errors import UnsupportedVersion
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -144,27 +143,6 @@ def test_failures_of_many_topics_are_one_report_that_names_the_first_ones() -> N
             failures.add_failure("Metadata", "X (1)", now, f"t{index}", repeated=now > 0)
     first = ", ".join(f"'t{index}'" for index in range(100, 110))
     assert reports == [([], f"Metadata has failed for 5 s: topics {first} and 890 more: X (1); retrying")]
-
-
-def test_connections_that_break_after_successful_fetches_are_no_lasting_failure() -> None:
-    world = World({"t": 1})
-    a = world.consumer(**GROUP)
-    a.assign({T0: 0})
-    for number in range(20):
-        world.write("t", 0, str(number))
-        world.run(500)
-        assert len(a.records) == number + 1
-        world.cut(a)
-    assert a.changes_of("refused") == []
-
-
-def test_a_join_that_the_broker_does_not_support_is_an_error_and_no_failure_report() -> None:
-    world = World({"t": 1}, highest={"JoinGroup": -1})
-    a = world.consumer(**GROUP)
-    a.subscribe("t")
-    world.run(60_000)
-    assert {type(error) for error in a.errors} == {UnsupportedVersion}
-    assert a.changes_of("refused") == []
 
 
 def test_many_missing_topics_are_one_report_with_their_number() -> None:

@@ -468,13 +468,6 @@ def test_available_now_leaves_later_records_to_the_next_run(filled: Filled) -> N
     assert following.batch() == {"t-0": [5, 6, 7, 8, 9], "t-1": [0, 1, 2, 3, 4]}
 
 
-def test_available_now_does_not_wait_for_min_offsets(filled: Filled) -> None:
-    filled.topic("t", 5)
-    run = Run(filled, startingOffsets="earliest", maxOffsetsPerTrigger=3, minOffsetsPerTrigger=3)
-    run.reader.prepareForTriggerAvailableNow()
-    assert [run.batch(), run.batch()] == [{"t-0": [0, 1, 2]}, {"t-0": [3, 4]}]
-
-
 @pytest.mark.rule("I20")
 def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
     """Every batch ends where its rows end (I20), for any limit.

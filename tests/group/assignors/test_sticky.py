@@ -389,20 +389,6 @@ def test_members_with_different_topics_do_not_swap_partitions() -> None:
     assert (plan["b"], plan["c"]) == ("t-2 t-3 u-1", "u-0 u-2 u-3")
 
 
-def test_members_with_different_topics_are_balanced_at_once_after_a_rack_change() -> None:
-    """No replica of u-1 is in the rack of a, so u-1 moves to b.
-
-    Because a member loses a partition anyway, all partitions are balanced together, as in Java's
-    AbstractStickyAssignor: u-0 moves from b to a, and u-1 does not move back.
-    """
-    racks = {"t": [frozenset("b")], "u": [frozenset("bc"), frozenset("bc")]}
-    members = {
-        "a": wants("u", "u-1", 5, rack_id="a"),
-        "b": wants("t u", "t-0 u-0", 5, rack_id="b"),
-    }
-    assert text(assign("sticky", {"t": 1, "u": 2}, racks, **members)) == {"a": "u-0", "b": "t-0 u-1"}
-
-
 def test_a_partition_moves_back_to_its_previous_owner() -> None:
     """A partition goes to its previous owner rather than to the least loaded member."""
     members = {

@@ -576,18 +576,6 @@ def test_the_next_fetch_is_sent_before_poll_returns_records(release: ModuleType)
     assert sent_before_records == [FetchRequest]
 
 
-@pytest.mark.rule("M156")
-def test_a_partition_that_will_be_revoked_is_not_fetched() -> None:
-    # Java 4.3 marks the partitions before the commit that precedes the join. Java 2.6 blocks poll instead.
-    stage, a = stage_with_member(java, auto_commit_ms=60_000)
-    a.hold("Commit", 3_000)
-    add_second_member(stage, java)
-    [commit] = [line for line in a.lines if line.api == "Commit"]
-    join = [line for line in a.lines if line.api == "Join"][2]
-    assert join.now - commit.now >= 3_000
-    assert [line for line in a.lines if line.api == "Fetch" and commit.now < line.now < join.now] == []
-
-
 @BOTH
 @pytest.mark.rule("M156")
 def test_a_paused_partition_is_not_fetched(release: ModuleType) -> None:

@@ -9,12 +9,10 @@ from kproto.models import contract as c
 from kproto.models import sarama
 from kproto.testing.world import World
 from tests.models.sarama.stage import USUAL, requests_of, stage_with_client, stage_with_member
-from tests.rules import rule
 
 T0 = TopicPartition("t", 0)
 
 
-@rule("M103")
 def test_a_slow_handler_returns_after_the_message_that_it_holds() -> None:
     world = World({"t": 1})
     world.write("t", 0, *["x"] * 100)

@@ -41,18 +41,6 @@ def test_close_commits_and_leaves_with_a_reason() -> None:
     ]
 
 
-def test_close_looks_up_an_unknown_coordinator_before_it_leaves() -> None:
-    stage, a = stage_with_member()
-    a.run_command("unsubscribe")
-    stage.run(1_000)
-    a.state.coordinator.node_id = None
-    earlier = len(requests_of(a, "Find", "Leave"))
-    a.run_command("close")
-    assert stage.run(1_000, until=lambda: a.closed)
-    requests = requests_of(a, "Find", "Leave")[earlier:]
-    assert [request.split()[0] for request in requests] == ["Find", "Leave"]
-
-
 def test_a_static_member_does_not_leave() -> None:
     stage, a = stage_with_member(instance="i")
     a.run_command("close")

@@ -287,14 +287,6 @@ def test_large_fetches_return_the_same_records_as_small_ones(limits: list[int]) 
     assert whole.position == 2000
 
 
-def test_records_of_one_fetch_keep_the_timestamp_types_of_their_batches() -> None:
-    pytest.importorskip("pyarrow")
-    records = [Record(at, 5 * at, None, b"v") for at in range(1000)]
-    data = encode_batch(records[:500]) + encode_batch(records[500:], timestamp_type="LogAppendTime")
-    rows = chunk(data).rows("t", 0, 10_000)
-    assert [record.timestamp_type for record in rows] == ["CreateTime"] * 500 + ["LogAppendTime"] * 500
-
-
 def _starts(data: bytes) -> list[int]:
     return [batch.start for batch in batches(data)] + [len(data)]
 

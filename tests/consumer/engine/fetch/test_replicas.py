@@ -159,14 +159,3 @@ def test_the_leader_is_asked_again_after_metadata_max_age_ms() -> None:
     first = near.times(LEADER)[0]
     near.world.run(25_000)
     assert [time - first for time in near.times(LEADER)[1:]] == [pytest.approx(20_000, abs=600)]
-
-
-def test_a_follower_gets_no_fetch_while_its_buffered_records_exceed_fetch_max_bytes() -> None:
-    near = FollowerWorld()
-    a = near.start_reader(fetch_max_bytes=50)
-    a.limit = 0
-    near.world.run(5_000)
-    assert len(near.times(FOLLOWER)) == 1
-    assert near.world.log(T0).size > 50
-    a.limit = 100
-    assert near.world.run(until=lambda: len(a.records) == 10)

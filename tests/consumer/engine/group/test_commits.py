@@ -20,15 +20,13 @@ from tests.rules import rule
 T0 = tp("t", 0)
 
 
-def loading_world(
-    times: int, metadata_version: int = 13, **options: Any
-) -> tuple[World, Consumer, list[tuple[int, int]]]:
+def loading_world(times: int, metadata_version: int = 13) -> tuple[World, Consumer, list[tuple[int, int]]]:
     """Return a consumer whose first commits are answered with COORDINATOR_LOAD_IN_PROGRESS.
 
     The list gets the time and the offset of each OffsetCommit.
     """
     world = World({"t": 1})
-    consumer = world.consumer(group_id="g", retry_backoff_ms=100, retry_backoff_max_ms=10_000, **options)
+    consumer = world.consumer(group_id="g", retry_backoff_ms=100, retry_backoff_max_ms=10_000)
     consumer.engine.core.network.caps[3] = metadata_version
     consumer.assign({T0: 0})
     world.run(500)
@@ -84,14 +82,6 @@ def test_commits_are_sent_and_completed_in_the_order_of_the_calls() -> None:
     assert world.run(60_000, until=lambda: len(consumer.done) == 3)
     assert [offset for _, offset in sent] == [1, 1, 1, 2, 3]
     assert list(consumer.done) == [1, 2, 3]
-
-
-def test_unsubscribe_completes_after_the_earlier_commits() -> None:
-    world, consumer, _ = loading_world(times=5, enable_auto_commit=False)
-    consumer.do(ev.Commit("c", {T0: (1, None, "")}, 60_000))
-    end = consumer.unsubscribe()
-    assert world.run(60_000, until=lambda: end in consumer.done)
-    assert list(consumer.done) == ["c", end]
 
 
 def test_a_commit_in_flight_is_pending_until_its_response() -> None:

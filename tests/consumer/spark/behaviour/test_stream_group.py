@@ -67,22 +67,3 @@ def test_a_failed_commit_does_not_end_the_query_and_is_retried_later(filled: Fil
     run.now += 1.0
     run.reader.commit(run.at)
     assert committed(filled, "lag") == {T0: 3}
-
-
-def test_the_pause_after_each_failed_commit_doubles(filled: Filled) -> None:
-    filled.topic("t", 3)
-    run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
-    run.batch()
-    logs = run.reader.planner.logs
-    live, unreachable = logs.cluster, Cluster("127.0.0.1:1")  # No broker listens at this address.
-    for pause_s in (0.0, 1.0):
-        run.now += pause_s
-        logs._cluster = unreachable
-        run.reader.commit(run.at)
-    logs._cluster = live
-    run.now += 1.9
-    run.reader.commit(run.at)
-    assert committed(filled, "lag") == {}
-    run.now += 0.1
-    run.reader.commit(run.at)
-    assert committed(filled, "lag") == {T0: 3}
