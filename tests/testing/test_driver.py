@@ -212,6 +212,12 @@ class Asker:
         return []
 
 
+@pytest.fixture
+def early_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let models report a missing broker after 0.5 s instead of two seconds."""
+    monkeypatch.setattr("kproto.testing.driver.REPORT_NO_BROKER_MS", 500)
+
+
 def run_asker(bootstrap: str, *lines: str, **conf: Any) -> tuple[Asker, ModelDriver]:
     asker = Asker()
     commands = Commands(io.StringIO("\n".join(lines) + "\n"))
@@ -259,6 +265,7 @@ def test_a_seek_without_an_offset_is_rejected(broker: Server, capsys: pytest.Cap
     assert "error ConfigError command='seek t:0' is not allowed; seek T:P:OFFSET" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("early_reports")
 def test_a_missing_broker_is_reported_and_ends_the_member_after_its_last_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -271,6 +278,7 @@ def test_a_missing_broker_is_reported_and_ends_the_member_after_its_last_command
     ]
 
 
+@pytest.mark.usefixtures("early_reports")
 def test_a_broker_without_responses_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     import socket
 

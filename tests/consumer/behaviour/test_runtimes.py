@@ -50,6 +50,12 @@ def broker() -> Iterator[str]:
         yield server.bootstrap
 
 
+@pytest.fixture
+def early_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients report an unreachable cluster after 0.2 s instead of two seconds."""
+    monkeypatch.setattr("consumer.engine.metadata.updater.BOOTSTRAP_REPORT_DELAY_MS", 200)
+
+
 def fill(broker: str, count: int, partition: int = 0) -> None:
     with Producer(broker) as producer:
         for number in range(count):
@@ -385,6 +391,7 @@ def test_poll_raises_if_no_broker_is_reachable() -> None:
             consumer.poll(20.0)
 
 
+@pytest.mark.usefixtures("early_reports")
 def test_position_raises_if_no_broker_is_reachable() -> None:
     with Consumer("127.0.0.1:1", group_id="g") as consumer:
         consumer.assign([P0])
@@ -392,6 +399,7 @@ def test_position_raises_if_no_broker_is_reachable() -> None:
             consumer.position(P0)
 
 
+@pytest.mark.usefixtures("early_reports")
 def test_position_raises_if_no_broker_is_reachable_in_asyncio() -> None:
     async def main() -> None:
         async with AsyncConsumer("127.0.0.1:1", group_id="g") as consumer:
@@ -581,6 +589,7 @@ def test_a_corrected_clock_is_read_again(broker: str, monkeypatch: pytest.Monkey
     assert changes
 
 
+@pytest.mark.usefixtures("early_reports")
 def test_an_unreachable_cluster_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with Consumer("127.0.0.1:1", group_id="g") as consumer:
         consumer.subscribe("t")

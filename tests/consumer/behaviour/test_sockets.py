@@ -788,12 +788,12 @@ def test_a_batch_compressed_a_hundredfold_is_read() -> None:
 
 
 def send_slowly(sock: socket.socket) -> None:
-    """Send a response that takes two seconds to arrive."""
-    for _ in range(6):
-        sock.sendall(struct.pack(">i", 30) if _ == 0 else b"12345")
-        time.sleep(0.3)
-    sock.sendall(b"12345")
-    read_until_closed(sock)
+    """Send parts of a large response until the client closes the connection."""
+    sock.sendall(struct.pack(">i", 1_000_000))
+    with suppress(OSError):
+        while True:
+            sock.sendall(b"12345")
+            time.sleep(0.02)
 
 
 def send_slowly_over_tls(sock: socket.socket) -> None:
@@ -803,11 +803,19 @@ def send_slowly_over_tls(sock: socket.socket) -> None:
         send_slowly(sealed)
 
 
+@pytest.fixture
+def early_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients report a response in progress every 0.1 s instead of every second."""
+    for module in ("consumer.blocking.sockets", "consumer.aio.streams"):
+        monkeypatch.setattr(f"{module}.COMING_S", 0.1)
+
+
 def open_action(place: str, tls: bool) -> Open:
     secured = Tls(context(cafile=CA.cert_pem.bytes().decode())) if tls else None
     return Open(1, "127.0.0.1", int(place.rpartition(":")[2]), secured)
 
 
+@pytest.mark.usefixtures("early_reports")
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 def test_a_large_response_in_progress_is_reported(tls: bool) -> None:
     with serving(send_slowly_over_tls if tls else send_slowly) as place:
@@ -818,6 +826,7 @@ def test_a_large_response_in_progress_is_reported(tls: bool) -> None:
     assert events[: len(reached) + 2] == [*reached, Opened(1), Data(1, b"")]
 
 
+@pytest.mark.usefixtures("early_reports")
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 def test_a_large_response_in_progress_is_reported_in_asyncio(tls: bool) -> None:
     with serving(send_slowly_over_tls if tls else send_slowly) as place:

@@ -53,7 +53,8 @@ def test_a_cluster_raises_at_once(
     assert asks in str(caught.value)
 
 
-def test_a_consumer_raises_in_poll(server: tuple[Server, str]) -> None:
+def test_a_consumer_raises_in_poll(server: tuple[Server, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.engine.metadata.updater.BOOTSTRAP_REPORT_DELAY_MS", 500)
     broker, ca = server
     with Consumer(broker.places["SASL_SSL"], group_id="g", **options("SSL", ca)) as consumer:
         consumer.subscribe("t")
