@@ -51,6 +51,7 @@ def test_an_abort_without_a_transaction_starts_a_new_epoch(stage: Stage) -> None
     assert stage.end(before, committed=False).error_code == E.PRODUCER_FENCED
 
 
+@rule("X2", "X3")
 @pytest.mark.parametrize("committed", [True, False])
 def test_up_to_v4_the_epoch_stays(stage: Stage, committed: bool) -> None:
     producer = stage.take_id()

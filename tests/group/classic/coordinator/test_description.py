@@ -131,8 +131,10 @@ def test_the_state_filter_ignores_case_blanks_and_unknown_states(
 
 
 @rule("R119")
-@pytest.mark.parametrize(("types", "count"), [(["Classic"], 1), (["consumer"], 0), (["?"], 0), ([], 1)])
-def test_the_type_filter_ignores_case_and_unknown_types(types: list[str], count: int) -> None:
+@pytest.mark.parametrize(
+    ("types", "count"), [(["Classic"], 1), ([" classic "], 1), (["consumer"], 0), (["?"], 0), ([], 1)]
+)
+def test_the_type_filter_ignores_case_blanks_and_unknown_types(types: list[str], count: int) -> None:
     """GroupCoordinatorTest.testListGroupsWithTypes."""
     stage = Stage()
     stage.create_stable_group()

@@ -12,6 +12,12 @@ from tests.rules import rule
 
 
 @rule("R19")
+@pytest.mark.parametrize("session", [6_000, 1_800_000])
+def test_a_session_timeout_at_a_bound_is_accepted(session: int) -> None:
+    assert Stage().join(session=session).code is ErrorCode.MEMBER_ID_REQUIRED
+
+
+@rule("R19")
 @pytest.mark.parametrize("session", [5_999, 1_800_001])
 def test_a_session_timeout_out_of_bounds_is_rejected_and_creates_no_group(session: int) -> None:
     """GroupCoordinatorTest.testJoinGroupSessionTimeoutTooSmall and TooLarge."""
@@ -241,6 +247,27 @@ def test_a_follower_that_rejoins_unchanged_receives_the_current_generation() -> 
 
 
 @rule("R36")
+def test_a_follower_that_rejoins_unchanged_keeps_the_length_of_its_session_timeout() -> None:
+    stage = Stage()
+    leader, follower = stage.create_stable_group({}, {})
+    assert stage.join(follower, session=30_000).code is ErrorCode.NONE
+    assert stage.heartbeat(follower) is ErrorCode.NONE
+    stage.wait(SESSION - 1)
+    assert stage.heartbeat(leader) is ErrorCode.NONE
+    stage.wait(1)
+    assert stage.heartbeat(follower) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@rule("R32", "R40")
+def test_a_follower_that_rejoins_before_its_assignment_receives_no_members() -> None:
+    stage = Stage()
+    leader, follower = stage.create_generation({}, {})
+    answer = stage.join(follower)
+    assert (answer.response.generation_id, answer.response.leader) == (1, leader)
+    assert answer.response.members == []
+
+
+@rule("R36")
 def test_a_follower_that_rejoins_unchanged_keeps_its_timeouts_and_its_session_deadline() -> None:
     stage = Stage()
     leader, follower = stage.create_stable_group({}, {})
@@ -296,6 +323,25 @@ def test_a_member_that_changes_its_metadata_before_the_assignment_starts_another
     _, follower = stage.create_generation({}, {})
     assert stage.join(follower, protocols=[("range", b"new")]).waits
     assert stage.state is ClassicGroupState.PREPARING_REBALANCE
+
+
+@rule("R22")
+def test_the_join_of_the_last_member_completes_the_join_phase() -> None:
+    stage = Stage()
+    leader, follower = stage.create_stable_group({}, {})
+    first = stage.join(leader)
+    assert first.waits
+    second = stage.join(follower)
+    assert [first.code, second.code] == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+@rule("R31")
+def test_a_repeated_join_replaces_the_metadata_of_the_member() -> None:
+    stage = Stage()
+    member, _ = stage.add_member()
+    answer = stage.join(member, protocols=[("range", b"new")])
+    stage.wait(DELAY)
+    assert [listed.metadata for listed in answer.response.members] == [b"new"]
 
 
 @rule("R31")

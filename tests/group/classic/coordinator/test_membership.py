@@ -31,16 +31,22 @@ def test_a_heartbeat_to_an_empty_group_is_unknown_member() -> None:
 
 
 @rule("R14")
+def test_a_sync_to_an_empty_group_id_is_rejected() -> None:
+    assert Stage().sync("m", 1, group="").code is ErrorCode.INVALID_GROUP_ID
+
+
+@rule("R14")
 def test_a_heartbeat_to_an_empty_group_id_is_rejected() -> None:
     assert Stage().heartbeat("m", 1, group="") is ErrorCode.INVALID_GROUP_ID
 
 
 @rule("R71")
-def test_a_heartbeat_of_an_unknown_member_is_rejected() -> None:
+@pytest.mark.parametrize("generation", [1, 99])
+def test_a_heartbeat_of_an_unknown_member_is_rejected_in_every_generation(generation: int) -> None:
     """GroupCoordinatorTest.testHeartbeatUnknownConsumerExistingGroup."""
     stage = Stage()
     stage.create_stable_group()
-    assert stage.heartbeat("ghost") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.heartbeat("ghost", generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @rule("R16", "R71")

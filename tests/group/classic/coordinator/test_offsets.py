@@ -330,9 +330,9 @@ def test_several_groups_are_answered_in_order() -> None:
 
     stage = Stage()
     stage.commit(group="b")
-    groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("b", "a", "b")]
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("b", "a", "a")]
     response = stage.send(OffsetFetchRequest(groups=groups), 9).response
-    assert [(g.group_id, len(g.topics)) for g in response.groups] == [("b", 1), ("a", 0), ("b", 1)]
+    assert [(g.group_id, len(g.topics)) for g in response.groups] == [("b", 1), ("a", 0), ("a", 0)]
     assert stage.send(OffsetFetchRequest(groups=[]), 9).response.groups == []
 
 
@@ -429,6 +429,16 @@ def test_a_transactional_commit_is_accepted_in_completing_rebalance() -> None:
     assert stage.commit_in_transaction(member_id=member, generation=2).codes == [ErrorCode.ILLEGAL_GENERATION]
     assert stage.commit_in_transaction(member_id="ghost", generation=1).codes == [NOT_A_MEMBER]
     assert stage.commit_in_transaction().codes == [ErrorCode.NONE], "a producer that names no member"
+
+
+@rule("R110")
+def test_a_transactional_commit_does_not_restart_the_session() -> None:
+    stage = Stage()
+    (member,) = stage.create_stable_group()
+    stage.wait(SESSION - 1)
+    assert stage.commit_in_transaction(member_id=member, generation=1).codes == [ErrorCode.NONE]
+    stage.wait(1)
+    assert stage.heartbeat(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @rule("R110")

@@ -335,6 +335,14 @@ def test_a_protocol_that_only_a_removed_member_lacked_can_be_selected() -> None:
 
 
 @rule("R39")
+def test_the_reason_of_an_unchanged_follower_starts_no_rebalance() -> None:
+    stage = Stage()
+    _, follower = stage.create_stable_group({}, {})
+    assert stage.join(follower, reason="topic flights was created").code is ErrorCode.NONE
+    assert stage.state is ClassicGroupState.STABLE
+
+
+@rule("R39")
 def test_every_rebalance_reports_its_reason() -> None:
     stage = Stage()
     leader, follower = stage.create_stable_group({"client": "a"}, {"client": "b"})

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kproto.error_codes import ErrorCode
 from kproto.group.classic.coordinator import ClassicGroupState
+from kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
 from tests.group.classic.coordinator.stage import SESSION, Stage
 from tests.rules import rule
 
@@ -36,3 +44,30 @@ def test_the_sessions_restart_when_the_new_coordinator_has_loaded_the_group() ->
     stage.wait(1)
     assert list(stage.group().members) == []
     assert stage.heartbeat(member) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
+
+
+@rule("R4", "R104")
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (0, (0, [NOT_COORDINATOR], [])),
+        (1, (0, [NOT_COORDINATOR], [])),
+        (2, (NOT_COORDINATOR, [], [])),
+        (7, (NOT_COORDINATOR, [], [])),
+        (8, (0, [], [NOT_COORDINATOR])),
+        (10, (0, [], [NOT_COORDINATOR])),
+    ],
+)
+def test_the_error_of_offset_fetch_stands_where_its_version_expects_it(
+    version: int, expected: tuple[int, list[int], list[int]]
+) -> None:
+    topics = [OffsetFetchRequestTopic(name="flights", partition_indexes=[0])]
+    groups = [OffsetFetchRequestGroup(group_id="g", topics=None)]
+    request = OffsetFetchRequest(group_id="g", topics=topics, groups=groups)
+    response = Stage().coordinator.error_response(request, NOT_COORDINATOR, version)
+    assert isinstance(response, OffsetFetchResponse)
+    partitions = [partition.error_code for topic in response.topics for partition in topic.partitions]
+    assert (response.error_code, partitions, [group.error_code for group in response.groups]) == expected

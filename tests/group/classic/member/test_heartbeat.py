@@ -375,7 +375,9 @@ def test_other_commit_errors_do_not_change_the_member(code: ErrorCode) -> None:
 def test_an_eager_member_revokes_everything_before_it_joins() -> None:
     """ConsumerCoordinatorTest.testRejoinGroup, EAGER."""
     solo = Solo(EAGER).stable()
+    solo.now += 1_000
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert solo.member.session_ends_at == solo.now + SESSION
     assert solo.pop_action(Revoke).partitions == parts("t", 0, 1)
     assert not solo.has_request(JoinGroupRequest)
     solo.release()
@@ -423,7 +425,7 @@ def test_rebalance_in_progress_is_ignored_during_a_rebalance() -> None:
     solo.now += 1_000
     solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert solo.member.session_ends_at == solo.now + SESSION
-    assert solo.state is MemberState.SYNCING
+    assert (solo.state, solo.member.rejoin_reason) == (MemberState.SYNCING, "because")
     assert not solo.has_request(JoinGroupRequest)
 
 

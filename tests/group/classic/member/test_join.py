@@ -180,7 +180,7 @@ def test_member_id_required_rejoins_at_once_with_the_member_id() -> None:
         "me-7",
         "need to re-join with the given member-id: me-7",
     )
-    assert solo.member.identity is None
+    assert (solo.member.identity, solo.member.generation) == (None, None)
 
 
 @rule("M1", "M9")

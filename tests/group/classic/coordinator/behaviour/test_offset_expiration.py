@@ -122,7 +122,7 @@ def test_a_group_of_another_protocol_type_keeps_its_offsets() -> None:
     assert stage.committed_offsets(P0) == [42]
 
 
-@rule("R150")
+@rule("R92", "R150")
 def test_the_retention_time_of_a_commit_replaces_the_setting() -> None:
     """The retention time in an OffsetCommit (v2 to v4) replaces the setting. Mirrors
     OffsetMetadataManagerTest.testGenericGroupOffsetCommitWithRetentionTime.

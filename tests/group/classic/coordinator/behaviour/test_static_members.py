@@ -65,6 +65,7 @@ def test_a_follower_that_restarts_keeps_generation_and_assignment() -> None:
         leader,
         [],
     )
+    assert not restarted.response.skip_assignment
     assert stage.state is ClassicGroupState.STABLE
     assert stage.sync(restarted.member_id, instance="b").response.assignment == follower.encode()
     assert stage.heartbeat(leader) is ErrorCode.NONE
@@ -128,6 +129,16 @@ def test_the_waiting_join_of_a_replaced_follower_is_fenced_at_once() -> None:
     assert restarted.waits
     stage.join(leader, instance="a")
     assert restarted.code is ErrorCode.NONE
+
+
+@rule("R47")
+def test_a_restart_completes_a_join_phase_that_waits_for_this_member() -> None:
+    stage = Stage()
+    leader, _ = stage.create_stable_group(A, B)
+    waiting = stage.join(leader, instance="a")
+    assert waiting.waits
+    restarted = stage.join(instance="b")
+    assert [waiting.code, restarted.code] == [ErrorCode.NONE, ErrorCode.NONE]
 
 
 @rule("R42", "R47")
