@@ -557,14 +557,18 @@ def test_a_send_that_times_out_names_the_unreachable_broker() -> None:
         address = f"127.0.0.1:{closed_listener.getsockname()[1]}"
     message = rf"send: no answer within 1500 ms \(no metadata for topic 't' yet; no broker at {address}: "
 
+    def send() -> None:
+        with Producer(address, max_block_ms=1_500) as producer, pytest.raises(RequestTimedOut, match=message):
+            producer.send("t", b"x")
+
     async def main() -> None:
+        blocking = asyncio.create_task(asyncio.to_thread(send))
         async with AsyncProducer(address, max_block_ms=1_500) as producer:
             with pytest.raises(RequestTimedOut, match=message):
                 await producer.send("t", b"x")
+        await blocking
 
     asyncio.run(main())
-    with Producer(address, max_block_ms=1_500) as producer, pytest.raises(RequestTimedOut, match=message):
-        producer.send("t", b"x")
 
 
 def test_callbacks_run_on_the_producer_thread_if_no_thread_can_be_started(

@@ -67,7 +67,7 @@ from consumer import Consumer, RebalanceListener
 class PrintingListener(RebalanceListener):
     def lost(self, partitions): print("lost", flush=True)
 
-consumer = Consumer(sys.argv[1], group_id="g", auto_offset_reset="earliest", session_timeout_ms=5000,
+consumer = Consumer(sys.argv[1], group_id="g", auto_offset_reset="earliest", session_timeout_ms=3000,
                     heartbeat_interval_ms=100, enable_auto_commit=False)
 consumer.subscribe(["t"], PrintingListener())
 for record in consumer:
@@ -82,7 +82,7 @@ class PrintingListener(RebalanceListener):
     async def lost(self, partitions): print("lost", flush=True)
 
 async def main():
-    consumer = AsyncConsumer(sys.argv[1], group_id="g", auto_offset_reset="earliest", session_timeout_ms=5000,
+    consumer = AsyncConsumer(sys.argv[1], group_id="g", auto_offset_reset="earliest", session_timeout_ms=3000,
                              heartbeat_interval_ms=100, enable_auto_commit=False)
     consumer.subscribe(["t"], PrintingListener())
     async for record in consumer:
@@ -113,7 +113,7 @@ def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
             before = reader.stdout.read() or b""
             os.set_blocking(reader.stdout.fileno(), True)
             assert before.count(b"\n") < 390
-            time.sleep(6)
+            time.sleep(4)
             os.kill(reader.pid, signal.SIGCONT)
             after = [reader.stdout.readline().strip() for _ in range(2)]
         finally:
