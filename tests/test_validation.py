@@ -22,7 +22,10 @@ def checked_functions() -> Iterator[tuple[str, list[ast.arg], set[str]]]:
     Decorated functions are those with `checked` or `kept`, from kproto's validation.
     """
     for path in KPROTO.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        if "@checked" not in source and "@kept" not in source:
+            continue
+        for node in ast.walk(ast.parse(source)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             rules = {

@@ -243,7 +243,7 @@ def test_a_report_as_an_html_page(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_page_that_cannot_be_written_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["scenario", "S1-23", "--html", str(tmp_path / "no" / "story.html")]) == 2
+    assert main(["scenario", "S2-1", "--html", str(tmp_path / "no" / "story.html")]) == 2
     assert "--html" in capsys.readouterr().err
 
 
