@@ -72,6 +72,9 @@ class Driver(Protocol):
     def on_report(self, change: GroupChange) -> None:
         """Log a change, and queue it for the callbacks of the application."""
 
+    def on_reports_end(self) -> None:
+        """The runtime calls this method after the last report of a step."""
+
     def on_fork(self) -> None:
         """Handle a fork in the child process, where the client cannot be used. Take no lock."""
 
@@ -384,6 +387,7 @@ class Runtime:
                 log.critical("the %s %r failed", self.driver.kind, self.driver.client_id, exc_info=error)
             if self._reports:
                 _drain(self._reports, self.driver.on_report)
+                self.driver.on_reports_end()
         finally:  # Futures complete even if a log handler raises an exception.
             if self._completed:
                 _drain(self._completed, self._complete_open)

@@ -43,6 +43,9 @@ class ClusterDriver:
     def on_fork(self) -> None:
         pass
 
+    def on_reports_end(self) -> None:
+        pass
+
     def on_report(self, change: GroupChange) -> None:
         log.warning("%s %s %s", self.client_id, change.kind, change.reason)
 

@@ -71,6 +71,35 @@ _TAKE_BACK = (ev.TakeBack(),)
 _RETURNED = (ev.ListenerReturned(),)
 
 
+# The number of changed positions that a log line for several partitions contains.
+_LOGGED_MOVES = 3
+
+
+def _positions(change: GroupChange) -> list[str]:
+    """Return the positions before and after a change, for a log line."""
+    return [
+        *([f"from {change.before}"] if change.before is not None else []),
+        *([f"to {change.offset}"] if change.offset is not None else []),
+    ]
+
+
+def _costs_records(change: GroupChange) -> bool:
+    """Return whether a change may cost records. Such changes are logged as warnings.
+
+    After a change of the position without a seek, the consumer may skip records.
+    """
+    return change.kind in WARNED or change.before is not None
+
+
+def _is_logged_with(first: GroupChange, change: GroupChange) -> bool:
+    """Return whether a change is logged in the same line as an earlier change of the same step."""
+    return (
+        change.offset is not None
+        and first.offset is not None
+        and (first.kind, first.reason, first.generation) == (change.kind, change.reason, change.generation)
+    )
+
+
 class Iteration:
     """The records of one poll, some of which an iteration has returned.
 
@@ -168,6 +197,8 @@ class ConsumerDriver:
         self.step = partial(step, engine)
         self.due = partial(next_deadline, engine)
         self.on_applied = self.iteration.expire_if_lost
+        # Changes of one step that are logged together, because they differ only in partitions and offsets.
+        self._unlogged: list[GroupChange] = []
         self.callbacks: list[EventCallback] = []
         self.pending_callbacks: deque[tuple[EventCallback, GroupChange]] = deque()
 
@@ -180,22 +211,44 @@ class ConsumerDriver:
         if change.kind == "lost" and change.reason == POLL_TIMEOUT:
             limit = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
             logged = msgspec.structs.replace(change, reason=f"{change.reason} ({limit})")
-        self._log(logged)
+        if self._unlogged and not _is_logged_with(self._unlogged[0], change):
+            self._log_changes()
+        self._unlogged.append(logged)
         self.pending_callbacks.extend([(callback, change) for callback in self.callbacks])
 
-    def _log(self, change: GroupChange) -> None:
-        # Changes that may cost records are logged as warnings. After a change of the position without a seek,
-        # the consumer may skip records.
-        costs = change.kind in WARNED or change.before is not None
-        facts = [
-            *([f"from {change.before}"] if change.before is not None else []),
-            *([f"to {change.offset}:"] if change.offset is not None else []),
-            change.reason,
+    def on_reports_end(self) -> None:
+        if self._unlogged:
+            self._log_changes()
+
+    def _log_changes(self) -> None:
+        """Write one line for the changes that are logged together.
+
+        A broker or a group's leader decides how many partitions change in one step.
+        """
+        changes, self._unlogged = self._unlogged, []
+        if len(changes) == 1:
+            self._log(changes[0])
+            return
+        partitions = tuple(partition for change in changes for partition in change.partitions)
+        moves = [
+            " ".join([str(change.partitions[0]), *_positions(change)]) for change in changes[:_LOGGED_MOVES]
         ]
+        reason = f"{', '.join(moves)}{' ...' if len(changes) > _LOGGED_MOVES else ''}: {changes[0].reason}"
+        self._log(
+            msgspec.structs.replace(
+                changes[0], partitions=partitions, reason=reason, offset=None, before=None
+            ),
+            costs=any(map(_costs_records, changes)),
+        )
+
+    def _log(self, change: GroupChange, *, costs: bool = False) -> None:
+        facts = [*_positions(change), change.reason]
+        if change.offset is not None:
+            facts[-2] += ":"
         member = f"member={change.member_id} " if change.member_id else ""
         group = f"group={self.options.group_id} {member}" if self.options.group_id is not None else ""
         log.log(
-            logging.WARNING if costs else logging.INFO,
+            logging.WARNING if costs or _costs_records(change) else logging.INFO,
             "%s %s %sgeneration=%d %s %s",
             self.client_id,
             change.kind,

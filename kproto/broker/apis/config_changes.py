@@ -55,16 +55,19 @@ def alter_resources(
     return outcomes
 
 
-def is_refused_before_authorization(
-    broker: Broker, resources: Sequence[Any], resource: Any, *, legacy: bool
-) -> bool:
-    """Return whether the broker rejects a resource before it checks the caller's permission."""
-    if resource.resource_type == ResourceType.BROKER_LOGGER and legacy:
-        return True
-    is_broker = resource.resource_type == ResourceType.BROKER
-    if is_broker and broker_name_fault(broker, resource.resource_name) is not None:
-        return True
-    return sum(_key(listed) == _key(resource) for listed in resources) > 1
+def are_refused_before_authorization(broker: Broker, resources: Sequence[Any], *, legacy: bool) -> list[bool]:
+    """Return for each resource whether the broker rejects it before it checks the caller's permission."""
+    times = Counter(map(_key, resources))
+
+    def is_refused(resource: Any) -> bool:
+        if resource.resource_type == ResourceType.BROKER_LOGGER and legacy:
+            return True
+        is_broker = resource.resource_type == ResourceType.BROKER
+        if is_broker and broker_name_fault(broker, resource.resource_name) is not None:
+            return True
+        return times[_key(resource)] > 1
+
+    return list(map(is_refused, resources))
 
 
 def _key(resource: Any) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from ..call import Call, Result
 from ..security.acls import Operation
 from .api import Api
 from .authorization import AUTHORIZATION_FAILED, Access, Authorization, Authorized
-from .config_changes import alter_resources, is_refused_before_authorization
+from .config_changes import alter_resources, are_refused_before_authorization
 from .configs import config_error, config_requirements
 
 
@@ -46,9 +46,10 @@ def _response(
 def _authorize(access: Access, request: IncrementalAlterConfigsRequest) -> Authorized:
     permitted: list[AlterConfigsResource] = []
     refusals: list[AlterConfigsResourceResponse] = []
-    for resource in request.resources:
+    refused = are_refused_before_authorization(access.broker, request.resources, legacy=False)
+    for resource, is_refused in zip(request.resources, refused, strict=True):
         error = None
-        if not is_refused_before_authorization(access.broker, request.resources, resource, legacy=False):
+        if not is_refused:
             error = config_error(access, Operation.ALTER_CONFIGS, resource)
         if error is None:
             permitted.append(resource)

@@ -361,3 +361,21 @@ def test_a_jump_of_the_wall_clock_loses_no_record_in_asyncio(
     records = asyncio.run(story())
     for partition in (0, 1):
         assert [record.offset for record in records if record.partition == partition] == list(range(200))
+
+
+def test_changes_of_many_positions_are_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    partitions = [TopicPartition("t", number) for number in range(40)]
+    changes: list[Any] = []
+    with running(topics={"t": 40}) as server, Consumer(server.bootstrap, auto_offset_reset="earliest") as c:
+        c.events(changes.append)
+        c.assign(dict.fromkeys(partitions, 1000))
+        with caplog.at_level("INFO", logger="kproto.consumer"):
+            while len(resets := [change for change in changes if change.kind == "reset"]) < 40:
+                c.poll(0.1)
+    records = [record for record in caplog.records if " reset " in record.getMessage()]
+    lines = [record.getMessage() for record in records]
+    assert {record.levelname for record in records} == {"WARNING"}
+    assert len(lines) <= 3  # The fetches of some partitions may be answered earlier.
+    assert "and 30 more t-0 from 1000 to 0, " in lines[0]
+    assert lines[0].endswith(" ...: offset 1000 is out of range: earliest")
+    assert {change.partitions for change in resets} == {(partition,) for partition in partitions}
