@@ -36,6 +36,7 @@ from kproto.broker.machine import (
 )
 from kproto.broker.settings import Settings
 from kproto.broker.topics import NO_ID, Topic
+from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -369,6 +370,11 @@ class Socket:
         self.send(request, version)
         assert request.__api_key__ is not None
         return self.answer(response_class(request.__api_key__), version)
+
+    def listed_versions(self) -> dict[int, tuple[int, int]]:
+        """Return the lowest and highest version of each API that the broker lists."""
+        listed = self.ask(ApiVersionsRequest(), 0).api_keys
+        return {entry.api_key: (entry.min_version, entry.max_version) for entry in listed}
 
     def closed_by_broker(self) -> bool:
         try:

@@ -282,6 +282,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "UserName.name": ([name("u")], ["", name("é")]),
         "ScramCredentialDeletion.name": ([name("u")], ["", name("é")]),
         "ScramCredentialUpsertion.name": ([name("u")], ["", name("é")]),
+        "ApiVersionsRequest.node_id": ([-1], [0, 1, 5, -2]),
         "client_software_name": (["a"], ["", "a b", "é", "-a", "a-"]),
         "client_software_version": (["1"], ["", "a b", "é", "-a", "a-"]),
     }

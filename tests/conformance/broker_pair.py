@@ -303,6 +303,9 @@ class Pair:
     def __init__(self, real: str, embedded: str, title: str) -> None:
         self.sides = (Side(real, title), Side(embedded, title))
         self.last: tuple[str, list[Any]] = ("", [])
+        # API key -> the highest version that the real Kafka lists.
+        listed = self.sides[0].socket.listed_versions()
+        self.highest = {key: highest for key, (_, highest) in listed.items()}
 
     def close(self) -> None:
         for side in self.sides:
@@ -313,9 +316,7 @@ class Pair:
         key = {name: key for key, name in API_NAMES.items()}[api]
         kind = request_class(key)
         dice = Random(seed)
-        low, high = kind.__versions__.min, kind.__versions__.max
-        if api == "InitProducerId":
-            high = 5
+        low, high = kind.__versions__.min, min(kind.__versions__.max, self.highest[key])
         if version is None:
             version = dice.choice([dice.randint(low, high), high])
         answers: list[Any] = []

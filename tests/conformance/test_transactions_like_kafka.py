@@ -432,7 +432,7 @@ def test_the_feature_and_the_versions_are_advertised_alike(sides: list[Side]) ->
             for feature in answer.finalized_features
         }
         keys = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
-        of_transactions = {key: keys[key] for key in (22, 24, 25, 26, 28, 61, 65, 66)}
+        of_transactions = {key: keys[key] for key in (22, 24, 25, 26, 61, 65, 66)}
         features.append((supported["transaction.version"], levels["transaction.version"], of_transactions))
     assert features[0] == features[1]
 

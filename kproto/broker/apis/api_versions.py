@@ -48,7 +48,7 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
     if (request.cluster_id is None) != (request.node_id == NO_NODE):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     expected = (request.cluster_id, request.node_id)
-    if expected not in ((None, NO_NODE), (broker.cluster_id, broker.node.id)):
+    if request.cluster_id is not None and expected != (broker.cluster_id, broker.node.id):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
     if authenticator is not None:
         authenticator.versions_requested = True

@@ -46,5 +46,4 @@ API = Api(
     authorization=Authorization((group_requirement(Operation.DELETE),), _authorize),
     divided=("results",),
     unique=True,
-    max_version=2,
 )

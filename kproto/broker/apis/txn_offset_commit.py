@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from ...error_codes import ErrorCode
 from ...messages.txn_offset_commit import (
@@ -27,11 +28,13 @@ from .authorization import (
     transactional_id_requirement,
 )
 from .group_coordinator import handle_group_request
-from .partitions import find_partition
+from .partitions import find_partition, missing_topic
 from .transaction_coordinator import verify_partitions
 
-# The first versions in which the commit adds the group to the transaction (KIP-890), clients know
-# TRANSACTION_ABORTABLE (KIP-890), and clients know COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
+# The first versions in which topics have ids instead of names (KIP-1319), the commit adds the group to the
+# transaction (KIP-890), clients know TRANSACTION_ABORTABLE (KIP-890), and clients know
+# COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
+TOPIC_IDS_SINCE: Final = 6
 ADDS_SINCE: Final = 5
 KNOWS_ABORTABLE_SINCE: Final = 4
 KNOWS_LOADING_SINCE: Final = 2
@@ -43,12 +46,13 @@ def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
     assert isinstance(request, TxnOffsetCommitRequest)
     if call.version < KNOWS_LOADING_SINCE:
         call = broker.replace_call(call, _replace_loading_errors)
+    by_id = call.version >= TOPIC_IDS_SINCE
     partitions = [
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+        _Partition(topic.name, topic.topic_id, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
     ]
-    known = {
-        (name, index) for name, index in partitions if find_partition(broker.topics, name, index) is not None
-    }
+    known = {partition for partition in partitions if _exists(broker, partition, by_id=by_id)}
     if not known or not request.group_id:
         return handle_group_request(broker, call)
     error = ErrorCode.NONE
@@ -69,7 +73,29 @@ def handle_txn_offset_commit(broker: Broker, call: Call) -> Result:
     unknown = [partition for partition in partitions if partition not in known]
     if not unknown:
         return call.refuse(error)
-    return _refuse_partitions(unknown, [partition for partition in partitions if partition in known], error)
+    errors = [
+        *((partition, _missing_error(broker, partition, by_id=by_id)) for partition in unknown),
+        *((partition, error) for partition in partitions if partition in known),
+    ]
+    return _refuse_partitions(errors)
+
+
+class _Partition(NamedTuple):
+    """A partition of a request: its topic by name, or from v6 on by id."""
+
+    name: str
+    topic_id: UUID
+    index: int
+
+
+def _exists(broker: Broker, partition: _Partition, *, by_id: bool) -> bool:
+    name = broker.topics.name(partition.topic_id) if by_id else partition.name
+    return name is not None and find_partition(broker.topics, name, partition.index) is not None
+
+
+def _missing_error(broker: Broker, partition: _Partition, *, by_id: bool) -> ErrorCode:
+    is_missing_topic = by_id and broker.topics.name(partition.topic_id) is None
+    return missing_topic(by_id=is_missing_topic)
 
 
 def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
@@ -80,17 +106,12 @@ def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
                 partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def _refuse_partitions(
-    unknown: list[tuple[str, int]], known: list[tuple[str, int]], error: ErrorCode
-) -> TxnOffsetCommitResponse:
-    """Return a response with the errors; unknown partitions come first (TxnOffsetCommitResponse.Builder)."""
-    topics: dict[str, TxnOffsetCommitResponseTopic] = {}
-    errors = [
-        *((partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for partition in unknown),
-        *((partition, error) for partition in known),
-    ]
-    for (name, index), code in errors:
-        topic = topics.setdefault(name, TxnOffsetCommitResponseTopic(name=name, partitions=[]))
+def _refuse_partitions(errors: list[tuple[_Partition, ErrorCode]]) -> TxnOffsetCommitResponse:
+    """Return a response with the errors, in their order (TxnOffsetCommitResponse.Builder)."""
+    topics: dict[tuple[str, UUID], TxnOffsetCommitResponseTopic] = {}
+    for (name, topic_id, index), code in errors:
+        empty = TxnOffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=[])
+        topic = topics.setdefault((name, topic_id), empty)
         topic.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
     return TxnOffsetCommitResponse(throttle_time_ms=0, topics=list(topics.values()))
 
@@ -116,5 +137,4 @@ API = Api(
         _authorize,
     ),
     divided=("topics",),
-    max_version=5,
 )

@@ -31,14 +31,14 @@ def test_the_advertised_versions_are_those_of_kafka(client: Client) -> None:
     ranges = {
         api.api_key: (api.min_version, api.max_version) for api in client.ask(api_versions_request()).api_keys
     }
-    # The ranges of Kafka 4.4.0, except for TxnOffsetCommit 6 and DeleteGroups 3. Produce from v0 and
-    # InitProducerId up to v5 differ from the declared versions.
+    # The ranges of Kafka 4.4.0. Produce from v0 and InitProducerId up to v5 differ from the declared
+    # versions.
     kafka = {
         0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9),
         12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 5), 19: (2, 7), 20: (1, 6),
-        21: (0, 2), 22: (0, 5), 23: (2, 4), 32: (1, 4), 37: (0, 3), 42: (0, 2), 44: (0, 1), 47: (0, 0),
+        21: (0, 2), 22: (0, 5), 23: (2, 4), 32: (1, 4), 37: (0, 3), 42: (0, 3), 44: (0, 1), 47: (0, 0),
         17: (0, 1), 33: (0, 2), 29: (1, 3), 30: (1, 3), 31: (1, 3), 36: (0, 2), 50: (0, 0), 51: (0, 0),
-        24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 60: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 2),
+        24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 6), 60: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 2),
         75: (0, 0), 35: (1, 5), 43: (0, 2), 46: (0, 0),
     }  # fmt: skip
     assert ranges == kafka

@@ -56,6 +56,8 @@ CONSUMER: Final = "consumer"
 
 # From this version on, OffsetCommit may return GROUP_ID_NOT_FOUND (KIP-848).
 _GROUP_ID_NOT_FOUND_VERSION: Final = 9
+# From this version on, TxnOffsetCommit has topic ids, and reports GROUP_ID_NOT_FOUND (KIP-1319).
+_TXN_TOPIC_IDS_VERSION: Final = 6
 _TOPIC_IDS_VERSION: Final = 10  # From this version on, OffsetCommit and OffsetFetch have topic ids (KIP-848).
 _BATCH_FETCH_VERSION: Final = 8  # From this version on, OffsetFetch names several groups (KIP-709).
 
@@ -118,13 +120,17 @@ def read_commit(context: GroupContext, call: RequestReceived[OffsetCommitRequest
 
 
 def read_txn_commit(context: GroupContext, call: RequestReceived[TxnOffsetCommitRequest]) -> CommitAttempt:
-    """Return the requested commit. No version of TxnOffsetCommit has topic ids, only names (R106)."""
+    """Return the requested commit, with an error code for each partition that does not exist (R106)."""
     request = call.request
     attempt = CommitAttempt(
         call, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
     )
+    topics = context.coordinator.topics
     for topic in request.topics:
-        _add_partitions(attempt, topic.name, topic.partitions, context.coordinator.topics)
+        name: str | None = topic.name
+        if call.version >= _TXN_TOPIC_IDS_VERSION:
+            name = None if topics is None else topics.name(topic.topic_id)
+        _add_partitions(attempt, name, topic.partitions, topics)
     return attempt
 
 
@@ -162,8 +168,10 @@ def commit_to_missing_group(context: GroupContext, group: ClassicGroup, attempt:
     if attempt.generation < 0:
         move(context, group, ClassicGroupState.EMPTY)
         _store(context, group, attempt)
-    elif attempt.call.version >= _GROUP_ID_NOT_FOUND_VERSION and isinstance(
-        attempt.call.request, OffsetCommitRequest
+    elif attempt.call.version >= (
+        _GROUP_ID_NOT_FOUND_VERSION
+        if isinstance(attempt.call.request, OffsetCommitRequest)
+        else _TXN_TOPIC_IDS_VERSION
     ):
         attempt.refuse(context, ErrorCode.GROUP_ID_NOT_FOUND)
     else:

@@ -174,6 +174,7 @@ def txn_commit_response(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=request.topics[position].name,
+                topic_id=request.topics[position].topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
                     for index, code in partitions
