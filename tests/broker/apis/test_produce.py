@@ -230,6 +230,25 @@ def test_a_timestamp_far_in_the_future_is_refused(stage: Stage, client: Client) 
     assert stage.log("t").end_offset == 1
 
 
+def test_a_timestamp_far_in_the_future_is_refused_by_a_compacted_topic() -> None:
+    stage = Stage()
+    stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": "compact"}))
+    late = encode_batch([Record(0, stage.now + 3_600_001, b"k", b"x")])
+    response = stage.client().produce(late)
+    assert response.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert stored_records(stage) == []
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_with_log_append_time_a_timestamp_far_in_the_future_is_replaced(policy: str) -> None:
+    stage = Stage()
+    configs = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": policy}
+    stage.step(CreateTopic("t", 1, stage.random_id(), configs))
+    late = encode_batch([Record(0, stage.now + 3_600_001, b"k", b"x")])
+    assert stage.client().produce(late).error_code == ErrorCode.NONE
+    assert [record.timestamp for record in stored_records(stage)] == [stage.now]
+
+
 @pytest.mark.parametrize("of", ["topic", "broker"])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_timestamp_outside_of_the_limits_is_refused(of: str, compression: str) -> None:

@@ -163,8 +163,9 @@ def test_an_error_contains_nothing_of_the_group() -> None:
 
 
 @rule("R1")
-def test_before_v7_an_empty_protocol_name_stands_for_none() -> None:
-    assert Stage().join("ghost", version=6).response.protocol_name == ""
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None)])
+def test_before_v7_an_empty_protocol_name_stands_for_none(version: int, name: str | None) -> None:
+    assert Stage().join("ghost", version=version).response.protocol_name == name
 
 
 @rule("R40")

@@ -347,6 +347,15 @@ def test_v10_requests_topic_ids_and_an_unknown_id_is_an_error() -> None:
     assert (partition.error_code, partition.committed_offset) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)
 
 
+@rule("R98")
+def test_a_partition_without_a_commit_has_offset_minus_1_and_no_error() -> None:
+    stage = Stage()
+    stage.commit(offsets={P0: 1})
+    [partition] = stage.fetch(P1).response.groups[0].topics[0].partitions
+    assert (partition.committed_offset, partition.committed_leader_epoch) == (-1, -1)
+    assert (partition.metadata, partition.error_code) == ("", ErrorCode.NONE)
+
+
 @rule("R98", "R101")
 def test_offsets_are_fetched_without_a_membership_and_in_every_state() -> None:
     stage = Stage()

@@ -419,6 +419,16 @@ def test_an_error_that_the_application_has_to_mend_is_fatal(code: ErrorCode) -> 
 
 
 @rule("M43")
+def test_a_member_keeps_its_id_after_an_error_that_the_application_has_to_mend() -> None:
+    solo = Solo(COOPERATIVE).stable()
+    member_id = solo.member.member_id
+    solo.apply(RejoinRequested("because"))
+    solo.answer_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    assert solo.pop_action(Fatal).final is False
+    assert solo.member.member_id == member_id != ""
+
+
+@rule("M43")
 def test_the_error_of_an_invalid_session_timeout_names_the_brokers_settings() -> None:
     solo = Solo(session_timeout_ms=7_000).joining()
     solo.answer_join(ErrorCode.INVALID_SESSION_TIMEOUT)
