@@ -21,6 +21,9 @@ from kproto.testing.brokers import free_port as free_port
 
 OLD_KAFKA = "3.9.1"  # The last version of Kafka that converts records between magics (format versions).
 
+# The highest versions of `KAFKA` of the APIs for which the embedded broker has newer versions.
+HIGHEST_OF_KAFKA = {"ApiVersions": 4, "TxnOffsetCommit": 5, "DeleteGroups": 2}
+
 # The Python module that each client needs.
 MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "confluent_kafka"}
 

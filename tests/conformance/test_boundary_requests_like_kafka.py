@@ -50,7 +50,7 @@ FOUND: Final = ((411834, TOGETHER[3], 1),)
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Server]:
-    with running(settings=SETTINGS) as server:
+    with running(settings=SETTINGS, highest=judges.HIGHEST_OF_KAFKA) as server:
         yield server
 
 

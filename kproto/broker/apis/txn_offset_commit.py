@@ -85,12 +85,12 @@ class _Partition(NamedTuple):
 
     name: str
     topic_id: UUID
-    index: int
+    number: int
 
 
 def _exists(broker: Broker, partition: _Partition, *, by_id: bool) -> bool:
     name = broker.topics.name(partition.topic_id) if by_id else partition.name
-    return name is not None and find_partition(broker.topics, name, partition.index) is not None
+    return name is not None and find_partition(broker.topics, name, partition.number) is not None
 
 
 def _missing_error(broker: Broker, partition: _Partition, *, by_id: bool) -> ErrorCode:
@@ -109,10 +109,10 @@ def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
 def _refuse_partitions(errors: list[tuple[_Partition, ErrorCode]]) -> TxnOffsetCommitResponse:
     """Return a response with the errors, in their order (TxnOffsetCommitResponse.Builder)."""
     topics: dict[tuple[str, UUID], TxnOffsetCommitResponseTopic] = {}
-    for (name, topic_id, index), code in errors:
+    for (name, topic_id, number), code in errors:
         empty = TxnOffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=[])
         topic = topics.setdefault((name, topic_id), empty)
-        topic.partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
+        topic.partitions.append(TxnOffsetCommitResponsePartition(partition_index=number, error_code=code))
     return TxnOffsetCommitResponse(throttle_time_ms=0, topics=list(topics.values()))
 
 
