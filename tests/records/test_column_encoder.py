@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kproto.errors import ConfigError, EncodeError
 from kproto.records import BatchBuilder, batches, rows
+from kproto.records.batch import HEADER_SIZE
 from kproto.records.compression import CODECS
 from kproto.records.list_encoder import unnumbered
 from kproto.testing.strategies import NOW, contents, headers
@@ -161,3 +162,13 @@ def test_columns_of_different_lengths_are_refused() -> None:
 def test_a_batch_size_of_zero_is_rejected() -> None:
     with pytest.raises(ConfigError):
         encode_columns([NOW], None, None, max_bytes=0)
+
+
+@pytest.mark.parametrize("each", [1, 10, 29])
+def test_a_batch_of_short_records_may_have_exactly_max_bytes(each: int) -> None:
+    """A record with a value of one byte has eight bytes."""
+    encoded = list(
+        encode_columns([NOW] * 30, None, [b"v"] * 30, compression="none", max_bytes=HEADER_SIZE + 8 * each)
+    )
+    assert {len(data) for data in encoded[: 30 // each]} == {HEADER_SIZE + 8 * each}
+    assert len(encoded) == -(-30 // each)

@@ -24,6 +24,7 @@ from kproto.records.compression import (
     codec_number,
     compress,
     decompress,
+    decompress_blocks,
     decompress_into,
 )
 
@@ -226,3 +227,20 @@ def test_max_decompressed_allows_more_or_less(codec: int) -> None:
     small = encode_batch([Record(0, 0, None, bytes(2000))], compression=CODECS[codec])
     with pytest.raises(RecordError, match="max_decompressed"):
         rows(small, max_decompressed=1000)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_blocks_of_a_large_batch_are_judged_by_its_first_bytes(codec: str) -> None:
+    """More than 16 MiB are allowed if the first block begins like records."""
+    if codec == "zstd":
+        pytest.importorskip("zstandard")
+    number, size = codec_number(codec), 18 << 20
+    data = compress(number, b"r" + bytes(size - 1))
+    starts: list[bytes] = []
+
+    def begins(start: memoryview) -> bool:
+        starts.append(bytes(start[:2]))
+        return True
+
+    assert sum(map(len, decompress_blocks(number, data, begins=begins))) == size
+    assert starts == [b"r\0"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.records import Record, encode_batch, rows
 from kproto.records.record import (
     MAX_HEADERS,
     TABLE_SIZE,
@@ -56,3 +57,10 @@ def test_a_record_may_have_as_many_headers_as_the_limit() -> None:
     with pytest.raises(MalformedRecord) as caught:
         parse_headers(data, 0, len(data), {})
     assert "this reader allows 100000" in caught.value.detail
+
+
+@pytest.mark.parametrize("size", [62, 63, 64, 8190, 8191, 8192])
+def test_a_header_at_the_limits_of_varint_widths_is_read(size: int) -> None:
+    """The last byte of the varint of 8191 is 127, the largest byte without a continuation bit."""
+    record = Record(0, 1, None, b"v", (("k", b"x" * size),))
+    assert rows(encode_batch([record])) == [record]

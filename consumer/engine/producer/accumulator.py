@@ -496,11 +496,10 @@ class RecordAccumulator:
         """Record that the application knows of a record's failure. `take_failures` then does not count it."""
         with self.guard:
             batch, index = current_place(batch, index)
-            if batch.known_failures is None:
-                batch.known_failures = set()
-            if batch.delivery_failures is not None and index not in batch.known_failures:
-                batch.known_failures.add(index)
-                batch.delivery_failures.count -= 1
+            failures, known = batch.delivery_failures, batch.known_failures
+            if failures is not None and known is not None and index not in known:
+                known.add(index)
+                failures.count -= 1
 
     def end_batch(self, batch: ProducerBatch) -> list[Callable[[], object]]:
         """End a batch and free its memory. Return its callbacks, to be called without the guard."""

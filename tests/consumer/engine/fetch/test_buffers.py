@@ -143,6 +143,26 @@ def test_records_before_a_corrupt_batch_come_first_and_then_the_error_each_time(
     assert fetch.position == 2
 
 
+def test_columns_return_their_memory_after_the_last_row() -> None:
+    load_columns()
+    fetch = chunk(batch(*range(1_000)))
+    assert len(offsets_of(fetch, 600)) == 600
+    columns = fetch._columns
+    assert columns is not None
+    assert len(offsets_of(fetch, 600)) == 400
+    assert columns.value is None
+
+
+def test_the_position_of_a_corrupt_batch_is_after_the_compacted_batch_before_it() -> None:
+    data = bytearray(batch(0, 3, last=9) + batch(10))
+    data[-1] ^= 1
+    fetch = chunk(bytes(data))
+    assert offsets_of(fetch) == [0, 3]
+    with pytest.raises(RecordError):
+        offsets_of(fetch)
+    assert fetch.position == 10
+
+
 def test_columns_return_records_before_a_corrupt_batch_and_then_the_error() -> None:
     pytest.importorskip("pyarrow")
     data = bytearray(batch(0, 1) + batch(2))

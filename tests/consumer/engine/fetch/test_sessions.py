@@ -162,3 +162,12 @@ def test_a_sessionless_fetch_starts_no_session() -> None:
 def test_topics_are_named_up_to_version_12_and_have_ids_from_13() -> None:
     assert next_request(FetchSessionHandler(), {0: new_target()}, 12).topics[0].topic == "t"
     assert next_request(FetchSessionHandler(), {0: new_target()}, 13).topics[0].topic_id == A
+
+
+def test_a_session_knows_when_the_ids_of_all_topics_are_known() -> None:
+    session = FetchSessionHandler()
+    session.set_target(tp("t", 0), FetchTarget(None, 0, 1000, None))
+    session.set_target(tp("t", 1), new_target())
+    assert session.has_unknown_ids
+    session.set_target(tp("t", 0), new_target())
+    assert not session.has_unknown_ids

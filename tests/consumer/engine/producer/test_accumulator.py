@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.engine.producer.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, RecordAccumulator
+from consumer.engine.producer.accumulator import (
+    BATCH_OVERHEAD,
+    FIRST_BYTES,
+    RECORD_OVERHEAD,
+    RecordAccumulator,
+)
 from consumer.engine.producer.batches import ProducerBatch
 from consumer.options import producer_options
 from kproto.records.list_encoder import unnumbered
@@ -90,6 +95,19 @@ def test_a_batch_is_filled_up_to_batch_size() -> None:
     batches = [put(records, row) for _ in range(83)]
     assert batches[81] is batches[0]
     assert batches[82] is not batches[0]
+
+
+def test_a_full_buffer_seals_all_batches_and_frees_their_unused_memory() -> None:
+    records = accumulator(buffer_memory=2 * FIRST_BYTES)
+    records.route("t", 3, [0, 1, 2])
+    first, second = (records.take("t", None, b"v", partition, 0, ()) for partition in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert records.take("t", None, b"v", 2, 0, ()) is None
+    assert records.why == f"the buffer of {2 * FIRST_BYTES} bytes is full"
+    assert first._batch.sealed
+    assert second._batch.sealed
+    assert records.take("t", None, b"v", 2, 0, ()) is not None
 
 
 @pytest.mark.parametrize("character", ["a", "\u00e9", "\u20ac", "\U0001f600"])

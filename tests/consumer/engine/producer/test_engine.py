@@ -204,6 +204,7 @@ def test_a_batch_that_is_too_large_is_split() -> None:
     assert world.run(10_000, until=lambda: a.engine.open_records == 0)
     assert [int(value) for value in values_of(world, "t", 0)] == list(range(40))
     assert [delivery.result().offset for delivery in sent] == list(range(40))
+    assert a.engine.records.buffered == 0
     after = a.must_send("t", "after")
     a.engine.flush()
     a.tick()
@@ -783,3 +784,24 @@ def test_no_new_batch_is_sent_behind_a_retried_one() -> None:
     assert values_of(world, "t", 0) == numbers(0, 12)
     assert [delivery.result().offset for delivery in sent] == list(range(12))
     assert produced[5:9] == [["1"], ["1"], ["1"], ["6"]]
+
+
+def test_a_missing_topic_is_not_requested_again_after_its_error() -> None:
+    world = World({"t": 1}, {"auto.create.topics.enable": "false"})
+    a = world.producer()
+
+    def requests() -> int:
+        return len(
+            [
+                request
+                for request in world.requests_of(a, MetadataRequest)
+                if any(topic.name == "missing" for topic in request.topics or ())
+            ]
+        )
+
+    assert a.send("missing", "x") is None
+    a.tick()
+    world.run(20_000)
+    sent = requests()
+    world.run(60_000)
+    assert requests() == sent > 1

@@ -512,6 +512,33 @@ def test_offsets_that_may_still_arrive_force_a_new_epoch() -> None:
     assert play.kinds()[-2:] == ["EndTxn", "InitProducerId"]  # InitProducerId increments the epoch.
 
 
+def test_an_abort_after_the_responses_to_all_requests_keeps_the_epoch() -> None:
+    play = TransactionWorld()
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    play.producer.tick()
+    assert play.world.run(until=lambda: not play.engine.records.open)
+    assert play.call("abort") is None
+    assert play.kinds()[-3:] == ["AddPartitionsToTxn", "Produce", "EndTxn"]
+
+
+@pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
+def test_an_abort_with_an_addition_in_flight_is_followed_by_a_new_epoch(kind: type) -> None:
+    """The records or offsets of the aborted transaction may still reach a broker."""
+    play = TransactionWorld()
+    play.begin()
+    play.kinds()
+    if kind is AddOffsetsToTxnRequest:
+        play.machine.send_offsets(*OFFSETS)
+        play.producer.tick()
+    else:
+        play.producer.must_send("t", "a", partition=0)
+        play.producer.tick()
+    play.run_until(kind)
+    assert play.call("abort") is None
+    assert play.kinds()[-2:] == ["EndTxn", "InitProducerId"]
+
+
 def test_a_commit_whose_response_is_lost_is_retried_until_it_is_known() -> None:
     play = TransactionWorld(request_timeout_ms=500, delivery_timeout_ms=2000)
     play.begin()

@@ -1,0 +1,28 @@
+"""Arenas: the memory into which batches are decompressed."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from kproto.records import Record, encode_batch
+from kproto.records import arena as arenas
+from kproto.records.columns import columns
+
+COUNT = 200
+
+
+@pytest.mark.parametrize("size", [900 << 10, 5 << 20])
+def test_an_uncompressed_batch_fits_behind_one_that_has_grown_more_than_expected(size: int) -> None:
+    """Zeros become much smaller by compression, so the arena reserves too little memory for them at first."""
+    arenas._shelf.clear()
+    values = [bytes(size // COUNT), b"v" * 1500, bytes(size // COUNT), b"w" * 1500]
+    data = b"".join(
+        encode_batch(
+            [Record(number * COUNT + index, 0, None, value) for index in range(COUNT)],
+            compression=("gzip", "none")[number % 2],
+        )
+        for number, value in enumerate(values)
+    )
+    assert columns(data).value.to_pylist() == [value for value in values for _ in range(COUNT)]
