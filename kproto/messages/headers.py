@@ -50,7 +50,8 @@ R = TypeVar("R", bound=Message)
 API_VERSIONS = 18
 
 _STARTS, _START_SIZE = struct.Struct(">hhi").pack, 8  # Packs the fields of `_Start`.
-_ID, _ID_SIZE = struct.Struct(">i").unpack_from, 4
+_KEY_AND_VERSION = struct.Struct(">hh").unpack_from
+_ID, _PACK_ID, _ID_SIZE = struct.Struct(">i").unpack_from, struct.Struct(">i").pack, 4
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -78,12 +79,15 @@ class UnsupportedRequest(UnsupportedVersion):
 
 def request_header_version(request: type[Message], version: int) -> int:
     """Return the header version of a request with this body version."""
-    return 2 if version in request.__flexible__ else 1
+    flexible = request.__flexible__
+    return 2 if flexible.min <= version <= flexible.max else 1
 
 
 def response_header_version(response: type[Message], version: int) -> int:
     """Return the header version of a response with this body version."""
-    return 1 if version in response.__flexible__ and response.__api_key__ != API_VERSIONS else 0
+    flexible = response.__flexible__
+    is_flexible = flexible.min <= version <= flexible.max
+    return 1 if is_flexible and response.__api_key__ != API_VERSIONS else 0
 
 
 def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -141,17 +145,18 @@ def decode_request_header(
 
     Raises as `decode_request` does.
     """
-    try:
-        header, _ = decode_from(_Start, frame, 0, 0)
-    except DecodeError as error:
-        raise DecodeError("RequestHeader", -1, error.field, error.offset, error.detail) from None
-    key, version = header.request_api_key, header.request_api_version
+    if len(frame) < _START_SIZE:
+        try:
+            decode_from(_Start, frame, 0, 0)
+        except DecodeError as error:
+            raise DecodeError("RequestHeader", -1, error.field, error.offset, error.detail) from None
+    key, version = _KEY_AND_VERSION(frame)
     known = key in index.API_NAMES
     request = index.request_class(key) if known else None
     if request is None or version not in request.__versions__:
         name = f"{index.API_NAMES[key]}Request" if known else f"the request with API key {key}"
         allowed = str(request.__versions__) if request is not None else "none"
-        raise UnsupportedRequest(name, version, allowed, _salvage(frame, header))
+        raise UnsupportedRequest(name, version, allowed, _salvage(frame))
     full, end = decode_from(RequestHeader, frame, 0, request_header_version(request, version))
     return full, request, end
 
@@ -161,8 +166,12 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
 
     Raises as `Message.encode` does.
     """
-    header = ResponseHeader(correlation_id=correlation_id)
-    return header.encode(response_header_version(type(response), version)) + response.encode(version)
+    header_version = response_header_version(type(response), version)
+    try:  # A header without tagged fields, whose count is a zero byte.
+        header = _PACK_ID(correlation_id) + bytes(header_version)
+    except (struct.error, TypeError):  # This encoder reports the invalid field.
+        header = ResponseHeader(correlation_id=correlation_id).encode(header_version)
+    return header + response.encode(version)
 
 
 def decode_response(frame: bytes | bytearray | memoryview, response: type[R], version: int) -> tuple[int, R]:
@@ -219,11 +228,12 @@ class _Start(Message, versions="0"):
     correlation_id: Int32
 
 
-def _salvage(frame: bytes | bytearray | memoryview, start: _Start) -> RequestHeader:
+def _salvage(frame: bytes | bytearray | memoryview) -> RequestHeader:
     """Decode the header of an unsupported request, without the client id if that cannot be read."""
     try:
         return decode_from(RequestHeader, frame, 0, 1)[0]
     except DecodeError:
+        start, _ = decode_from(_Start, frame, 0, 0)
         return RequestHeader(
             request_api_key=start.request_api_key,
             request_api_version=start.request_api_version,

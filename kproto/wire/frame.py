@@ -61,6 +61,11 @@ class Frames:
         """
         if self._broken is not None:
             raise self._broken
+        if not self._held and type(data) is bytes:  # Most chunks are one whole frame.
+            size = len(data) - _SIZE.size
+            if 0 <= size <= self.max_size and _SIZE.unpack_from(data)[0] == size:
+                self._passed += len(data)
+                return iter((data[_SIZE.size :],))
         self._held += data
         return self._cut()
 

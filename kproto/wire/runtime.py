@@ -210,9 +210,7 @@ class Uuids(dict[bytes, UUID]):
     """Maps 16 bytes to their UUID. Topic ids repeat in every message, and `UUID()` is slow."""
 
     def __missing__(self, content: bytes) -> UUID:
-        value = object.__new__(UUID)
-        _set_int(value, int.from_bytes(content, "big"))
-        _set_safe(value, SafeUUID.unknown)
+        value = uuid_of(int.from_bytes(content, "big"))
         if len(self) >= CACHE_LIMIT:
             self.clear()
         self[content] = value
@@ -222,3 +220,12 @@ class Uuids(dict[bytes, UUID]):
 # Setting the slots of a UUID bypasses its immutability. Calling `UUID()` would take three times as long.
 _set_int: Callable[[UUID, int], None] = vars(UUID)["int"].__set__
 _set_safe: Callable[[UUID, SafeUUID], None] = vars(UUID)["is_safe"].__set__
+_UNKNOWN = SafeUUID.unknown  # Enum attribute access is slow before Python 3.12.
+
+
+def uuid_of(number: int) -> UUID:
+    """Return `UUID(int=number)` for a number of at most 128 bits, which is not checked."""
+    value = object.__new__(UUID)
+    _set_int(value, number)
+    _set_safe(value, _UNKNOWN)
+    return value

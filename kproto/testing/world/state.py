@@ -19,6 +19,7 @@ from ...broker.topics import Partition
 from ...errors import IllegalState
 from ...group.subscription import TopicPartition
 from ...wire.message import Message
+from ...wire.runtime import uuid_of
 from . import journal as journals
 from . import trace as traces
 from .clients import Client
@@ -156,7 +157,7 @@ class WorldState:
         return next(self._tokens)
 
     def random_id(self) -> UUID:
-        return UUID(int=next(self.ids))
+        return uuid_of(next(self.ids))
 
     # ---- the cluster
 
