@@ -8,6 +8,16 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+
+def earliest(*times: int | None) -> int | None:
+    """Return the earliest of these times, or None if all of them are None."""
+    result = None
+    for at in times:
+        if at is not None and (result is None or at < result):
+            result = at
+    return result
+
+
 # The heap may always keep this many obsolete entries (those of moved and dropped deadlines). If it has more,
 # they are removed when they are more than half of the heap.
 _SLACK: Final = 64
@@ -21,7 +31,7 @@ class Deadlines(Generic[K]):
     def __init__(self) -> None:
         self._count = 0
         self._heap: list[tuple[int, int, K]] = []
-        self._times: dict[K, tuple[int, int]] = {}
+        self._times: dict[K, tuple[int, int, K]] = {}
 
     def __len__(self) -> int:
         return len(self._times)
@@ -37,8 +47,8 @@ class Deadlines(Generic[K]):
     def set(self, key: K, at: int) -> None:
         """Set the due time of `key` to `at`, in place of the previous one."""
         self._count += 1
-        self._times[key] = at, self._count
-        heappush(self._heap, (at, self._count, key))
+        entry = self._times[key] = at, self._count, key
+        heappush(self._heap, entry)
         self._tidy()
 
     def drop(self, key: K) -> None:
@@ -48,6 +58,8 @@ class Deadlines(Generic[K]):
 
     def earliest(self) -> int | None:
         """Return the earliest due time, or None if there is none."""
+        if not self._heap:
+            return None
         self._skip()
         return self._heap[0][0] if self._heap else None
 
@@ -64,10 +76,10 @@ class Deadlines(Generic[K]):
     def _skip(self) -> None:
         """Remove obsolete entries, those of moved and dropped deadlines, from the front of the heap."""
         heap, times = self._heap, self._times
-        while heap and times.get(heap[0][2]) != heap[0][:2]:
+        while heap and times.get(heap[0][2]) is not heap[0]:
             heappop(heap)
 
     def _tidy(self) -> None:
         if len(self._heap) > _SLACK + 2 * len(self._times):
-            self._heap = [(at, count, key) for key, (at, count) in self._times.items()]
+            self._heap = list(self._times.values())
             heapify(self._heap)

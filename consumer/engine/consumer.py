@@ -27,6 +27,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from kproto.deadlines import earliest
 from kproto.errors import ConfigError, IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.patterns import compiled
@@ -119,9 +120,10 @@ class ConsumerEngine:
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
         self._raised = False  # Whether the last poll with records or an error raised the error.
-        # The earliest deadline of all parts (ms): 0 if it must be computed again, infinity without a
-        # deadline.
+        # The earliest deadline of all parts, and of all parts except the group (ms): 0 if it must be computed
+        # again, infinity without a deadline.
         self.no_deadline_before: float = 0
+        self.no_other_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
         self.delivery_watch = DeliveryWatch(self.core, self.coordinator, self.fetcher)
 
@@ -274,7 +276,7 @@ class ConsumerEngine:
         # Without records, the fetch only had transaction markers, or has an invalid batch. The caller then
         # sends PollBegan, Take and PollEnded.
         if not records:
-            self.no_deadline_before = 0
+            self.forget_deadlines()
             return
         core.actions.append(Deliver(records, [], partitions.losses))
         self._raised = False
@@ -283,7 +285,7 @@ class ConsumerEngine:
         if partitions.dirty:
             self._refill_buffers()
         if core.network.actions or len(core.actions) > 1:
-            self.no_deadline_before = 0
+            self.forget_deadlines()
 
     def _refill_buffers(self) -> None:
         """Update the fetcher after records were taken from buffers. If a partition also needs other parts of
@@ -299,7 +301,7 @@ class ConsumerEngine:
             partitions.dirty.update(touched)
             raise
         if partitions.dirty:
-            self.no_deadline_before = 0
+            self.forget_deadlines()
             self.settle()
         else:
             self.fetcher.pump()
@@ -511,28 +513,34 @@ class ConsumerEngine:
     def due(self) -> int | None:
         """Return the earliest deadline of all parts (ms), or None."""
         if not self.no_deadline_before:
-            due = self._earliest_deadline()
-            self.no_deadline_before = inf if due is None else due
+            if not self.no_other_deadline_before:
+                due = self._earliest_other_deadline()
+                self.no_other_deadline_before = inf if due is None else due
+            group_due = None if self.closed else self.group.due()
+            self.no_deadline_before = min(
+                self.no_other_deadline_before, inf if group_due is None else group_due
+            )
         return None if self.no_deadline_before == inf else int(self.no_deadline_before)
 
-    def _earliest_deadline(self) -> int | None:
+    def forget_deadlines(self) -> None:
+        """Compute the deadlines of all parts again when `due` is called next."""
+        self.no_deadline_before = self.no_other_deadline_before = 0
+
+    def _earliest_other_deadline(self) -> int | None:
+        """Return the earliest deadline (ms) of all parts except the group, or None."""
         core = self.core
-        times: list[int | None] = [
-            core.network.next_deadline(),
-            self.shutdown.close_ends_at,
-            self.runner.due(),
-        ]
-        if not self.closed:
-            times += [
-                core.partitions.due(),
-                self.metadata.due(),
-                self.group.due(),
-                self.coordinator.due(),
-                self.committer.due(),
-                self.fetcher.due(),
-                self.delivery_watch.due(),
-            ]
-        return min([at for at in times if at is not None], default=None)
+        last = earliest(core.network.next_deadline(), self.shutdown.close_ends_at, self.runner.due())
+        if self.closed:
+            return last
+        return earliest(
+            last,
+            core.partitions.due(),
+            self.metadata.due(),
+            self.coordinator.due(),
+            self.committer.due(),
+            self.fetcher.due(),
+            self.delivery_watch.due(),
+        )
 
     def take_actions(self) -> list[Action]:
         """Remove and return the actions of this step, including those of the network client."""
@@ -626,15 +634,23 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     if isinstance(event, ev.Poll):
         engine.poll(event, now)
         return engine.take_actions()
-    core.now, engine.no_deadline_before = now, 0
-    engine.handle_deadlines()
+    core.now, other_deadline, action_count = now, engine.no_other_deadline_before, engine.group.action_count
+    if now >= engine.no_deadline_before:
+        other_deadline = 0
+        engine.handle_deadlines()
+    engine.forget_deadlines()
     TABLE[type(event)](engine, event)
     # The events in `QUIET` need no work of the other parts of the engine unless a call has finished. They are
     # received bytes, the end of a poll, and the beginning of a poll, which is followed by a `Take`.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()
-    return engine.take_actions()
+        return engine.take_actions()
+    actions = engine.take_actions()
+    if not actions and engine.group.action_count == action_count and not isinstance(event, Data):
+        # The beginning or end of a poll has changed only deadlines of the group.
+        engine.no_other_deadline_before = other_deadline
+    return actions
 
 
 def next_deadline(engine: ConsumerEngine) -> int | None:

@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from .. import transactions
+from ..deadlines import earliest
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, DecodeError
 from ..machine import Tick as Tick
@@ -191,7 +192,9 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
     """Apply an event at time `now`, and return the actions to perform, in order."""
     broker.actions, broker.now = [], now
     broker.cluster.expire_producers(now)
-    _on_logs_cleaned(broker, broker.cluster.log_manager.run_due_tasks(now, broker.cluster.wall_clock_offset))
+    cleaned = broker.cluster.log_manager.run_due_tasks(now, broker.cluster.wall_clock_offset)
+    if cleaned:
+        _on_logs_cleaned(broker, cleaned)
     _HANDLERS[type(event)](broker, event, now)
     while broker.ready_connections:
         connection = broker.ready_connections.popleft()
@@ -202,7 +205,7 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
 
 def next_deadline(broker: Broker) -> int | None:
     """Return the time in ms at which the next `Tick` is due, or None."""
-    deadlines = (
+    return earliest(
         broker.now if broker.large_requests else None,
         broker.purgatory.next_deadline(),
         broker.close_deadlines.earliest(),
@@ -210,7 +213,6 @@ def next_deadline(broker: Broker) -> int | None:
         broker.coordinator.next_deadline(),
         transactions.next_deadline(broker.transactions),
     )
-    return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
 def _on_client_connected(broker: Broker, event: ClientConnected, now: int) -> None:
@@ -351,13 +353,14 @@ def _on_log_changed(broker: Broker, event: LogChanged, now: int) -> None:
 
 
 def _on_clean_logs(broker: Broker, event: CleanLogs, now: int) -> None:
-    _on_logs_cleaned(broker, broker.cluster.log_manager.clean_all(broker.wall_clock))
+    cleaned = broker.cluster.log_manager.clean_all(broker.wall_clock)
+    if cleaned:
+        _on_logs_cleaned(broker, cleaned)
 
 
 def _on_logs_cleaned(broker: Broker, partitions: list[Partition]) -> None:
-    if partitions:
-        broker.actions.append(LogsCleaned(tuple(partitions)))
-        broker.on_partitions_changed(partitions)
+    broker.actions.append(LogsCleaned(tuple(partitions)))
+    broker.on_partitions_changed(partitions)
 
 
 def _on_fail_requests(broker: Broker, event: FailRequests, now: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kproto.deadlines import earliest
 from kproto.errors import IllegalState
 
 from ...records import GroupChange
@@ -96,8 +97,7 @@ class AdminEngine:
 
     def due(self) -> int | None:
         """Return when to send the next Tick (ms), or None."""
-        times = (self.network.next_deadline(), self.runner.due())
-        return min((at for at in times if at is not None), default=None)
+        return earliest(self.network.next_deadline(), self.runner.due())
 
 
 TABLE: dict[type[Any], Callable[[AdminEngine, Any], None]] = {

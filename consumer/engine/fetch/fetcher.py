@@ -179,12 +179,12 @@ class Fetcher:
 
     def due(self) -> int | None:
         """Return when the first backoff of a broker ends (ms), or None."""
-        waiting = [
-            broker.not_before
-            for broker in self._nodes.values()
-            if not broker.open and broker.session.targets and broker.not_before > self._core.now
-        ]
-        return min(waiting, default=None)
+        result = None
+        for broker in self._nodes.values():
+            at = broker.not_before
+            if not broker.open and at > self._core.now and broker.session.targets:
+                result = at if result is None else min(result, at)
+        return result
 
     def pump(self) -> None:
         """Send a fetch to each broker that may get one now."""

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
+from kproto.deadlines import earliest
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import (
     Fenced,
@@ -102,17 +103,14 @@ class Committer:
 
     def due(self) -> int | None:
         """Return the next time (ms) at which a commit is due to be sent or times out, or None."""
-        times: list[int] = []
-        if (timeout_at := self._queue.due()) is not None:
-            times.append(timeout_at)
         commit = self._queue.first
-        if commit is not None and self._in_flight is None and commit.retry_at > self._core.now:
-            times.append(commit.retry_at)
-        if (auto_commit_at := self.auto_commit.due()) is not None:
-            times.append(auto_commit_at)
-        if (initial_commit_at := self.initial_commits.due()) is not None:
-            times.append(initial_commit_at)
-        return min(times, default=None)
+        has_backoff = commit is not None and self._in_flight is None and commit.retry_at > self._core.now
+        return earliest(
+            self._queue.due(),
+            commit.retry_at if commit is not None and has_backoff else None,
+            self.auto_commit.due(),
+            self.initial_commits.due(),
+        )
 
     @property
     def is_idle(self) -> bool:

@@ -86,6 +86,9 @@ class Membership:
         # The member's next deadline (ms), computed again after each event.
         self._deadline: int | None = None
         self._deadline_is_known = False
+        # The number of actions of the member so far. An event without actions changes only deadlines of the
+        # member.
+        self.action_count = 0
         # The names of the requests whose last attempt failed, and ASSIGNMENT if the last assignment could not
         # be used.
         self._failing: set[str] = set()
@@ -381,6 +384,7 @@ class Membership:
         for action in actions:
             self._perform(action)
         if actions:
+            self.action_count += len(actions)
             self.subscription.track_topics()
 
     def tick(self) -> None:
@@ -395,8 +399,10 @@ class Membership:
 
     def due(self) -> int | None:
         """Return the member's next deadline (ms), or None. The deadline is computed once after each event."""
-        if not self._deadline_is_known and self.member is not None:
-            self._deadline, self._deadline_is_known = self.member.next_deadline(), True
+        if not self._deadline_is_known:
+            member = self._status.member
+            if member is not None:
+                self._deadline, self._deadline_is_known = member.next_deadline(), True
         return self._deadline
 
     def _perform(self, action: protocol.MemberAction) -> None:

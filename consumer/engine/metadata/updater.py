@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kproto.deadlines import earliest
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import ConnectionFailed, RequestTimedOut
 from kproto.messages.metadata import MetadataResponse
@@ -152,13 +153,14 @@ class MetadataUpdater:
         rebootstrap_at = self._rebootstrap_at()
         if self._call is not None:
             return rebootstrap_at
-        times = [at for at in (rebootstrap_at, self._next_at) if at is not None]
-        return min([*times, *self._topic_requests.values()], default=None)
+        return earliest(rebootstrap_at, self._next_at, *self._topic_requests.values())
 
     def _rebootstrap_at(self) -> int | None:
         """Return when (ms) to start again at the bootstrap addresses if no broker responds, or None."""
+        if self._failing_since is None:
+            return None
         options = self._core.options
-        if self._failing_since is None or not options.recovers or not self._core.view.brokers:
+        if not options.recovers or not self._core.view.brokers:
             return None
         trigger: int = options.metadata_recovery_rebootstrap_trigger_ms
         return self._failing_since + trigger
@@ -191,8 +193,9 @@ class MetadataUpdater:
             self._next_at = None
             self._topic_requests.clear()
         else:
-            self._requested = frozenset(topic for topic, at in self._topic_requests.items() if at <= core.now)
-            if not self._requested:
+            due = [topic for topic, at in self._topic_requests.items() if at <= core.now]
+            self._requested = frozenset(due)
+            if not due:
                 return
             for topic in self._requested:
                 del self._topic_requests[topic]

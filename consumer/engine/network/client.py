@@ -294,10 +294,6 @@ class NetworkClient:
         if connection is None:
             return
         match event:
-            case Reached():
-                move(connection, ConnectionState.TLS_HANDSHAKE, EDGES)
-            case Opened():
-                self._write(connection, connection.opened())
             case Data() | Answer() | GotToken():
                 try:
                     was_ready = connection.ready
@@ -333,6 +329,10 @@ class NetworkClient:
                 self._timeouts.update(connection, now)
                 if isinstance(event, Data):
                     self._timeouts.on_partial_response(connection, now)
+            case Reached():
+                move(connection, ConnectionState.TLS_HANDSHAKE, EDGES)
+            case Opened():
+                self._write(connection, connection.opened())
             case Broken(why=why, denied=True):
                 denied = AuthenticationFailed(connection.address, why)
                 self._disconnect(connection, why, now, shut=connection.is_open, denied=denied)
@@ -459,7 +459,7 @@ class NetworkClient:
             if connection.in_flight or connection.waiting or not connection.ready:
                 connection.add_deadlines(times)
                 self._timeouts.add_deadlines(connection, times)
-                if (at := self._selector.leaves_slow_setup_at(connection)) is not None:
+                if connection.waiting and (at := self._selector.leaves_slow_setup_at(connection)) is not None:
                     times.append(at)
         for call, address in self._parked:
             times.append(min(call.deadline, self._nodes.retry_at(address)))

@@ -72,6 +72,9 @@ class ConnectionState(Enum):
 
 
 S = ConnectionState
+# Aliases of the states that are checked on every event, because Enum attribute access is slow before Python
+# 3.12.
+READY, CLOSED = S.READY, S.CLOSED
 
 EDGES: Edges[ConnectionState] = {
     S.CONNECTING: frozenset({S.TLS_HANDSHAKE, S.CHECKING_API_VERSIONS, S.CLOSED}),
@@ -141,7 +144,7 @@ class Connection:
     @property
     def ready(self) -> bool:
         """Whether calls can be sent: the versions are known, and the login is complete."""
-        return self.state is ConnectionState.READY
+        return self.state is READY
 
     @property
     def is_open(self) -> bool:
@@ -469,9 +472,9 @@ class Connection:
         """Add the deadlines of the calls, of the setup and of the throttling to `times`."""
         for _, call in self.in_flight:
             times.append(call.deadline)
-        for call in self.waiting:
-            times.append(call.deadline)
-        if self.state not in (ConnectionState.READY, ConnectionState.CLOSED):
+        if self.waiting:
+            times.extend(call.deadline for call in self.waiting)
+            if self.is_throttled:
+                times.append(self.throttled_until)
+        if self.state is not READY and self.state is not CLOSED:
             times.append(self.deadline)
-        if self.is_throttled and self.waiting:
-            times.append(self.throttled_until)

@@ -68,7 +68,8 @@ class NodeStates:
 
     def timeout_ms(self, address: Address, api_key: int, first: int, max_ms: int) -> int:
         """Return the timeout (ms) of a request: `first`, doubled for each timeout in a row."""
-        return min(max_ms, first << min(self._timeouts.get((address, api_key), 0), 8))
+        timeouts = self._timeouts.get((address, api_key), 0) if self._timeouts else 0
+        return min(max_ms, first << min(timeouts, 8))
 
     def setup_timeout_ms(self, address: Address, first: int, max_ms: int) -> int:
         """Return the timeout (ms) of a connection setup."""

@@ -71,6 +71,8 @@ class RequestTimeouts:
     def __init__(self, nodes: NodeStates, request_timeout_ms: int) -> None:
         self._nodes = nodes
         self._max_ms = request_timeout_ms
+        # Connection key -> the oldest call, the time (ms) since which it is the oldest, and how long (ms) a
+        # healthy broker may delay its response.
         self._oldest: dict[int, tuple[Call, int, int | None]] = {}
         # Connection key -> when (ms) to refresh metadata, which shows whether the broker has failed.
         self._liveness_checks: dict[int, int] = {}

@@ -21,6 +21,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from kproto.deadlines import earliest
 from kproto.errors import AuthenticationFailed, EncodeError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 from kproto.messages.produce import (
@@ -461,7 +462,7 @@ class ProducerEngine:
         times += [at for at in throttled if at > self.core.now]
         if self.schedule.queues or self._transactional:
             times.append(self._sequences.due())
-        return min((at for at in times if at is not None), default=None)
+        return earliest(*times)
 
     def take_actions(self) -> list[Action]:
         """Remove and return the actions of this step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....deadlines import earliest
 from ....error_codes import RETRIABLE, ErrorCode
 from ....messages.heartbeat import HeartbeatResponse
 from ....messages.join_group import JoinGroupResponse
@@ -57,7 +58,7 @@ class ClassicMember(Member):
 
     def assignment_deadline(self) -> int | None:
         session_at = timers.session_end(self) if self.policy.lose_on_session_timeout else None
-        return min((at for at in (session_at, self.poll_ends_at) if at is not None), default=None)
+        return earliest(session_at, self.poll_ends_at)
 
     def is_pending(self, request: Message) -> bool:
         return self.rebalance_request is request

@@ -6,6 +6,7 @@ close.
 
 from __future__ import annotations
 
+from ....deadlines import earliest
 from ...protocol import POLL_TIMEOUT, PollEntered, PollLeft, Tick
 from .heartbeat import on_session_timeout, send_heartbeat
 from .leave import close_now, send_leave
@@ -40,11 +41,7 @@ def next_deadline(member: Member) -> int | None:
         deadlines.append(member.join_at)
     if not has_coordinator and not member.is_finding_coordinator and member.state in NEEDS_COORDINATOR:
         deadlines.append(member.lookup_at)
-    soonest = None
-    for deadline in deadlines:
-        if deadline is not None and (soonest is None or deadline < soonest):
-            soonest = deadline
-    return soonest
+    return earliest(*deadlines)
 
 
 def session_end(member: Member) -> int | None:
