@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
+
+from msgspec import structs
 
 from .. import transactions
 from ..deadlines import Deadlines
@@ -188,7 +189,7 @@ class Broker:
             # be too long, too, if its message or a member id contains a long name.
             if call.injected_error is not None:
                 raise
-            connection.oversized_call = replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
+            connection.oversized_call = structs.replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
             self.ready_connections.append(connection)
             return
         if connection.large_request is not None:
@@ -212,7 +213,7 @@ class Broker:
             amend(response)
             return response if earlier is None else earlier(response)
 
-        call = replace(call, amend_response=amend_response)
+        call = structs.replace(call, amend_response=amend_response)
         connection = self.connections.get(call.conn)
         if connection is not None:
             connection.current_call = call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 from uuid import UUID
@@ -40,8 +40,7 @@ def replace_fields(message: M, **fields: Any) -> M:
     return cast("M", msgspec.structs.replace(cast("Any", message), **fields))
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One request that is being served.
 
     `random_id` is different for each request. `now` is the time in ms at which the execution of the request
@@ -84,7 +83,7 @@ class Call:
         """Return a copy of this call, with the given fields of its request replaced."""
         request = replace_fields(self.request, **fields)
         envelope = Envelope(self.envelope.header, self.envelope.header_version, request, self.version)
-        return replace(self, envelope=envelope)
+        return msgspec.structs.replace(self, envelope=envelope)
 
 
 class CloseWithoutResponse(NamedTuple):

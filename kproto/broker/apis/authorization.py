@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
+
+from msgspec import structs
 
 from ...error_codes import ErrorCode
 from ...wire.message import Message
@@ -114,7 +116,7 @@ class Access:
             return response
 
         narrowed = self.call.with_fields(**fields) if fields else self.call
-        return replace(narrowed, amend_response=amend_response)
+        return structs.replace(narrowed, amend_response=amend_response)
 
 
 class Requirement(NamedTuple):

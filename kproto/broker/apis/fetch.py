@@ -84,9 +84,10 @@ class DelayedFetch:
 
     def try_complete(self, *, force: bool = False) -> FetchResponse | None:
         """Return the response if enough data is available or `force` is set, else None."""
-        results, size = self._find()
+        room = self._room()
+        results, size = self._find(room)
         enough = (
-            size >= min(self.request.min_bytes, self._room())
+            size >= min(self.request.min_bytes, room)
             or not self.context.all_partitions
             or any(data.error_code or data.diverging_epoch.epoch >= 0 for data in results.values())
         )
@@ -126,16 +127,16 @@ class DelayedFetch:
             return {}
         return self.context.changed_partitions(results)
 
-    def _find(self) -> tuple[dict[Key, PartitionData], int]:
+    def _find(self, room: int) -> tuple[dict[Key, PartitionData], int]:
         """Find the batches of partitions that may have changed since the last response of the session.
 
-        Returns the result of each partition, without its batches, and the size of all batches in bytes.
+        `room` is the limit of the response's records in bytes. Returns the result of each partition, without
+        its batches, and the size of all batches in bytes.
         """
         self.waits_for.clear()
         self._found.clear()
         if self.context.session is not None:
             self.waits_for.add(self.context.session)
-        room = self._room()
         results: dict[Key, PartitionData] = {}
         total = 0
         for key, requested in self.context.partitions_to_read(self._reader()).items():
