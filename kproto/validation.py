@@ -143,17 +143,28 @@ def _argument_checker(
     for name in rules.keys() - parameters.keys():
         raise TypeError(f"{function.__qualname__} has no parameter {name!r}, for which checked() has a rule")
 
+    names = list(parameters)
+    places = [
+        (name, names.index(name), parameters[name].kind, parameters[name].default, rule)
+        for name, rule in rules.items()
+    ]
+
     def check(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        try:
-            arguments = signature.bind(*args, **kwargs).arguments
-        except TypeError:
-            return  # The arguments do not fit the function. The call raises an error that explains this.
-        for name, rule in rules.items():
-            if name not in arguments:
+        for name, index, kind, default, rule in places:
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                values = args[index:]
+            elif index < len(args) and kind is not inspect.Parameter.KEYWORD_ONLY:
+                values = (args[index],)
+            elif name in kwargs:
+                values = (kwargs[name],)
+            else:
                 continue
-            is_several = parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-            for value in arguments[name] if is_several else [arguments[name]]:
-                if value is not parameters[name].default and not rule.is_right(value):
+            for value in values:
+                if value is not default and not rule.is_right(value):
+                    try:
+                        signature.bind(*args, **kwargs)
+                    except TypeError:
+                        return  # The arguments do not fit the function. The call raises an error for it.
                     raise ConfigError(name, "..." if rule.is_secret else value, rule.allowed)
 
     return check
