@@ -15,6 +15,7 @@ CASES = {
     "consumer": "--rounds 1 --records 2000 --kafka-records 4000 --partitions 1",
     "producer": "--rounds 1 --records 2000",
     "group": "--rounds 1 --members 4 --partitions 8",
+    "world": "--rounds 1 --minutes 1",
     "security": "--rounds 1 --records 2000 --only embedded",
     "spark": "--runs 1 --rows 1000 --only batch",
     "experiments.client_models": "--rounds 1 --minutes 0.1",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from consumer.engine import events as ev
-from consumer.engine.consumer import ConsumerEngine, next_deadline, step
+from consumer.engine.consumer import ConsumerEngine, step
 from consumer.engine.network.transport import Broken, Data, Opened
 from consumer.options import consumer_options
 from consumer.records import GroupChange
@@ -123,7 +123,7 @@ class Consumer(EngineClient):
     # ---- the engine
 
     def due(self) -> int | None:
-        return next_deadline(self.engine)
+        return self.engine.due()
 
     def tick(self) -> None:
         self.do(ev.Tick())

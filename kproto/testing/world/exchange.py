@@ -102,15 +102,15 @@ class NetworkExchange(WorldState):
         """Pass a request to the broker, or respond to it by `tamper`."""
         if not wire.known:
             return
-        client = wire.client
-        self.add_entry(client.name, "request", traces.RequestEntry(wire.node, body, wire.conn))
+        client, tamper = wire.client, self.tamper
+        if self.tracing:
+            self.add_entry(client.name, "request", traces.RequestEntry(wire.node, body, wire.conn))
         response = None
-        if self.tracing or self.tamper is not None:
+        if self.tracing or tamper is not None:
             envelope = decode_request(body)
             request, version = envelope.request, envelope.version
             self.requests.append((client, request, version))
             self.pending_requests[wire.conn] = (envelope.header.request_api_key, version)
-            tamper = self.tamper
             response = (
                 None
                 if tamper is None
@@ -167,11 +167,11 @@ class NetworkExchange(WorldState):
         match action:
             case SendFrame(conn=conn, frame=body):
                 wire = self.network.wires.get(conn)
-                if conn in self.operator_responses:
-                    self.operator_responses[conn] = body
                 if wire is not None:
                     self._reply(wire, body)
                     self._step_broker(wire.node, machine.ResponseSent(conn))
+                elif conn in self.operator_responses:
+                    self.operator_responses[conn] = body
             case Disconnect(conn=conn, reason=reason):
                 wire = self.network.wires.pop(conn, None)
                 if wire is not None:

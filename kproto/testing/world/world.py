@@ -8,8 +8,8 @@ Rules:
     determine the run completely.
   * Clients and brokers are the engines that kproto also runs on sockets. They exchange bytes through
     `network`.
-  * Time is in milliseconds and starts at 1,000,000. It jumps to the next turn, so an hour without events
-    costs nothing.
+  * Time is in milliseconds and starts at 1,000,000. It jumps to the next turn, so time without events costs
+    nothing. Members have events even if there are no records: heartbeats, fetches and polls.
   * A world that makes no progress is an error: 200,000 turns in one millisecond raise `Stuck`.
 """
 
