@@ -71,6 +71,17 @@ def test_up_to_v4_the_epoch_stays(stage: Stage, committed: bool) -> None:
     assert stage.markers[0].producer_epoch == 0
 
 
+@rule("X6")
+def test_the_next_transaction_has_only_its_own_partitions(stage: Stage) -> None:
+    producer = stage.take_id()
+    stage.add(producer, ("t", 0))
+    following = stage.end_successfully(producer)
+    stage.add(following, ("t", 1))
+    stage.end_successfully(following)
+    assert [markers.partitions for markers in stage.markers] == [(("t", 0),), (("t", 1),)]
+
+
+@rule("X4")
 def test_a_transaction_in_the_last_epoch_ends_with_a_new_producer_id(stage: Stage) -> None:
     before = Identity(stage.take_id().producer_id, LAST_EPOCH)
     stage.transaction().epoch = LAST_EPOCH

@@ -83,6 +83,7 @@ def test_an_id_cannot_be_taken_while_markers_are_written(stage: Stage) -> None:
     assert stage.add(Identity(first.producer_id, 1)) == [E.CONCURRENT_TRANSACTIONS]
 
 
+@rule("X4")
 def test_a_new_producer_id_follows_the_last_epoch(stage: Stage) -> None:
     first = stage.take_id()
     stage.transaction().epoch = LAST_EPOCH

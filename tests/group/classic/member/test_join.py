@@ -44,6 +44,13 @@ BOTH = [EAGER, COOPERATIVE]
 
 
 @rule("M2")
+def test_a_new_member_has_no_identity_and_needs_to_rejoin() -> None:
+    member = Solo().member
+    assert (member.generation, member.member_id, member.coordinator) == (None, "", None)
+    assert member.rejoin_needed
+
+
+@rule("M2")
 def test_a_member_without_a_subscription_does_nothing() -> None:
     solo = Solo()
     solo.find_coordinator()
