@@ -5,8 +5,8 @@
   `message.timestamp.before.max.ms` is set.
 * A compressed batch of a few kilobytes may have millions of records. So the records are decoded in parts, up
   to the first wrong offset, and an error names at most `MAX_RECORD_ERRORS` records. Unlike in Kafka, the
-  number of compressed records is limited, and so is their size: 16 MiB, or 16 times the size of the batch if
-  that is more.
+  number of compressed records is limited, and so are their headers and their size: 16 MiB, or 16 times the
+  size of the batch if that is more.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from .topics import Topic
 # the smallest record) for each of them. Decoding so many records takes 0.1 s. Kafka has no such limit.
 # Producers split a batch that this broker rejects because of this limit.
 MAX_COMPRESSED_RECORDS: Final = 50_000
+
+# The maximum number of headers in a compressed batch, for each record that the batch may have. Decoding all
+# headers takes 0.1 s.
+MAX_HEADERS_OF_A_RECORD: Final = 5
 
 # The maximum number of invalid records that the error of one batch names.
 MAX_RECORD_ERRORS: Final = 100
@@ -70,6 +74,7 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
     outside: dict[int, str] = {}
     most = max(MAX_COMPRESSED_RECORDS, batch.size // SMALLEST_RECORD)
     has_too_many = batch.codec > 0 and batch.count > most
+    headers, most_headers = 0, MAX_HEADERS_OF_A_RECORD * most
     parts = record_lists(batch, _PART_RECORDS, allowance(batch.size))
     try:
         for index, record in enumerate(chain.from_iterable(parts)):
@@ -83,6 +88,9 @@ def records_fault(batch: Batch, limits: tuple[int, int] | None, *, is_compacted:
                 return RecordsFault(ErrorCode.UNKNOWN_SERVER_ERROR, message)
             elif has_too_many and index:
                 message = f"{batch.size} compressed bytes may have {most} records, not {batch.count}"
+                return RecordsFault(ErrorCode.MESSAGE_TOO_LARGE, message)
+            elif batch.codec and (headers := headers + len(record.headers)) > most_headers:
+                message = f"the records of {batch.size} compressed bytes may have {most_headers} headers"
                 return RecordsFault(ErrorCode.MESSAGE_TOO_LARGE, message)
             else:
                 continue

@@ -91,6 +91,19 @@ def test_a_small_compressed_batch_has_a_maximum_number_of_records(client: Client
     assert response.error_message == f"{len(too_many)} compressed bytes may have 50000 records, not 52000"
 
 
+def test_a_small_compressed_batch_has_a_maximum_number_of_headers(client: Client) -> None:
+    allowed, too_many = (
+        encode_batch(
+            [Record(n, 1000, b"k", b"", (("", None),) * 50_000) for n in range(count)], compression="gzip"
+        )
+        for count in (5, 6)
+    )
+    assert client.produce(allowed).error_code == 0
+    response = client.produce(too_many, version=9)
+    assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "may have 250000 headers" in (response.error_message or "")
+
+
 def test_a_compressed_batch_has_a_maximum_decompressed_size(client: Client) -> None:
     fits, too_large = (
         encode_batch([Record(0, 0, b"k", bytes(size << 20))], compression="gzip") for size in (15, 17)
