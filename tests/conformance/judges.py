@@ -8,9 +8,13 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -58,6 +62,37 @@ def jars(name: str, *wanted: str) -> str:
     """Return a class path with these artifacts (group:artifact:version) and their dependencies."""
     with _required():
         return brokers.maven_jars(name, wanted)
+
+
+def newest_kafka(known: str) -> str | None:
+    """Return the newest Kafka from `known` on that Maven finds, or None if Maven finds none.
+
+    Maven uses its configured repositories, and remembers the result for a day.
+    """
+    maven = shutil.which("mvn")
+    if maven is None:
+        return None
+    dependency = (
+        "<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId>"
+        f"<version>[{known},)</version></dependency>"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "pom.xml").write_text(
+            "<project><modelVersion>4.0.0</modelVersion><groupId>kproto</groupId><artifactId>newest</artifactId>"
+            f"<version>1</version><dependencies>{dependency}</dependencies></project>"
+        )
+        order = [maven, "-q", "-B", "dependency:list", "-DexcludeTransitive", "-DoutputFile=found"]
+        subprocess.run(order, cwd=folder, capture_output=True, check=False)
+        found = Path(folder, "found")
+        match = re.search(r"kafka-clients:jar:([^:\s]+)", found.read_text()) if found.exists() else None
+    return match[1] if match else None
+
+
+def is_newer(version: str, known: str) -> bool:
+    """Return whether a version of Kafka is newer than another one. Release candidates are not newer."""
+    if not re.fullmatch(r"\d+(\.\d+)+", version):
+        return False
+    return [int(part) for part in version.split(".")] > [int(part) for part in known.split(".")]
 
 
 @contextlib.contextmanager
