@@ -279,7 +279,7 @@ def test_a_failed_commit_in_cleanup_after_a_loss_is_reported_and_consume_continu
             session.commit()
 
     handler = Commits()
-    with ConsumeLoop(server, handler, enable_auto_commit=False, session_timeout_ms=500) as loop:
+    with ConsumeLoop(server, handler, enable_auto_commit=False, session_timeout_ms=1_500) as loop:
         handler.until(lambda: len(handler.records) == 3)
         server.fail("Heartbeat", "UNKNOWN_MEMBER_ID", 1)
         handler.until(lambda: len(handler.records) == 6)
