@@ -64,9 +64,9 @@ def triggers(run: ScenarioRun) -> None:
     world.kill(third)
     after("it crashes", run.longer(25_000))
     world.create("t2", 2)
-    after("a topic that matches is created", 15_000)
+    after("a topic that matches is created", run.longer(15_000))
     world.grow("t", len(numbers(world)) + 2)
-    after("a topic grows", 15_000)
+    after("a topic grows", run.longer(15_000))
 
 
 @scenario(
@@ -167,7 +167,7 @@ def lost(run: ScenarioRun) -> None:
 
             world.tamper = tamper
             member = member_of(world, "a", kind, auto_commit_ms=60_000, session_ms=6_000)
-            world.run(20_000)
+            world.run(run.longer(20_000))
             calls = [call for call, _ in member.calls]
             run.result(f"{kind}, error {code}", calls)
             run.claim(

@@ -132,7 +132,7 @@ def sarama_in_a_loop(run: ScenarioRun) -> None:
     sees = result.client != "sarama-cluster"
     text = "no member saw the new partitions" if sees else "nobody saw the new partitions"
     run.claim(text, (result.discovered_after_ms is not None) == sees)
-    run.why(_SEEN_BY[result.client])
+    run.why(_SEEN_BY[result.client], of_run=True)
 
 
 @scenario(
@@ -154,8 +154,8 @@ def sarama_once(run: ScenarioRun) -> None:
     produce(world, "t", (0, 1), 50, 3_000)
     before = len(member.records)
     run.grow("t", 4)
-    end = world.now + 10_000
-    world.run(10_000, until=lambda: any(report.kind == "returned" for report in member.reports))
+    end = world.now + run.longer(10_000)
+    world.run(end - world.now, until=lambda: any(report.kind == "returned" for report in member.reports))
     run.moment("Consume has returned", "a")
     world.run(end - world.now)
     read_before = len(member.records)
@@ -391,11 +391,12 @@ def sarama_cluster_watches_topics(run: ScenarioRun) -> None:
     world.run(5_000)
     run.claim("it has the topic's two partitions", len(member.owned) == 2)
     run.grow("t", 4)
-    world.run(20_000)
-    run.claim("20 s later it still has two", len(member.owned) == 2)
+    waited = run.longer(20_000)
+    world.run(waited)
+    run.claim(f"{waited / 1000:g} s later it still has two", len(member.owned) == 2)
     world.create("t2", 1)
     run.moment("a topic that matches is created", "operator")
-    world.run(20_000)
+    world.run(waited)
     run.result("partitions in the end", member.owned)
     run.claim("then it has all five", member.owned == set(world.partitions()))
 

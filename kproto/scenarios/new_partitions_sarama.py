@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from typing import Any, Final
 
 from ..error_codes import ErrorCode
@@ -22,7 +23,7 @@ from ..messages.offset_commit import (
 from ..models import sasl
 from ..testing.world import Client, ModelClient, World
 from ..wire.message import Message
-from .parameters import GROUP
+from .parameters import GROUP, TIMEOUTS
 from .sarama_stage import RecordedVersions
 from .scenario import ScenarioRun, join, offsets, produce, scenario
 
@@ -145,7 +146,7 @@ def sarama_main(run: ScenarioRun) -> None:
         world.run(3_000)
         run.claim(f"{way}: ready after the first Setup", (main.ready, main.setups) == (True, 1))
         run.grow("t", 4)
-        world.run(8_000)
+        world.run(run.longer(8_000))
         counts = (main.returns, main.setups)
         run.claim(f"{way}: growth starts another session, without an error", counts == (1, 2))
         second: ModelClient = join(world, "other", "sarama", **USUAL)
@@ -160,7 +161,7 @@ def sarama_main(run: ScenarioRun) -> None:
             world.run(15_000, until=lambda main=main: bool(main.panic))  # type: ignore[misc]
             world.tamper = None
             was = world.now
-        held = world.run(30_000, until=lambda second=second: len(second.owned) == 4)  # type: ignore[misc]
+        held = world.run(run.longer(30_000), until=lambda second=second: len(second.owned) == 4)  # type: ignore[misc]
         took = world.now - was
         leaves = len(world.requests_of(main.member, LeaveGroupRequest)) - leaves_before
         run.result(f"{way}: panic", main.panic or "none")
@@ -213,7 +214,7 @@ def sarama_handler(run: ScenarioRun) -> None:
         main.member.works_ms, main.member.limit = 1_000, 100
         world.run(1_000)
         world.grow("t", 4)
-        world.run(15_000)
+        world.run(run.longer(15_000))
         main.member.close()
         world.run(3_000)
         kinds = [kind for kind, _ in main.member.calls]
@@ -241,9 +242,9 @@ def sarama_handler(run: ScenarioRun) -> None:
             for observation in world.observations
             if observation.kind in ("revoking", "revoked", "delivered", "stored")
         ]
-        at = ends.index("revoking")
-        run.claim("nothing is delivered between the start and the end of Cleanup", ends[at + 1] == "revoked")
-        run.claim("and the marked offsets are committed after it", ends[at + 2] == "stored")
+        _, after, later, *_ = [*dropwhile(lambda kind: kind != "revoking", ends), "", "", ""]
+        run.claim("nothing is delivered between the start and the end of Cleanup", after == "revoked")
+        run.claim("and the marked offsets are committed after it", later == "stored")
 
 
 @scenario(
@@ -258,7 +259,7 @@ def sarama_handler(run: ScenarioRun) -> None:
     then="JoinGroup 1, Fetch 3, OffsetCommit 1, a subscription without owned partitions; current brokers "
     "start at Fetch 4 and OffsetCommit 2; handshake 1, sarama's default since 1.41, is not supported there; "
     "errors are only logged",
-    takes=GROUP,
+    takes=(*TIMEOUTS, "assignor"),
 )
 def sarama_config(run: ScenarioRun) -> None:
     world = run.world({"t": 1})

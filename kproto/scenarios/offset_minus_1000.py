@@ -189,7 +189,7 @@ def outside(run: ScenarioRun) -> None:
     request = handler.request()
     run.result("request 1", request)
     run.claim("messages come from 2", request == GOOD)
-    run.why(_why(request))
+    run.why(_why(request), of_run=True)
 
 
 @scenario(
@@ -232,7 +232,7 @@ def inside_second(run: ScenarioRun) -> None:
     run.claim("the seek of request 2 gave no error", request.seek == "ok")
     wanted = (STORED, COMMITTED)
     run.claim("the assignment is STORED and messages start at 5", (request.assigned, request.first) == wanted)
-    run.why(_why(request))
+    run.why(_why(request), of_run=True)
 
 
 @scenario(
@@ -269,7 +269,7 @@ def sleep_unserved(run: ScenarioRun) -> None:
     request = handler.request()
     run.result("request", request)
     run.claim("the assignment is STORED and messages come from 5", request == BAD)
-    run.why(EVENT)
+    run.why(_why(request), of_run=True)
 
 
 @scenario(

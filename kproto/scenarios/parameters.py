@@ -61,7 +61,8 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     "session_timeout_ms": Parameter(
         option="--session-timeout",
         kind="time",
-        limits=(1_000, 3_600_000),
+        # 30 min is Kafka's default of group.max.session.timeout.ms.
+        limits=(1_000, 1_800_000),
         help="session.timeout.ms of the members",
         member_option="session_ms",
         taken_by="stories whose members join a group",

@@ -67,7 +67,7 @@ class Branch:
         self.kind = kind
         self.world.tamper = self.tamper
         self.member: ModelClient = sarama(self.world, extra={"Once": once, **config})
-        self.world.run(40_000)
+        self.world.run(run.longer(40_000))
 
     def tamper(self, client: Client, request: Message, version: int) -> Message | None:
         if isinstance(request, self.kind) and client.name == "a" and self.codes:

@@ -10,8 +10,9 @@ A scenario is one decorated function in the module of its document:
 
 Rules:
 
-* A scenario claims outcomes that must hold. The tests run all scenarios and check `ScenarioRun.holds`. A
-  value that depends on the parameters is recorded as a result, not as a claim.
+* A scenario claims outcomes that hold as it is written. The tests run all scenarios and check
+  `ScenarioRun.holds`. A run with other parameters checks the same claims, and reports those that do not hold.
+* A scenario names its parameters in `takes`. Its worlds apply them, so it has no code for most of them.
 * Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
 * `says` restates, in our words, what the cited document says. `why` is our explanation of it.
 """
@@ -24,12 +25,12 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
-from ..errors import ConfigError
+from ..errors import ConfigError, KprotoError
 from ..group.subscription import TopicPartition
 from ..models.contract import CONSUMER_OPTIONS
 from ..models.index import load_model, model_names
 from ..testing.world import Consumer, ModelClient, World
-from .parameters import PARAMETERS, Parameters, as_options, check_taken
+from .parameters import PARAMETERS, Parameters, as_options, check_taken, written
 from .story_world import StoryWorld
 
 # Maps the prefix of a document's scenario ids to the modules with these scenarios.
@@ -164,7 +165,7 @@ class ScenarioRun:
         return (*written[:count], *(f"m{number}" for number in range(len(written) + 1, count + 1)))
 
     def longer(self, ms: int) -> int:
-        """Return `ms`, plus the time that the run's session timeout and heartbeats add to an expiry."""
+        """Return `ms`, plus the time by which the run's parameters delay an expiry or a refresh."""
         return ms + (self.worlds[-1].extra_ms if self.worlds else 0)
 
     def moment(self, text: str, who: str = "", at: int | None = None) -> None:
@@ -188,8 +189,14 @@ class ScenarioRun:
     def claim(self, text: str, holds: bool) -> None:
         self.claims.append(ScenarioClaim(text, holds))
 
-    def why(self, text: str) -> None:
-        self.because.append(text)
+    def why(self, text: str, *, of_run: bool = False) -> None:
+        """Explain the result, after the claims.
+
+        Unless `of_run` says that the text depends on the run, it explains the scenario as written. The report
+        says so if parameters changed the run and a claim does not hold.
+        """
+        is_other = bool(self.changes) and not self.holds and not of_run
+        self.because.append(f"(as written) {text}" if is_other else text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +220,21 @@ class Scenario:
         """Play the scenario and return its run.
 
         With `drawn` the run keeps the traces that a diagram needs. Raises ConfigError for a parameter that
-        the scenario does not take.
+        the scenario does not take, and for a value with which an event of the scenario never comes.
         """
         parameters = parameters or Parameters()
         check_taken(self.id, parameters, self.takes, self.fixed)
         run = ScenarioRun(parameters, drawn)
-        self.play(run)
+        try:
+            self.play(run)
+        except (LookupError, StopIteration, ValueError) as error:
+            if run.as_written or isinstance(error, KprotoError):
+                raise
+            name, value = next(iter(parameters.changed().items()))
+            why = (
+                f"{self.id} does not reach its end with {run.changes}; try a value nearer to the written one"
+            )
+            raise ConfigError(name, written(name, value), why) from error
         return run
 
 

@@ -58,7 +58,7 @@ class StoryWorld(World):
     ) -> None:
         self.parameters: Final = parameters
         self.replaced: Final[dict[str, list[Any]]] = {}
-        # How much longer than as written an expiry and the rebalance after it take, in ms.
+        # How much longer than as written an expiry, the rebalance after it and a refresh take, in ms.
         self.extra_ms = 0
         self._missing, self._named = 0, members or 0
         self._committing: set[str] = set()
@@ -113,6 +113,10 @@ class StoryWorld(World):
         if self.parameters.commit is not None:
             self.replaced["commit"] = []
             options[own_name["auto_commit"]] = False
+        refresh_ms = self.parameters.refresh_ms
+        if refresh_ms is not None:
+            # sarama's leader sees growth at the next tick of its checker after a refresh: two intervals.
+            self._wait_longer(2 * (refresh_ms - (written.get(own_name["metadata_ms"]) or refresh_ms)))
         if {"session_timeout_ms", "heartbeat_ms"} & set(values):
             self._fit_heartbeat(options, written, own_name["session_ms"], own_name["heartbeat_ms"])
         return options
@@ -134,7 +138,10 @@ class StoryWorld(World):
             raise ConfigError("heartbeat_ms", heartbeat, f"less than the session timeout of {session} ms")
         longer_session = session - (written.get(session_name) or _SESSION_MS)
         longer_heartbeat = heartbeat - (written.get(heartbeat_name) or _HEARTBEAT_MS)
-        self.extra_ms = max(self.extra_ms, longer_session + 2 * longer_heartbeat, 2 * longer_heartbeat)
+        self._wait_longer(longer_session + 2 * longer_heartbeat, 2 * longer_heartbeat)
+
+    def _wait_longer(self, *times_ms: int) -> None:
+        self.extra_ms = max(self.extra_ms, *times_ms)
 
     def _replace(self, parameter: str, written: object) -> None:
         values = self.replaced.setdefault(parameter, [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,8 +15,9 @@ from kproto.errors import ConfigError
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.models.index import model_name
-from kproto.scenarios import Parameters, Scenario, ScenarioRun, find, history, report, scenarios
+from kproto.scenarios import Parameters, Scenario, ScenarioRun, find, report, scenarios
 from kproto.scenarios.parameters import PARAMETERS
+from kproto.scenarios.scenario import clients
 from kproto.testing.world import Consumer, ModelClient, World
 from kproto.testing.world.trace import exchanges
 
@@ -34,7 +35,7 @@ CHANGED: dict[str, Any] = {
     "refresh_ms": 3_100,
     "rate": 30,
     "grow_at_ms": 6_100,
-    "join_after_ms": 1_500,
+    "join_after_ms": 20,
     "rejoin_after_ms": 2_500,
     "polls": 6,
     "poll_timeout_ms": 700,
@@ -91,8 +92,14 @@ def partitions(run: ScenarioRun) -> set[int]:
     return {next(iter(each.values())) for each in topics}
 
 
-def outcome(run: ScenarioRun) -> tuple[Any, ...]:
-    return run.results, history.moments(run), [world.now for world in run.worlds]
+def journal(run: ScenarioRun) -> list[object]:
+    """Return the run's results, and the time, client and kind of each entry of its worlds' traces.
+
+    Calls of the application have their arguments, too.
+    """
+    entries = [entry for world in run.worlds for entry in world.entries]
+    calls = [repr(entry.data) if entry.kind == "event" else "" for entry in entries]
+    return [run.results, [(entry.at, entry.who, entry.kind) for entry in entries], calls]
 
 
 VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
@@ -108,10 +115,14 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 }
 
 
-def changed(story: Scenario, name: str) -> Parameters:
-    """Return the parameters with one changed value. S4 is written with Java's model."""
+def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
+    """Return the parameters without and with one changed value. S4 is written with Java's model.
+
+    The requests of S0-1 and S0-2 end before the join begins, so the time of the join needs more polls.
+    """
     value: Any = "sarama" if name == "client" and story.id.startswith("S4") else CHANGED[name]
-    return Parameters(**{name: value})
+    polls = {"polls": 20} if story.id in ("S0-1", "S0-2") and name == "join_after_ms" else {}
+    return Parameters(**polls), Parameters(**polls, **{name: value})
 
 
 def taken() -> Iterator[Any]:
@@ -125,12 +136,32 @@ def taken() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("story", "name"), list(taken()))
 def test_a_changed_parameter_is_visible_in_the_run(story: Scenario, name: str) -> None:
-    """The requests show the value where Kafka's protocol has it; otherwise the moments or results differ."""
-    run = story.run(changed(story, name), drawn=True)
+    """The requests show the value where Kafka's protocol has it; otherwise the journals differ."""
+    before, after = changed(story, name)
+    run = story.run(after, drawn=True)
     if name in VISIBLE:
         assert VISIBLE[name](run)
     else:
-        assert outcome(run) != outcome(story.run(drawn=True))
+        assert journal(run) != journal(story.run(before, drawn=True))
+
+
+def played_by_any_client() -> Iterator[Any]:
+    """Yield the scenarios of the documents that any client can play, with each client."""
+    found = [story.id for story in scenarios() if "client" in story.takes and story.id[:2] != "S4"]
+    for number, story_id in enumerate(found):
+        for place, client in enumerate(clients()):
+            is_quick = story_id not in SLOW and place == number % len(clients())
+            yield pytest.param(story_id, client, marks=[] if is_quick else [pytest.mark.thorough])
+
+
+@pytest.mark.parametrize(("story_id", "client"), list(played_by_any_client()))
+def test_a_story_about_any_client_is_played_by_each_client(story_id: str, client: str) -> None:
+    parameters = Parameters(client=client)
+    if (story_id, client) in (("S1-26", "sarama"), ("S1-26", "kafka-go")):
+        with pytest.raises(ConfigError, match="a client that subscribes to patterns"):
+            find(story_id).run(parameters)
+        return
+    assert find(story_id).run(parameters).claims
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -162,6 +193,29 @@ def test_a_changed_run_names_the_written_values_that_it_replaced() -> None:
         "Changed: --members 4 (as written: 3), --heartbeat 700ms (as written: 500ms, 1700ms), --static (as "
         "written: no). The text above describes the story as written."
     )
+
+
+def test_the_reason_of_a_story_as_written_is_marked_if_a_claim_does_not_hold() -> None:
+    story = find("S2-13")
+    written, changed = (story.run(Parameters(heartbeat_ms=ms)).because for ms in (None, 300))
+    assert written == changed
+    missed = find("S1-12").run(Parameters(heartbeat_ms=5_900))
+    assert missed.because[0].startswith("(as written) Close closes both channels.")
+
+
+def test_a_value_with_which_an_event_never_comes_is_rejected() -> None:
+    def play(run: ScenarioRun) -> None:
+        next(iter([]))
+
+    story = replace(find("S2-13"), play=play)
+    with pytest.raises(ConfigError, match="S2-13 does not reach its end with --heartbeat 400ms"):
+        story.run(Parameters(heartbeat_ms=400))
+    with pytest.raises(StopIteration):
+        story.run()
+
+
+def test_a_story_waits_until_a_slow_refresh_shows_the_growth() -> None:
+    assert find("S1-3").run(Parameters(refresh_ms=60_000)).holds
 
 
 def test_a_run_as_written_has_no_changes() -> None:

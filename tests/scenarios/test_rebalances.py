@@ -81,7 +81,7 @@ def test_a_commit_before_processing_loses_and_one_after_it_doubles() -> None:
             "S4-8 --members 3",
             "S4-8 takes --client, --session-timeout, --heartbeat, --assignor, --static, --commit",
         ),
-        ("S4-4 --session-timeout 10ms", "1,000 to 3,600,000 milliseconds"),
+        ("S4-4 --session-timeout 10ms", "1,000 to 1,800,000 milliseconds"),
     ],
 )
 def test_parameters_that_do_not_fit_are_rejected(
