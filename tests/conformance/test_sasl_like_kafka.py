@@ -29,6 +29,7 @@ from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
 from kproto.security.scram import ScramClient
 from kproto.wire.message import Message
+from tests.conformance import judges
 from tests.conformance.raw_requests import exchange_frames
 
 secured = pytest.importorskip("tests.conformance.secured_kafka")
@@ -256,6 +257,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
         {},
         settings,
         listen=["SASL_PLAINTEXT://127.0.0.1:0"],
+        highest=judges.HIGHEST_OF_KAFKA,
         users=secured.USERS,
         tokens=unsecured(secured.now_ms),
     )
