@@ -390,16 +390,22 @@ def fetch_request(
     session: tuple[int, int] = (0, -1),
     forgotten: Iterable[TopicPartition] = (),
     rack: str = "",
+    log_start_offset: int = -1,
 ) -> FetchRequest:
     """Build a Fetch request with the partitions in the order of `wanted`.
 
-    The request also has topic ids, for the versions that name topics by id.
+    The request also has topic ids, for the versions that name topics by id. Only replicas use the log start
+    offset, and clients differ in the constant that they send.
     """
     topics: dict[str, list[FetchPartition]] = {}
     for (topic, index), (offset, epoch, bound) in partitions_to_fetch.items():
         topics.setdefault(topic, []).append(
             FetchPartition(
-                partition=index, current_leader_epoch=epoch, fetch_offset=offset, partition_max_bytes=bound
+                partition=index,
+                current_leader_epoch=epoch,
+                fetch_offset=offset,
+                log_start_offset=log_start_offset,
+                partition_max_bytes=bound,
             )
         )
     ids = cluster.ids

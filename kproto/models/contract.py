@@ -82,7 +82,7 @@ class ModelConfig:
     isolation: str | None = None
     # kafka-go: WatchPartitionChanges.
     watch: bool = True
-    fetch_wait_ms: int = 100
+    fetch_wait_ms: int | None = None
     # A function for the random choices of the original client. It returns a number r with 0 <= r < 1.
     random: Callable[[], float] = lambda: 0.5
     # Options of a single model under the original's names ("Offsets.Retry.Max", "queued.min.messages").
@@ -344,6 +344,8 @@ class RunCallback(msgspec.Struct, frozen=True):
     kind: str
     partitions: tuple[TopicPartition, ...]
     wait: bool = True
+    # The whole assignment of the member when "assigned" begins, if the model reports it.
+    assignment: tuple[TopicPartition, ...] | None = None
 
 
 class FinishCommit(msgspec.Struct, frozen=True):

@@ -18,6 +18,9 @@ MOST_RECORDS = 500_000
 NEW = 2  # The number of partitions by which the topic grows.
 # Defaults of the runs.
 REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500, 200
+# How long a broker holds a fetch without records, in ms. It is the same for all clients, so that their losses
+# are comparable: by default kafka-go waits for 10 s, and the others for 250 to 500 ms.
+FETCH_WAIT_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ def loss(
         heartbeat_ms=HEARTBEAT_MS,
         auto_commit=True,
         auto_commit_ms=1_000,
+        fetch_wait_ms=FETCH_WAIT_MS,
         **options,
     )
     begun = stage.now

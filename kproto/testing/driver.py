@@ -98,8 +98,8 @@ def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]
     values = {key: value for key, value in conf.items() if key in common_options and value is not None}
     if isinstance(values.get("assignors"), list):
         values["assignors"] = tuple(values["assignors"])
-    if "wait_ms" in conf:
-        values["fetch_wait_ms"] = conf["wait_ms"]
+    # The drivers of the original clients have the same default.
+    values["fetch_wait_ms"] = conf.get("wait_ms", 100)
     extra = {
         key: value for key, value in conf.items() if key not in common_options and key not in DRIVERS_OWN
     }

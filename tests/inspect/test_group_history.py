@@ -32,7 +32,7 @@ def join(world: World, name: str, model: ModuleType | None = None, **options: An
     times: dict[str, Any] = (
         {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000, "metadata_max_age_ms": 1_000}
         if model is None
-        else {"session_ms": 6_000, "heartbeat_ms": 2_000, "metadata_ms": 1_000}
+        else {"session_ms": 6_000, "heartbeat_ms": 2_000, "metadata_ms": 1_000, "fetch_wait_ms": 100}
     )
     return world.join(name, model, topics=["t"], group_id="g", **times, **options)
 

@@ -36,10 +36,21 @@ from .state import (
 M = JavaMemberState
 TOO_SHORT = (
     "There are insufficient bytes available to read assignment from the sync-group response"
-    " (actual byte size {}) , this is not expected; ..."
+    " (actual byte size {}) , this is not expected; it is possible that the leader's assign function is buggy"
+    " and did not return any assignment for this member, or because static member is configured and the"
+    " protocol is buggy hence did not get the assignment for this member"
+)
+# What kafka-clients 2.6.2 logs as a warning for an assignment with topics that are not subscribed, and what
+# 4.3.1 logs as information.
+MISMATCH_2_6 = (
+    "We received an assignment {} that doesn't match our current subscription {}; it is likely that the"
+    " subscription has changed since we joined the group. Will try re-join the group with current"
+    " subscription"
 )
 MISMATCH = (
-    "that doesn't match our current subscription ... Will try re-join the group with current subscription"
+    "Request joining group due to: received assignment {} does not match the current subscription {}; it is"
+    " likely that the subscription has changed since we joined the group, will re-join with current"
+    " subscription"
 )
 
 
@@ -192,9 +203,9 @@ def on_join_complete(state: JavaState, out: Out) -> None:
         state.pending_exception = ("SchemaException", str(error))
         return
     if not all(_matches_subscription(state, tp.topic) for tp in assigned):
-        out.append(
-            c.Notify("log", "WARN", f"We received an assignment {list(map(str, assigned))} {MISMATCH}")
-        )
+        level, text = ("INFO", MISMATCH) if state.release.reasons else ("WARN", MISMATCH_2_6)
+        received = f"[{', '.join(map(str, assigned))}]"
+        out.append(c.Notify("log", level, text.format(received, _subscription_text(state))))
         abstract_coordinator.request_rejoin(state, NOT_OUR_SUBSCRIPTION)
         finish_join_complete(state)
         return
@@ -214,6 +225,11 @@ def on_join_complete(state: JavaState, out: Out) -> None:
         invoke_listener(state, "revoked", revoked, Continuation.JOIN_COMPLETE_REVOKED, out)
     else:
         assign_from_subscribed(state, out)
+
+
+def _subscription_text(state: JavaState) -> str:
+    """Return the subscription as it appears in log lines (SubscriptionState.prettyString)."""
+    return f"Subscribe({','.join(state.topics) if state.pattern is None else state.pattern})"
 
 
 def _matches_subscription(state: JavaState, topic: str) -> bool:
@@ -259,4 +275,5 @@ def invoke_listener(
     thread.state_before_callback = thread.state
     thread.move(BlockedOn.CALLBACK)
     thread.continuation, thread.callback_partitions = then, partitions
-    out.append(c.RunCallback(kind, partitions))
+    assignment = tuple(state.assigned) if kind == "assigned" else None
+    out.append(c.RunCallback(kind, partitions, assignment=assignment))

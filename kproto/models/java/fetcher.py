@@ -78,7 +78,7 @@ def _send_fetch(
     request = fetch_request(
         included,
         state.cluster,
-        wait_ms=state.config.fetch_wait_ms,
+        wait_ms=state.fetch_wait_ms,
         isolation=state.isolation,
         session=(session.id, session.epoch),
         forgotten=forgotten,

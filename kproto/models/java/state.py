@@ -269,6 +269,7 @@ class JavaState:
     max_poll_ms: int = field(init=False)
     metadata_ms: int = field(init=False)
     auto_commit_ms: int = field(init=False)
+    fetch_wait_ms: int = field(init=False)
     auto_commit: bool = field(init=False)
     isolation: int = field(init=False)
     interceptors: tuple[Interceptor, ...] = field(init=False)
@@ -389,6 +390,7 @@ class JavaState:
         self.max_poll_ms = ms(config.max_poll_ms, 300_000)
         self.metadata_ms = ms(config.metadata_ms, 300_000)
         self.auto_commit_ms = ms(config.auto_commit_ms, 5_000)
+        self.fetch_wait_ms = ms(config.fetch_wait_ms, 500)
         self.auto_commit = config.auto_commit is not False
         self.isolation = 1 if config.isolation == "read_committed" else 0
         self.interceptors = cast("tuple[Interceptor, ...]", config.extra.get("interceptor.classes", ()))

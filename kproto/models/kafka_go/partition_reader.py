@@ -58,6 +58,9 @@ RTT_MS = 1_000  # defaultRTT of time.go, the assumed round trip.
 
 # The metadata for decoding Fetch responses is empty: kafka-go's Fetch versions have no topic ids.
 NO_METADATA = ClusterMetadata()
+# The bytes of a Fetch response with one message without key and value, apart from the topic's name. kafka-go
+# adds them to MaxBytes (Conn.fetchMinSize).
+FETCH_MIN_SIZE = 58
 
 _TIMESTAMPS = {
     W.FIRST_OFFSET: EARLIEST,
@@ -245,14 +248,16 @@ def _send_fetch(state: KafkaGoState, reader: PartitionReader, now: int, out: Out
         end(reader, out)
         return
     assert reader.address is not None
-    max_wait_ms = fetch_wait(state.config.fetch_wait_ms)
+    max_wait_ms = fetch_wait(state.fetch_wait_ms)
     highest = state.offered.get(1, (0, 10))[1]
+    max_bytes = state.max_bytes + FETCH_MIN_SIZE + len(reader.tp.topic.encode())
     request = fetch_request(
-        {reader.tp: FetchStart(reader.offset, -1, state.max_bytes)},
+        {reader.tp: FetchStart(reader.offset, -1, max_bytes)},
         NO_METADATA,
         wait_ms=max_wait_ms,
-        max_bytes=state.max_bytes,
+        max_bytes=max_bytes,
         isolation=1 if state.config.isolation == "read_committed" else 0,
+        log_start_offset=0,
     )
     move_reader(reader, READING)
     reader.open = send_request(

@@ -256,6 +256,7 @@ class KafkaGoState:
     session_ms: int
     rebalance_ms: int
     heartbeat_ms: int
+    fetch_wait_ms: int
     watch_ms: int
     commit_ms: int | None  # The commit interval; None for synchronous commits (CommitInterval 0).
     start_offset: int
@@ -315,6 +316,7 @@ def start(config: ModelConfig) -> KafkaGoState:
         session_ms=config.session_ms or 30_000,
         rebalance_ms=config.max_poll_ms or 30_000,
         heartbeat_ms=config.heartbeat_ms or 3_000,
+        fetch_wait_ms=config.fetch_wait_ms or 10_000,
         watch_ms=config.metadata_ms or 5_000,
         commit_ms=(config.auto_commit_ms or 1_000) if config.auto_commit else None,
         start_offset=LAST_OFFSET if config.reset == "latest" else FIRST_OFFSET,

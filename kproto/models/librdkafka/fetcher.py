@@ -74,7 +74,7 @@ def fetch_toppars(state: LibrdkafkaState, out: Out) -> None:
         request = fetch_request(
             partitions,
             state.cluster,
-            wait_ms=state.config.fetch_wait_ms,
+            wait_ms=state.fetch_wait_ms,
             isolation=state.isolation,
             rack=state.config.rack or "",
         )

@@ -473,6 +473,10 @@ class LibrdkafkaState:
         return self.config.heartbeat_ms if self.config.heartbeat_ms is not None else 3_000
 
     @property
+    def fetch_wait_ms(self) -> int:
+        return self.config.fetch_wait_ms if self.config.fetch_wait_ms is not None else 500
+
+    @property
     def max_poll_ms(self) -> int:
         return self.config.max_poll_ms if self.config.max_poll_ms is not None else 300_000
 

@@ -80,8 +80,10 @@ def _take_messages(application: Application, payload: object) -> None:
     records: list[ModelRecord] = []
     for receiver in list(application.ready_receivers):
         records += receiver.take_messages(application.limit - len(records))
-        if receiver.child is None or not receiver.child.messages:
-            del application.ready_receivers[receiver]
+        # The goroutines of all claims run at the same time, so the next poll begins with the next claim.
+        del application.ready_receivers[receiver]
+        if receiver.child is not None and receiver.child.messages:
+            application.ready_receivers[receiver] = None
         if len(records) >= application.limit:
             break
     if records:

@@ -164,7 +164,7 @@ class SaramaBroker(Routine):
 
     def on_request_failed(self, call: BrokerCall, event: RequestFailed) -> None:
         """Handle the failure of a request of this broker."""
-        error = errors.network(event.why, event.late)
+        error = errors.network(event.why, event.late, f"{self.address.host}:{self.address.port}")
         if event.late:
             self.broken = error
         elif self.opened:

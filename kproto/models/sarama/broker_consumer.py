@@ -355,6 +355,7 @@ def _build_request(consumer: BrokerConsumer) -> FetchRequest | None:
                 partition=child.partition.partition,
                 current_leader_epoch=child.leader_epoch,
                 fetch_offset=child.offset,
+                log_start_offset=0,
                 partition_max_bytes=child.fetch_size,
             )
             topics.setdefault(child.partition.topic, []).append(partition)

@@ -15,6 +15,8 @@ __all__ = ["NEWEST", "OLDEST", "VERSIONS", "SaramaSettings", "key", "settings"]
 
 # sarama's OffsetNewest and OffsetOldest, which are also the timestamps in ListOffsets.
 NEWEST, OLDEST = -1, -2
+# The max_bytes of a Fetch in the releases without Consumer.Fetch.MaxBytes.
+MAX_RESPONSE_SIZE = 100 * 1024 * 1024
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
@@ -139,13 +141,15 @@ def settings(config: ModelConfig) -> SaramaSettings:
         consumer_retry_backoff=number("Consumer.Retry.Backoff", 2_000),
         consumer_retry_max=number("Consumer.Retry.Max", 0),
         consumer_return_errors=bool(number("Consumer.Return.Errors", True)),
-        consumer_max_wait_time=config.fetch_wait_ms,
+        consumer_max_wait_time=or_default(config.fetch_wait_ms, 500),
         consumer_max_processing_time=number("Consumer.MaxProcessingTime", 100),
         consumer_isolation=1 if config.isolation == "read_committed" else 0,
         fetch_min=number("Fetch.Min", 1),
         fetch_default=number("Fetch.Default", 1024 * 1024),
         fetch_max=number("Fetch.Max", 0),
-        fetch_max_bytes=number("Fetch.MaxBytes", 50 * 1024 * 1024),
+        fetch_max_bytes=number(
+            "Fetch.MaxBytes", 50 * 1024 * 1024 if release == RELEASES[-1] else MAX_RESPONSE_SIZE
+        ),
         channel_buffer_size=number("ChannelBufferSize", 256),
         once=bool(number("Once", False)),
         dwell_time=number("Group.Offsets.Synchronization.DwellTime", 100),

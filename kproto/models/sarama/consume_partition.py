@@ -98,7 +98,8 @@ def _subscribe(opening: ConsumePartition) -> None:
         _finish(opening, leader)
         return
     if partition in client.children:
-        _finish(opening, GoError("sarama.ConfigurationError", "the partition is already being consumed"))
+        why = "kafka: invalid configuration (That topic/partition is already being consumed)"
+        _finish(opening, GoError("sarama.ConfigurationError", why))
         return
     child = PartitionConsumer(client, opening.receiver, partition, opening.offset)
     child.high_watermark = opening.end

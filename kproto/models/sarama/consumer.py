@@ -56,7 +56,7 @@ class DirectPartition(MessageReceiver):
 
     def report(self, error: GoError) -> None:
         """Report an error on the partition's Errors channel."""
-        self.client.report(errors.as_consumer_error(error))
+        self.client.report(errors.as_consumer_error(error, self.partition))
 
 
 def assign(client: SaramaClient, application: Application, event: AssignCalled) -> None:

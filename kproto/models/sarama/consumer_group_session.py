@@ -121,7 +121,7 @@ class GroupSession:
         """Report an error on the group's Errors channel. An error of a partition is reported as a
         ConsumerError.
         """
-        self.group.report(error if partition is None else errors.as_consumer_error(error))
+        self.group.report(error if partition is None else errors.as_consumer_error(error, partition))
 
     def run_callback(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
         """Run a callback of the application without waiting for its return."""

@@ -67,7 +67,7 @@ S = LookupState
 class Lookup(Routine):
     """One call of RefreshCoordinator. `caller` resumes with "coordinator_found" and the error, or None."""
 
-    __slots__ = ("attempts", "brokers", "caller", "coordinator", "metadata")
+    __slots__ = ("attempts", "brokers", "caller", "coordinator", "failures", "metadata")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
         S.CHOOSING_BROKER: {S.REQUESTING, S.WAITING, S.DONE},
@@ -85,6 +85,8 @@ class Lookup(Routine):
         self.caller = caller
         self.attempts = self.metadata.client.settings.metadata_retry_max
         self.brokers: list[SaramaBroker] = []
+        # The errors of the brokers that this attempt has tried.
+        self.failures: list[GoError] = []
 
     def start(self) -> None:
         """Start the lookup, which runs in the caller's goroutine."""
@@ -95,7 +97,8 @@ def _choose_broker(lookup: Lookup, payload: object) -> None:
     lookup.brokers = lookup.metadata.candidates()
     if not lookup.brokers:
         lookup.metadata.resurrect()
-        _retry(lookup, errors.OUT_OF_BROKERS)
+        failures, lookup.failures = lookup.failures, []
+        _retry(lookup, errors.out_of_brokers(failures))
     else:
         _touch_next(lookup, None)
 
@@ -115,6 +118,7 @@ def _send(lookup: Lookup) -> None:
 def _on_response(lookup: Lookup, broker_response: BrokerResponse) -> None:
     response = broker_response.response
     if not isinstance(response, FindCoordinatorResponse):
+        lookup.failures += [broker_response.error] if broker_response.error is not None else []
         lookup.metadata.deregister(broker_response.broker)
         lookup.move(S.CHOOSING_BROKER)
         _choose_broker(lookup, None)

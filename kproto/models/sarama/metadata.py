@@ -223,7 +223,7 @@ R = RefreshState
 class Refresh(Routine):
     """One refresh, repeated until a broker responds without errors (tryRefreshMetadata)."""
 
-    __slots__ = ("attempts", "brokers", "error", "metadata", "topics")
+    __slots__ = ("attempts", "brokers", "error", "failures", "metadata", "topics")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
         R.CHOOSING_BROKER: {R.REQUESTING, R.WAITING, R.DONE},
@@ -239,6 +239,8 @@ class Refresh(Routine):
         self.attempts = metadata.client.settings.metadata_retry_max
         self.brokers: list[SaramaBroker] = []
         self.error: dict[str, GoError] | GoError | None = None
+        # The errors of the brokers that this attempt has tried.
+        self.failures: list[GoError] = []
 
     def covers(self, topics: Topics) -> bool:
         """Return whether the refresh includes `topics`."""
@@ -253,7 +255,8 @@ def _choose_broker(refresh: Refresh, payload: object) -> None:
     refresh.brokers = refresh.metadata.candidates()
     if not refresh.brokers:
         refresh.metadata.resurrect()
-        _retry(refresh, errors.OUT_OF_BROKERS)
+        failures, refresh.failures = refresh.failures, []
+        _retry(refresh, errors.out_of_brokers(failures))
     else:
         _touch_next(refresh, None)
 
@@ -279,6 +282,7 @@ def _on_response(refresh: Refresh, answer: BrokerResponse) -> None:
     metadata = refresh.metadata
     response = answer.response
     if not isinstance(response, MetadataResponse) or not response.brokers:
+        refresh.failures += [answer.error] if answer.error is not None else []
         metadata.deregister(answer.broker)
         refresh.move(R.CHOOSING_BROKER)
         _choose_broker(refresh, None)

@@ -16,7 +16,7 @@ from ...messages.offset_fetch import OffsetFetchRequest
 from ...messages.sync_group import SyncGroupRequest
 from ..contract import ModelConfig
 from ..sarama.client import SaramaClient
-from ..sarama.config import OLD, key, settings
+from ..sarama.config import MAX_RESPONSE_SIZE, OLD, key, settings
 
 # API key -> request version: the lowest that a current broker supports. sarama-cluster hard-codes the
 # versions of the group's requests.
@@ -40,7 +40,14 @@ class ClusterClient(SaramaClient):
     def __init__(self, config: ModelConfig) -> None:
         base = settings(replace(config, assignors=None, instance=None, rack=None))
         session = 30_000 if config.session_ms is None else config.session_ms
-        super().__init__(replace(base, group_session_timeout=session), VERSIONS, OLD)
+        wait = 250 if config.fetch_wait_ms is None else config.fetch_wait_ms
+        own = replace(
+            base,
+            group_session_timeout=session,
+            consumer_max_wait_time=wait,
+            fetch_max_bytes=MAX_RESPONSE_SIZE,
+        )
+        super().__init__(own, VERSIONS, OLD)
         self.notifies = bool(config.extra.get("Return.Notifications", True))
         self.strategy = str(config.extra.get("PartitionStrategy", "range"))
         self.whitelist = _text(config, "Whitelist")

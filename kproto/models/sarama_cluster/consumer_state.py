@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from ...group.subscription import TopicPartition
+from ...group.subscription import TopicPartition, by_topic
 from ...machine import Edges
 from ...messages.join_group import JoinGroupResponse
 from ...patterns import compiled
@@ -259,20 +259,22 @@ class ClusterConsumer(Routine):
     def notify(self, kind: str, claimed: Iterable[TopicPartition] = ()) -> None:
         """Report a notification, if notifications are enabled (handleNotification).
 
-        While the Consumer closes, the original decides at random whether to report. The model does not
-        report.
+        The text is that of Go's format %+v. Claimed has the topics of the new claims, and Released those of
+        the previous claims, also if they have no partitions. While the Consumer closes, the original decides
+        at random whether to report. The model does not report.
         """
         if not self.client.notifies or self.dying:
             return
         claims = frozenset(claimed)
-        parts = [("current", self.previous)]
         if kind == "rebalance OK":
-            parts = [
-                ("claimed", claims - self.previous),
-                ("released", self.previous - claims),
-                ("current", claims),
-            ]
-        text = "; ".join(f"{name}: {' '.join(map(str, sorted(partitions)))}" for name, partitions in parts)
+            new, gone = (
+                _go_map(claims - self.previous, claims),
+                _go_map(self.previous - claims, self.previous),
+            )
+            current = _go_map(claims, claims)
+        else:
+            new, gone, current = "map[]", "map[]", _go_map(self.previous, self.previous)
+        text = f"&{{Type:{kind} Claimed:{new} Released:{gone} Current:{current}}}"
         self.client.out.append(Notify("notification", kind, text))
 
     # -- loops
@@ -299,3 +301,10 @@ class ClusterConsumer(Routine):
             self.error = error
         if not self.unopened_count:
             self.client.wake(self, "partition_opened")
+
+
+def _go_map(partitions: Iterable[TopicPartition], of: Iterable[TopicPartition]) -> str:
+    """Format partitions by topic as Go formats a map; topics of `of` without partitions are included."""
+    numbers: dict[str, list[int]] = {topic: [] for topic, _ in by_topic(of)} | dict(by_topic(partitions))
+    topics = (f"{topic}:[{' '.join(map(str, numbers[topic]))}]" for topic in sorted(numbers))
+    return f"map[{' '.join(topics)}]"

@@ -85,7 +85,7 @@ class ClusterPartition(MessageReceiver):
 
     def report(self, error: GoError) -> None:
         """Report an error on the consumer's Errors channel."""
-        self.consumer.client.report(errors.as_consumer_error(error))
+        self.consumer.client.report(errors.as_consumer_error(error, self.partition))
 
     def take_messages(self, limit: int) -> list[ModelRecord]:
         """Take up to `limit` messages for the application's poll, and mark them."""

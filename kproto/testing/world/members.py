@@ -167,8 +167,8 @@ class ModelClient(Client):
                     self._close_connection(self._connections[address], "closed by the client")
             case contract.FinishPoll(records=records, error=error):
                 self._on_poll_finished(records, error)
-            case contract.RunCallback(kind=kind, partitions=partitions, wait=wait):
-                self._run_callback(kind, partitions, wait)
+            case contract.RunCallback(kind=kind, partitions=partitions, wait=wait, assignment=assignment):
+                self._run_callback(kind, partitions, wait, assignment)
             case contract.FinishCommit(token=token, error=error):
                 self.committed[token] = error
                 self.observe("committed", detail=(token, self.requested_commits.get(token, {}), error))
@@ -273,9 +273,15 @@ class ModelClient(Client):
             self._polling = True
             self.do(contract.PollCalled(self.poll_timeout_ms, self.limit))
 
-    def _run_callback(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
+    def _run_callback(
+        self,
+        kind: str,
+        partitions: tuple[TopicPartition, ...],
+        wait: bool,
+        assignment: tuple[TopicPartition, ...] | None,
+    ) -> None:
         self.calls.append((kind, partitions))
-        self.observe(CALLBACK_BEGIN_KINDS.get(kind, kind), partitions)
+        self.observe(CALLBACK_BEGIN_KINDS.get(kind, kind), partitions, assignment)
         if kind == "assigned":
             self.owned.update(partitions)
         if wait and self.callback_ms:

@@ -15,7 +15,8 @@ class Observation(NamedTuple):
     with `detail`:
 
     * "delivered": poll returned records of one partition. Detail: their offsets, in this order;
-    * "assigned", "revoking", "losing": a callback begins; "revoked", "lost": the callback has returned;
+    * "assigned", "revoking", "losing": a callback begins; "revoked", "lost": the callback has returned.
+      Detail of "assigned": the whole assignment of a model's member, or None if the model does not report it;
     * "committing": a commit was requested. Detail: the token and the offsets to commit;
     * "committed": the commit is complete. Detail: the token, the offsets, and the error or None;
     * "stored": the coordinator stored offsets of the group. Detail: partition -> offset;

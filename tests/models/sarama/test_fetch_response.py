@@ -67,7 +67,7 @@ def test_a_message_above_the_largest_fetch_size_is_reported_and_skipped() -> Non
     child, errors = partition_consumer(offset=4, **{"Fetch.Default": 50, "Fetch.Max": 50})
     assert parse(child, response(batch(4)[:50])) == ([], None)
     assert (child.offset, child.fetch_size) == (5, 50)
-    assert errors == ["a message is larger than Consumer.Fetch.Max"]
+    assert errors == ["kafka: message is larger than Consumer.Fetch.Max"]
 
 
 @rule("M191")
