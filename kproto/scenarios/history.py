@@ -259,6 +259,8 @@ def _describe(
     partitions = ", ".join(map(str, sorted(observation.partitions))) or "nothing"
     match observation.kind:
         case "assigned":
+            if observation.detail is not None:
+                owned.intersection_update(observation.detail)
             owned_before = ", ".join(map(str, sorted(owned)))
             owned.update(observation.partitions)
             if owned_before and not observation.partitions:

@@ -57,9 +57,8 @@ def extended(run: ScenarioRun) -> None:
     request: JoinGroupRequest = world.requests_of(member, JoinGroupRequest)[-1]
     subscribed = Subscription.decode(request.protocols[0].metadata).topics
     joins = joins_of(world, member)
-    run.result(
-        "subscribed to when it joined, and assigned", [list(subscribed), sorted(map(str, member.owned))]
-    )
+    run.result("subscribed to when it joined", list(subscribed))
+    run.result("assigned", sorted(map(str, member.owned)))
     run.claim("it joined without t2", tuple(subscribed) == ("t",))
     run.claim("and was assigned t2", TopicPartition("t2", 0) in member.owned)
     world.run(10_000)
@@ -164,7 +163,8 @@ def positions(run: ScenarioRun) -> None:
         for number in topic.partition_indexes
     }
     received = {tp: offsets(first, tp) for tp in world.partitions()}
-    run.result("kept, asked for", [sorted(map(str, retained)), sorted(map(str, fetched_partitions))])
+    run.result("kept", sorted(map(str, retained)))
+    run.result("in its OffsetFetch", sorted(map(str, fetched_partitions)))
     run.claim(
         "it fetches offsets of its new partitions only",
         fetched_partitions == first.owned - retained,
@@ -227,6 +227,7 @@ def first_of_several(run: ScenarioRun) -> None:
         wrapped = ("KafkaException", f"{CALLBACK}; caused by {name}: first")
         wanted = wrapped if isinstance(cause, RuntimeException) else (name, "first")
         run.result(f"{name} in revoked: poll throws", first.errors)
+        run.result(f"{name}: callbacks", called(first))
         run.claim(f"{name}: only the first one is thrown", first.errors == [wanted])
         run.claim(
             f"{name}: both were called", {"revoked", "assigned"} <= {kind for kind, _ in first.calls[1:]}

@@ -224,7 +224,8 @@ def added(run: ScenarioRun) -> None:
     last = next(
         set(partitions) for call, partitions in reversed(first.calls) if call == "assigned" and partitions
     )
-    run.result("had, was told", [len(retained), sorted(map(str, last))])
+    run.result("partitions before", sorted(map(str, retained)))
+    run.result("the callback's partitions", sorted(map(str, last)))
     run.claim("only the added partitions are passed", last == first.owned - retained)
     run.claim("the members that stay own all partitions", is_shared_evenly(world))
 
@@ -316,8 +317,8 @@ def _woken_or_not(run: ScenarioRun, woken: bool) -> None:
     second = member_of(world, "b", auto_commit_ms=60_000)
     if woken:
         world.run(5_000, until=lambda: bool(world.requests_of(first, OffsetCommitRequest)))
-        first.wakeup()
         run.moment("another thread wakes it while it commits", "a")
+        first.wakeup()
     world.run(10_000)
     name = "woken" if woken else "as a rule"
     run.result(f"{name}: callbacks", called(first)[calls:])

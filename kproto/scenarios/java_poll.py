@@ -117,11 +117,10 @@ def nothing_subscribed(run: ScenarioRun) -> None:
 def wakeup(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
     member = _by_hand(world)
-    for number in range(20):
-        world.write("t", 0, str(number))
+    world.write("t", 0, *map(str, range(20)))
     _poll(world, member, 1_000, limit=10)
-    member.wakeup()
     run.moment("another thread wakes it", "a")
+    member.wakeup()
     took = _poll(world, member, 60_000)
     run.result("woken before: the poll took", f"{took} ms")
     run.claim("woken before a poll, the poll throws immediately", (took, len(member.errors)) == (0, 1))
@@ -131,8 +130,8 @@ def wakeup(run: ScenarioRun) -> None:
     begun = world.now
     member.poll_once(60_000)
     world.run(3_000)
-    member.wakeup()
     run.moment("another thread wakes it", "a")
+    member.wakeup()
     world.run(1_000, until=lambda: not member.polling)
     run.result("woken inside: a poll of a minute took", f"{world.now - begun} ms")
     run.claim("woken in a poll, it throws immediately", world.now - begun == 3_000)
@@ -162,6 +161,7 @@ def bounded(run: ScenarioRun) -> None:
     world.run(60)
     world.write("t", 0, "x")
     took: list[int] = []
+    run.moment("polls for 400 ms at a time", "a")
     while not member.records and len(took) < 20:
         took.append(_poll(world, member, 400))
     # A dynamic member sends a first JoinGroup without an id, and its response has the id (KIP-394).
@@ -194,6 +194,7 @@ def patient(run: ScenarioRun) -> None:
         member.pause_polling()
         world.run(60)
         begun = world.now
+        run.moment(f"calls poll({timeout})", "a")
         took = _poll(world, member, timeout, patient=True)
         assigned = next(
             (observation.at - begun for observation in world.observations if observation.kind == "assigned"),
@@ -280,7 +281,7 @@ def intercepted(run: ScenarioRun) -> None:
     "S2-14",
     "poll loops until there are records or its timeout expires",
     says="do ... while (timer.notExpired()), and then ConsumerRecords.empty().",
-    given="Java 2.6.2 with an empty partition, and a broker that answers a fetch after 100 ms",
+    given="Java 2.6.2 with an empty partition and fetch.max.wait.ms 100",
     when="it polls for 1,000 ms; then again, and a message comes after 300 ms",
     then="the first poll is empty, takes its whole timeout and fetches several times; the second returns "
     "with the message",
@@ -288,7 +289,7 @@ def intercepted(run: ScenarioRun) -> None:
 )
 def ack_travels_in_the_loop(run: ScenarioRun) -> None:
     world = run.world({"t": 1})
-    member = _by_hand(world)
+    member = _by_hand(world, fetch_wait_ms=100)
     before = len(world.requests_of(member, FetchRequest))
     took = _poll(world, member, 1_000)
     fetches = len(world.requests_of(member, FetchRequest)) - before

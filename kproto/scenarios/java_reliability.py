@@ -23,8 +23,8 @@ from .scenario import ScenarioRun, join, lost_and_doubled, numbers, offsets, pro
 # -- enable.auto.commit -----------------------------------------------------------------------------------
 
 
-# The exception that ConsumerConfig.maybeOverrideEnableAutoCommit throws in kafka-clients 4.3.1, with its
-# message.
+# The exception that ConsumerConfig.maybeOverrideEnableAutoCommit throws, with its message. kafka-clients
+# 2.6.2 wraps the exception, and 4.3.1 does not.
 _JAVA_REFUSAL = (
     "InvalidConfigurationException: enable.auto.commit cannot be set to true when default group id (null) is "
     "used."
@@ -40,7 +40,9 @@ def _auto_commit(run: ScenarioRun, **options: Any) -> object:
         value: object = consumer_options(options).enable_auto_commit
     except ConfigError as error:
         value = f"refused: {error}"
-        run.result("Java throws", _JAVA_REFUSAL)
+        wrapped = f"KafkaException: Failed to construct kafka consumer; caused by {_JAVA_REFUSAL}"
+        run.result("Java 2.6.2 throws", wrapped)
+        run.result("Java 4.3.1 throws", _JAVA_REFUSAL)
         run.result("kproto raises", str(error))
         return value
     run.result("enable.auto.commit", value)
@@ -76,7 +78,7 @@ def alone_unset(run: ScenarioRun) -> None:
     run.claim("false", _auto_commit(run) is False)
 
 
-@_config(4, "it is rejected by name", "that is refused by name")
+@_config(4, "no group.id, enable.auto.commit true", "it is rejected, and the error names the option")
 def alone_true(run: ScenarioRun) -> None:
     run.claim("refused", "needs a group_id" in str(_auto_commit(run, enable_auto_commit=True)))
 
@@ -228,16 +230,19 @@ def coordinator(run: ScenarioRun) -> None:
     takes=GROUP,
 )
 def rebalance_timeout(run: ScenarioRun) -> None:
-    plain: dict[str, Any] = {}
-    said_so: dict[str, Any] = {"max_poll_ms": 7_000, "session_ms": 6_500}
-    for config, wanted in ((plain, (300_000, 10_000)), (said_so, (7_000, 6_500))):
+    both: dict[str, Any] = {"max_poll_ms": 7_000, "session_ms": 6_500}
+    cases: tuple[tuple[str, dict[str, Any], tuple[int, int]], ...] = (
+        ("unset", {}, (300_000, 10_000)),
+        ("max.poll.interval.ms 7000, session.timeout.ms 6500", both, (7_000, 6_500)),
+    )
+    for case, config, wanted in cases:
         world = run.world({"t": 1})
         member = join(world, "a", OLD, reset="earliest", **config)
         world.run(2_000)
         request = world.requests_of(member, JoinGroupRequest)[-1]
         timeouts = (request.rebalance_timeout_ms, request.session_timeout_ms)
-        run.result(f"{config or 'defaults'}: rebalance and session timeout", list(timeouts))
-        run.claim(f"{config or 'defaults'}: {wanted}", timeouts == wanted)
+        run.result(f"{case}: rebalance and session timeout", list(timeouts))
+        run.claim(f"{case}: {wanted[0]} and {wanted[1]}", timeouts == wanted)
 
 
 # -- reliability ------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class SaramaProgram:
         for report in self.member.reports[self._reports_read :]:
             self._reports_read += 1
             if report.kind == "error":
-                self._failed = f"{report.name} {report.text}"
+                self._failed = report.text
             elif report.kind == "returned":
                 self._returned()
         if not (self.over or self.panic or self.member.closed):
@@ -87,6 +87,7 @@ class SaramaProgram:
         self.setups += 1
         if self.ready and not self.remakes_ready:
             self._panics("close of closed channel")
+            return
         self.ready = True
         self.say("Setup: ready")
 
@@ -133,11 +134,16 @@ class SaramaProgram:
     takes=("refresh_ms", *GROUP),
 )
 def sarama_main(run: ScenarioRun) -> None:
-    world = run.world({"t": 2})
+    world = World({"t": 2})
     world.fault("refuse")
-    alone: ModelClient = join(world, "unreachable", "sarama", **USUAL)
-    world.run(60_000)
-    run.result("without a broker", [report.text or report.name for report in alone.reports])
+    alone: ModelClient = join(world, "main", "sarama", **USUAL)
+    started = world.now
+    world.run(60_000, until=lambda: alone.closed)
+    logged = f"Error creating consumer group client: {alone.reports[0].text}"
+    run.moment("starts while no broker is reachable", "main", 0)
+    run.moment(f"logs {logged}", "main", world.now - started)
+    run.moment("ends", "main", world.now - started)
+    run.result("without a broker", [logged])
     run.claim("NewConsumerGroup fails, and the program ends", alone.closed and len(alone.reports) == 1)
 
     for way in ("error", "signal"):
@@ -199,7 +205,8 @@ def _no_access(member: ModelClient) -> Callable[[Client, Message, int], Message 
     says="Setup closes ready, Cleanup does nothing, ConsumeClaim logs and marks each message, and returns "
     "when Messages "
     "is closed or the session's context is done.",
-    given="the example's handler in a group of one, 400 messages in each of two partitions",
+    given="the example's handler in a group of one, 400 messages in each of two partitions, commits "
+    "once a minute",
     when="the topic grows while messages are read; once more with a program that does not re-create ready",
     then="each session has one Setup and one Cleanup; a mark is committed as offset plus one with empty "
     "metadata, so nothing is read twice or lost; without a new ready the second Setup panics",
@@ -215,8 +222,9 @@ def sarama_handler(run: ScenarioRun) -> None:
         world.run(1_000)
         world.grow("t", 4)
         world.run(run.longer(15_000))
-        main.member.close()
-        world.run(3_000)
+        if remakes:
+            main.member.close()
+            world.run(3_000)
         kinds = [kind for kind, _ in main.member.calls]
         name = "ready made anew" if remakes else "ready closed twice"
         run.result(f"{name}: Setup and Cleanup", kinds)

@@ -38,23 +38,28 @@ class Request:
     assigned: int | None
     first: int | None
     seek: str
-    # What each poll printed: the offset of the assignment, and the event.
-    prints: tuple[tuple[int | None, str], ...] = field(default=(), compare=False)
+    # The output of each poll: the lines of the assignment and of the event.
+    prints: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def printed(self) -> str:
-        """Format the assignment as the document's program prints it; a logical offset has its name added."""
-        return _printed(self.assigned)
+        """Format the assignment as confluent-kafka-go's TopicPartition.String does."""
+        return "none" if self.assigned is None else _printed(self.assigned)
 
     def __str__(self) -> str:
         first = "none" if self.first is None else self.first
         return f"assignment {self.printed}, first message {first}, seek {self.seek}"
 
 
-def _printed(assigned: int | None) -> str:
-    if assigned is None:
-        return "()"
-    return f"(0, {assigned})" + (f" = {offset2str(assigned)}" if assigned < 0 else "")
+def _printed(offset: int) -> str:
+    """Format partition 0 with an offset as confluent-kafka-go does: logical offsets have names."""
+    names = {STORED: "stored", INVALID: "unset"}
+    return f"{TP.topic}[{TP.partition}]@{names.get(offset, offset)}"
+
+
+def _printed_assignment(offset: int | None) -> str:
+    """Return the line that the program prints for its assignment, which is empty if nothing is assigned."""
+    return "" if offset is None else f"[{_printed(offset)}] <nil> {offset}"
 
 
 class PollingHandler:
@@ -105,9 +110,9 @@ class PollingHandler:
         self.app.poll_once(timeout_ms)
         self.world.run(timeout_ms + 1_000, until=lambda: not self.app.polling)
         if len(self.app.records) > records:
-            return f"message {self.app.records[-1].offset}"
+            return _printed(self.app.records[-1].offset)
         ends = [report for report in self.app.reports[reports:] if report.name == "_PARTITION_EOF"]
-        return f"EOF at {END}" if ends else "nil"
+        return f"EOF at {_printed(END)}(Broker: No more messages)" if ends else NIL
 
     def assigned(self) -> int | None:
         return librdkafka.assigned_offsets(self.app.state).get(TP)
@@ -129,12 +134,13 @@ class PollingHandler:
         self.app.do(contract.AssignCalled({TP: WANTED}))
         self.app.do(contract.SeekCalled(TP, WANTED))
         refused = [report.name for report in self.app.reports[reports:] if report.name in REFUSED]
-        prints: list[tuple[int | None, str]] = []
+        prints: list[tuple[str, str]] = []
         for number in range(1, polls + 1):
             event = self.poll(timeout_ms)
-            prints.append((self.assigned(), event))
-            if [_kind(line) for line in prints[-2:-1]] != [_kind(prints[-1])]:
-                self.run.moment(f"poll {number} prints {_printed(self.assigned())}, {event}", "handler")
+            prints.append((_printed_assignment(self.assigned()), event))
+            if [_kind(lines) for lines in prints[-2:-1]] != [_kind(prints[-1])]:
+                printed = " and ".join(filter(None, prints[-1]))
+                self.run.moment(f"poll {number} prints {printed}", "handler")
         received = self.app.records[before:]
         first = received[0].offset if received else None
         request = Request(self.assigned(), first, refused[0] if refused else "ok", tuple(prints))
@@ -142,15 +148,16 @@ class PollingHandler:
         return request
 
 
-def _kind(printed: tuple[int | None, str]) -> tuple[int | None, str]:
+def _kind(printed: tuple[str, str]) -> tuple[str, str]:
     """Return a key by which successive polls are compared, because only changes are recorded.
 
     Polls that returned different messages have the same key.
     """
     assigned, event = printed
-    return assigned, event.partition(" ")[0]
+    return assigned, event.partition("@")[0]
 
 
+NIL = "<nil>"  # What the program prints for a poll without an event.
 # The errors that librdkafka may return from a seek.
 REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")
 GOOD = Request(WANTED, WANTED, "ok")

@@ -15,13 +15,18 @@ from ..errors import IllegalState
 from ..models import contract, librdkafka
 from ..models.common import OffsetToCommit, offset_commit_request
 from ..models.librdkafka import conf
+from ..models.librdkafka.constants import INVALID_ARG, UNKNOWN_PARTITION
 from ..testing.concurrent_calls import first_error
 from ..testing.world import World
-from .offset_minus_1000 import COMMITTED, END, TP, WANTED, PollingHandler
+from .offset_minus_1000 import COMMITTED, END, NIL, TP, WANTED, PollingHandler
 from .parameters import GROUP
 from .scenario import ScenarioRun, offsets, scenario
 
 SOUGHT = 3
+NOTHING = "nothing"  # The output of a call without an error.
+# The texts of librdkafka's errors, which fmt.Println prints.
+TEXTS: Final[dict[str, str]] = dict((INVALID_ARG, UNKNOWN_PARTITION))
+CALLS: Final = ("subscribe", "assign", "seek", "assign")
 # The properties of the document's getConsumer.
 GET_CONSUMER: Final = {
     "metadata.broker.list": "localhost:9092",
@@ -249,13 +254,13 @@ def pure_python(run: ScenarioRun) -> None:
 
 @scenario(
     "S0-19",
-    "Errors are printed and the handler continues; a poll without events prints nil",
+    "Errors are printed and the handler continues; a poll without events prints <nil>",
     says="Each call's error is printed with fmt.Println, and the program continues; Poll may return nil.",
     given="a handler whose subscribe names a topic twice, whose assign has a meaningless offset, and "
     "whose seek comes too early",
     when="it continues regardless: assigns at 2, and polls past the end",
-    then="_INVALID_ARG twice and _UNKNOWN_PARTITION are printed; messages come from 2; after the last "
-    "one, polls print nil",
+    then="the texts of _INVALID_ARG, twice, and of _UNKNOWN_PARTITION are printed; messages come from 2; "
+    "after the last one, polls print <nil>",
     fixed="its partition is assigned by hand, without a group",
 )
 def printed(run: ScenarioRun) -> None:
@@ -265,9 +270,9 @@ def printed(run: ScenarioRun) -> None:
     def call(name: str, event: contract.ModelEvent) -> None:
         before = len(handler.app.reports)
         handler.app.do(event)
-        new = [report.name for report in handler.app.reports[before:]]
-        lines.append(f"{name}: {', '.join(new) or '<nil>'}")
-        run.moment(f"prints {lines[-1]}", "handler")
+        new = [TEXTS[report.name] for report in handler.app.reports[before:]]
+        lines.append(f"{name}: {', '.join(new) or NOTHING}")
+        run.moment(f"{name}: prints {', '.join(new) or NOTHING}", "handler")
 
     call("subscribe", contract.SubscribeCalled(("test", "test")))
     call("assign", contract.AssignCalled({TP: -5}))
@@ -277,13 +282,14 @@ def printed(run: ScenarioRun) -> None:
     for _ in range(10):
         before = len(handler.app.records)
         handler.poll(400)
-        events.append(str(len(handler.app.records) - before or "nil"))
+        events.append(str(len(handler.app.records) - before or NIL))
     run.result("printed", lines)
     run.result("messages of each poll", events)
-    refused = ["subscribe: _INVALID_ARG", "assign: _INVALID_ARG", "seek: _UNKNOWN_PARTITION", "assign: <nil>"]
+    texts = [TEXTS["_INVALID_ARG"], TEXTS["_INVALID_ARG"], TEXTS["_UNKNOWN_PARTITION"], NOTHING]
+    refused = [f"{name}: {text}" for name, text in zip(CALLS, texts, strict=True)]
     run.claim("each rejected call has its error, and the next one succeeds", lines == refused)
     run.claim("messages come from 2", offsets(handler.app, TP) == list(range(WANTED, END)))
-    run.claim("then polls return nothing", events[-1] == "nil")
+    run.claim("then polls return nothing", events[-1] == NIL)
 
 
 @scenario(
