@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -27,6 +28,11 @@ NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
 # Releases of sarama: the one that docs/lessons/003 describes, the last one of Shopify, and the one that
 # kproto's model of sarama follows.
 RELEASES = (NAMED, LAST, OURS)
+# The releases with which the main() of docs/lessons/001 runs.
+MAINS = (LAST, OURS)
+# sarama's Offsets.Retention, in ms. With a retention, 1.38.1 sends a version of OffsetCommit that brokers
+# still support.
+HOUR_MS = 3_600_000
 
 PATIENCE = 60.0
 RUNS = count(1)
@@ -184,6 +190,33 @@ class Program:
     def kill(self) -> None:
         self.process.kill()
         self.close()
+
+
+class Main(Program):
+    """The main() of docs/lessons/001 around sarama."""
+
+    def __init__(self, place: Place, release: str, topic: str, group: str = "", **conf: Any) -> None:
+        name = f"main-{next(RUNS)}"
+        group = group or f"g-{name}"
+        config = {"client_id": name, "retention_ms": HOUR_MS, "refresh_ms": 1_000, **conf}
+        words = [of_sarama("sarama_main", release), conf.pop("bootstrap", place.bootstrap), group, topic]
+        super().__init__(place, name, topic, group, [*words, json.dumps(config)])
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    @property
+    def sessions(self) -> list[str]:
+        return self.printed("session")
+
+    def owns(self, claims: str) -> bool:
+        return self.sessions[-1:] == [claims]
+
+
+def topic_of(place: Place, name: str, partitions: int = 2) -> str:
+    topic = f"{name}-{next(RUNS)}"
+    place.cluster.create_topics({topic: partitions})
+    return topic
 
 
 def run_walk_place(kind: str) -> Iterator[Place]:

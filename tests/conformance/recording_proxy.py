@@ -24,6 +24,7 @@ from kproto.errors import DecodeError
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
 from kproto.messages.headers import (
     Envelope,
+    RequestHeader,
     UnsupportedRequest,
     decode_request,
     decode_response,
@@ -83,6 +84,8 @@ class RecordingProxy:
     connections: dict[tuple[str, str], asyncio.StreamWriter] = field(
         default_factory=dict[tuple[str, str], asyncio.StreamWriter]
     )
+    # The headers of requests that kproto's codecs cannot read, because their versions are too old.
+    unsupported: list[RequestHeader] = field(default_factory=list[RequestHeader])
     _loop: asyncio.AbstractEventLoop | None = None
     _server: asyncio.Server | None = None
 
@@ -124,6 +127,12 @@ class RecordingProxy:
     def requests(self, client: str) -> list[RecordedRequest]:
         return [request for request in list(self.all) if request.client == client]
 
+    def versions(self, client: str) -> dict[str, int]:
+        """Return the version of the client's last request of each API that was recorded or is unsupported."""
+        headers = [header for header in list(self.unsupported) if header.client_id == client]
+        old = {API_NAMES[header.request_api_key]: header.request_api_version for header in headers}
+        return old | {request.api: request.envelope.version for request in self.requests(client)}
+
     def _run(self, up: threading.Event) -> None:
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
@@ -160,8 +169,13 @@ class RecordingProxy:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 body = await _frame(source)
-                with contextlib.suppress(DecodeError, UnsupportedRequest):
-                    envelope = decode_request(body)
+                with contextlib.suppress(DecodeError):
+                    try:
+                        envelope = decode_request(body)
+                    except UnsupportedRequest as error:
+                        self.unsupported.append(error.header)
+                        sink.write(struct.pack(">i", len(body)) + body)
+                        continue
                     api = API_NAMES[envelope.header.request_api_key]
                     self.connections[envelope.header.client_id or "", api] = back
                     refusal = self._record(envelope, waiting)

@@ -2,7 +2,7 @@
 
 The program is built with confluent-kafka-go, which contains librdkafka. A schedule of `kproto scenario race`
 consists of HTTP requests, in each of which the program may subscribe, assign, seek and poll. The test runs
-each schedule on a broker and compares the output of each poll: the offset assigned for partition 0, and the
+each schedule on a broker and compares the output of each poll, character by character: the assignment and the
 event. Repeated output counts once, because the number of polls during a fetch depends on the machine.
 """
 
@@ -21,7 +21,9 @@ import pytest
 from consumer import Cluster, Producer
 from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
-from kproto.scenarios.offset_minus_1000 import COMMITTED, END
+from kproto.scenarios import find
+from kproto.scenarios.offset_minus_1000 import COMMITTED, END, NIL, TP
+from kproto.scenarios.offset_minus_1000_around import NOTHING
 from kproto.scenarios.race import PROGRAMS, RaceProgram, play_program
 from tests.conformance import judges, original_clients
 
@@ -33,7 +35,7 @@ POLLS = 10
 # after this request.
 LEAD_MS = 500
 
-Printed = list[tuple[int | None, str]]
+Printed = list[tuple[str, str]]
 
 
 def _schedules() -> dict[str, RaceProgram]:
@@ -48,13 +50,13 @@ def _schedules() -> dict[str, RaceProgram]:
     return schedules
 
 
-def _without_repeats(prints: Iterator[tuple[int | None, str]]) -> Printed:
+def _without_repeats(prints: Iterator[tuple[str, str]]) -> Printed:
     """Drop repeated lines of output, and lines of polls that returned nothing."""
     once = [printed for printed, _ in groupby(prints)]
     return [
         printed
         for before, printed in zip([None, *once], once, strict=False)
-        if printed[1] != "nil" or before is None or before[0] != printed[0]
+        if printed[1] != NIL or before is None or before[0] != printed[0]
     ]
 
 
@@ -93,7 +95,12 @@ def run_original(program: RaceProgram, bootstrap: str, name: str) -> tuple[list[
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr[-1_000:]
         lines = [json.loads(line) for line in done.stdout.splitlines()]
-        printed = [_without_repeats((at, event) for at, event in line) for line in lines]
+        printed = [
+            _without_repeats(
+                (at.replace(name, TP.topic), event.replace(name, TP.topic)) for at, event in line
+            )
+            for line in lines
+        ]
         committed = cluster.committed_offsets(name)[partition]
         assert committed is not None
         return printed, committed.offset
@@ -135,3 +142,22 @@ def test_the_documents_program_prints_as_in_its_scenarios(brokers: dict[int, str
         name: model_prints(program) for name, program in schedules.items()
     }
     assert {committed for _, committed in outcomes.values()} == {COMMITTED}, "S0-10"
+
+
+def test_rejected_calls_and_properties_print_the_texts_of_the_stories(brokers: dict[int, str]) -> None:
+    """S0-17, S0-19 and the last property of S1-19."""
+    words = [
+        original_clients.with_modules("offset_minus_1000"),
+        brokers[0],
+        "mistakes",
+        "mistakes",
+        "mistakes",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-1_000:]
+    printed = [f"{call}: {text}".replace(NIL, NOTHING) for call, text in json.loads(done.stdout)]
+    properties, protocol, calls = printed[:3], printed[3], printed[4:]
+    story = find("S0-17").run().results
+    assert properties == [f"{name}: {text}" for name, text in story.items() if "=" in name]
+    assert protocol == f"security.protocol=SASL: {find('S1-19').run().results['security.protocol=SASL']}"
+    assert calls == find("S0-19").run().results["printed"]

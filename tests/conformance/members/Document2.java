@@ -73,7 +73,50 @@ public class Document2 {
       b.poll(Duration.ofMillis(50));
     }
     say(scene, String.join(" and ", threw));
+    say(scene + " callbacks", listener.calls);
     say(scene + " in the end", a.assignment().size() + " " + b.assignment().size());
+    b.close();
+    a.close();
+  }
+
+  /** Drops every second record. */
+  public static class Redacts implements ConsumerInterceptor<byte[], byte[]> {
+    public ConsumerRecords<byte[], byte[]> onConsume(ConsumerRecords<byte[], byte[]> records) {
+      Map<TopicPartition, List<ConsumerRecord<byte[], byte[]>>> kept = new HashMap<>();
+      for (var r : records)
+        if (r.offset() % 2 == 0) kept.computeIfAbsent(new TopicPartition(r.topic(), r.partition()), p -> new ArrayList<>()).add(r);
+      return new ConsumerRecords<>(kept);
+    }
+    public void onCommit(Map<TopicPartition, OffsetAndMetadata> offsets) {}
+    public void close() {}
+    public void configure(Map<String, ?> configs) {}
+  }
+
+  /** Two members with one partition: print the generations in the callbacks of the first, and those of the idle one. */
+  static void generations(String topic) {
+    Object[] options = {"group.id", topic + "33", "partition.assignment.strategy", RangeAssignor.class.getName()};
+    var a = consumer(options);
+    var b = consumer(options);
+    List<String> told = new ArrayList<>(), idle = new ArrayList<>();
+    class Told implements ConsumerRebalanceListener {
+      public void onPartitionsRevoked(Collection<TopicPartition> ps) { told.add("revoked:" + a.groupMetadata().generationId()); }
+      public void onPartitionsAssigned(Collection<TopicPartition> ps) { told.add("assigned:" + a.groupMetadata().generationId()); }
+    }
+    class Idle implements ConsumerRebalanceListener {
+      public void onPartitionsRevoked(Collection<TopicPartition> ps) { idle.add("revoked " + ps.size()); }
+      public void onPartitionsAssigned(Collection<TopicPartition> ps) { idle.add("assigned " + ps.size()); }
+    }
+    a.subscribe(List.of(topic), new Told());
+    owned(a);
+    b.subscribe(List.of(topic), new Idle());
+    long end = System.currentTimeMillis() + 30_000;
+    while ((told.size() < 3 || idle.isEmpty()) && System.currentTimeMillis() < end) {
+      a.poll(Duration.ofMillis(50));
+      b.poll(Duration.ofMillis(50));
+    }
+    boolean first = a.assignment().isEmpty(); // Member ids decide which of the two members gets the partition.
+    say("S2-33", told);
+    say("S2-44", first ? "[assigned 0]" : idle);
     b.close();
     a.close();
   }
@@ -126,6 +169,22 @@ public class Document2 {
       }
       say("S2-41", String.join(" and ", threw));
       say("S2-41 callbacks", listener.calls);
+      c.close();
+    }
+    generations(empty);
+    {
+      var partition = new TopicPartition(empty, 0);
+      var producer = new org.apache.kafka.clients.producer.KafkaProducer<byte[], byte[]>(Map.of("bootstrap.servers", bootstrap,
+          "key.serializer", ByteArraySerializer.class, "value.serializer", ByteArraySerializer.class));
+      for (int n = 0; n < 10; n++) producer.send(new org.apache.kafka.clients.producer.ProducerRecord<>(empty, 0, null, new byte[1])).get();
+      producer.close();
+      var c = consumer("group.id", empty + "13", "interceptor.classes", Redacts.class.getName(), "auto.commit.interval.ms", 100);
+      c.subscribe(List.of(empty));
+      int read = 0;
+      long end = System.currentTimeMillis() + 30_000;
+      while ((c.committed(Set.of(partition)).get(partition) == null || c.committed(Set.of(partition)).get(partition).offset() < 10)
+          && System.currentTimeMillis() < end) read += c.poll(Duration.ofMillis(100)).count();
+      say("S2-13", read + " " + c.committed(Set.of(partition)).get(partition).offset());
       c.close();
     }
     Runtime.getRuntime().halt(0);

@@ -3,7 +3,7 @@
 //	sarama_cluster_main BOOTSTRAP GROUP TOPIC,.. [CONFIG_JSON]
 //
 // It prints "started" or "logged TEXT", "R TOPIC PARTITION OFFSET" for each message, "alive" at each tick, "error TEXT"
-// and "notification TYPE claimed=.. released=.. current=.." of the other loop, "blocked" and "unblocked" when a line
+// and "printed &{..}" (as the document prints it) and "notification TYPE claimed=.. released=.. current=.." of the other loop, "blocked" and "unblocked" when a line
 // on stdin toggles the sink of the messages. SIGTERM and the end of stdin call Close, and it prints "closed". The client id
 // is GROUP, or CONFIG_JSON's.
 package main
@@ -115,6 +115,7 @@ func consume(consumer *cluster.Consumer) {
 				}
 			case ntf, ok := <-notifications:
 				if ok {
+					say("printed", fmt.Sprintf("%+v", ntf))
 					say("notification", ntf.Type.String()+":",
 						"claimed="+listed(ntf.Claimed), "released="+listed(ntf.Released), "current="+listed(ntf.Current))
 				} else {
