@@ -79,7 +79,7 @@ def claim_lost(run: ScenarioRun, result: Loss, text: str = "records are lost") -
     "restarted",
     then="nothing is read from the new partitions until the restart; with earliest their records are then "
     "read late",
-    takes=("refresh_ms", *TIMEOUTS, "assignor"),
+    takes=(*TIMEOUTS, "assignor"),
 )
 def background(run: ScenarioRun) -> None:
     world = run.world({"t": 2}, trace=False)
