@@ -118,11 +118,15 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 
 
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
-    """Return the parameters without and with one changed value. S4 is written with Java's model.
+    """Return the parameters without and with one changed value.
+
+    S4 is written with Java's model, and S1-2 with the policy earliest.
 
     The requests of S0-1 and S0-2 end before the join begins, so the time of the join needs more polls.
     """
     value: Any = "sarama" if name == "client" and story.id.startswith("S4") else CHANGED[name]
+    if name == "reset" and story.id == "S1-2":
+        value = "latest"
     polls = {"polls": 20} if story.id in ("S0-1", "S0-2") and name == "join_after_ms" else {}
     return Parameters(**polls), Parameters(**polls, **{name: value})
 
