@@ -690,9 +690,9 @@ def _unknown(name: str, value: Any, client: str, names: list[str]) -> ConfigErro
     plain = name.replace(".", "_")
     if hint := OPTIONS[client].get(plain) or unknown_hint(name):
         return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")
-    other, table = ("a producer", PRODUCER) if client == "a consumer" else ("a consumer", CONSUMER)
+    other_client, table = ("a producer", PRODUCER) if client == "a consumer" else ("a consumer", CONSUMER)
     if plain in table:
-        hint = f"it is an option of {other}"
+        hint = f"it is an option of {other_client}"
         return ConfigError(name, mask_secret(name, value), f"{client} has no such option; {hint}")
     from difflib import get_close_matches
 

@@ -117,8 +117,8 @@ def _mask_address(address: str) -> str:
         return address
     parameters = _PARAMETERS.search(address)
     if parameters:
-        kept = parameters.end() if parameters[0] == "?" else parameters.start()
-        return f"{_mask_address(address[:kept].rstrip('?'))}{'?' * (parameters[0] == '?')}{HIDDEN}"
+        shown_length = parameters.end() if parameters[0] == "?" else parameters.start()
+        return f"{_mask_address(address[:shown_length].rstrip('?'))}{'?' * (parameters[0] == '?')}{HIDDEN}"
     return f"{address.partition(':')[0]}:{HIDDEN}" if ":" in address else HIDDEN
 
 

@@ -40,8 +40,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
     As in Kafka, a socket at the address :: also accepts IPv4.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    both = host == "::" and socket.has_dualstack_ipv6()
-    sock = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+    dual_stack = host == "::" and socket.has_dualstack_ipv6()
+    sock = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=dual_stack)
     sock.setblocking(False)
     return sock
 

@@ -235,8 +235,8 @@ def _tls(
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             texts = settings[_ADVERTISED].split(",") if settings.get(_ADVERTISED) else []
-            others = [Listener.parse(text.strip()).host for text in texts]
-            names = list(dict.fromkeys([*HOSTS, *map(advertised, hosts), *others]))
+            advertised_hosts = [Listener.parse(text.strip()).host for text in texts]
+            names = list(dict.fromkeys([*HOSTS, *map(advertised, hosts), *advertised_hosts]))
             generated = certificates(folder, names)
         except OSError as error:
             raise ConfigError("--tls-self-signed", str(folder), f"a folder ({error.strerror})") from None

@@ -320,8 +320,8 @@ def parse_topic(text: str) -> tuple[str, dict[str, Any]]:
 
     Partition i has one replica, in rack i modulo the number of racks. Raises ConfigError.
     """
-    name, colon, rest = text.rpartition(":")
-    count, at, racks = rest.partition("@")
+    name, colon, size_and_racks = text.rpartition(":")
+    count, at, racks = size_and_racks.partition("@")
     if not (name and colon and count.isdecimal() and len(count) < 8 and (racks or not at)):
         raise ConfigError("--topic", text, "NAME:PARTITIONS or NAME:PARTITIONS@RACK,RACK, such as flights:6")
     number = int(count)
@@ -336,12 +336,12 @@ def parse_member(text: str, topics: list[str]) -> dict[str, Any]:
     The partitions are those that the member owned in generation 1, such as 0-2,5. The member subscribes to
     all `topics`. Raises ConfigError.
     """
-    identity, equals, rest = text.partition("=")
+    identity, equals, owned_text = text.partition("=")
     member_id, _, rack = identity.partition("@")
     try:
         if not member_id:
             raise ValueError
-        owned = dict(map(_owned, rest.split(";"))) if equals else {}
+        owned = dict(map(_owned, owned_text.split(";"))) if equals else {}
     except ValueError:
         allowed = "ID, ID@RACK or ID=TOPIC:PARTITIONS, such as m1=flights:0-2,5"
         raise ConfigError("--member", text, allowed) from None

@@ -202,9 +202,9 @@ class _Drawing:
                 labels.append([])
             labels[-1].append((generation, x))
         for near in labels:  # Labels that are close to each other are merged.
-            (low, left), (high, right) = near[0], near[-1]
+            (low, start), (high, right) = near[0], near[-1]
             text = f"gen {low} to {high}" if high > low else f"gen {low}"
-            self._text(text, (left + right) / 2, _TOP - 18, "middle", "dim")
+            self._text(text, (start + right) / 2, _TOP - 18, "middle", "dim")
 
     def _lanes(self) -> None:
         for member in self.members:

@@ -87,8 +87,8 @@ class GroupHistory:
 
         Each item is a tuple: the group, and the event of the generation.
         """
-        taken, self._new_generations = self._new_generations, []
-        return taken
+        generations, self._new_generations = self._new_generations, []
+        return generations
 
     def finish(self) -> None:
         """Determine the causes of the generations for which no assignment was seen."""
@@ -230,11 +230,11 @@ class GroupHistory:
 
     def _end_replaced(self, group: str, causes: RebalanceCauses, member: SeenMember) -> None:
         """Record that a static member was replaced by a process with the same instance id."""
-        for other in causes.members.values() if member.instance_id is not None else ():
-            if other is not member and other.instance_id == member.instance_id and not other.is_gone:
-                other.is_gone = True
-                reason = f"{other.name} was replaced by another process with its instance id"
-                self._note(group, member.last_exchange_at, "removed", other.name, reason=reason)
+        for previous in causes.members.values() if member.instance_id is not None else ():
+            if previous is not member and previous.instance_id == member.instance_id and not previous.is_gone:
+                previous.is_gone = True
+                reason = f"{previous.name} was replaced by another process with its instance id"
+                self._note(group, member.last_exchange_at, "removed", previous.name, reason=reason)
 
     def _on_error(self, exchange: Exchange, request: Any, response: Any) -> None:
         """Record that the member lost its partitions, if the error code removes it from the group."""

@@ -88,14 +88,14 @@ def picture(name: str, drawing: Drawing) -> str:
     svg = Element("svg", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}")
     SubElement(svg, "title").text = f"The states of {name}"
     SubElement(svg, "style").text = COLOURS + _STYLE
-    left = (width - box_width) / 2
+    box_x = (width - box_width) / 2
     for number, ((before, after), lane) in enumerate(zip(ends, lanes, strict=True), 1):
-        _draw_edge(svg, number, before, after, lane, (left, left + box_width))
+        _draw_edge(svg, number, before, after, lane, (box_x, box_x + box_width))
     for state, index in positions.items():
         top = _top(index)
-        box = {"x": left, "y": top, "width": box_width, "height": _BOX_HEIGHT, "rx": 6}
+        box = {"x": box_x, "y": top, "width": box_width, "height": _BOX_HEIGHT, "rx": 6}
         SubElement(svg, "rect", {"class": "state", **{key: f"{value:g}" for key, value in box.items()}})
-        label = {"x": f"{left + box_width / 2:g}", "y": f"{top + 19:g}", "text-anchor": "middle"}
+        label = {"x": f"{box_x + box_width / 2:g}", "y": f"{top + 19:g}", "text-anchor": "middle"}
         SubElement(svg, "text", label).text = state
     for index, line in enumerate(legend):
         SubElement(svg, "text", {"x": "20", "y": f"{below + index * _LINE:g}"}).text = line
@@ -112,15 +112,15 @@ def _assign_lanes(ends: Sequence[tuple[int, int]]) -> list[int]:
     Short arcs are assigned first, to the lanes next to the states.
     """
     lanes = [0] * len(ends)
-    taken: set[tuple[bool, int, int]] = set()
+    occupied: set[tuple[bool, int, int]] = set()
     for index in sorted(range(len(ends)), key=lambda index: abs(ends[index][1] - ends[index][0])):
         before, after = ends[index]
         top, bottom = min(before, after), max(before, after)
         rows = range(top, max(bottom, top + 1))
         lane = 0
-        while any((after >= before, lane, row) in taken for row in rows):
+        while any((after >= before, lane, row) in occupied for row in rows):
             lane += 1
-        taken.update((after >= before, lane, row) for row in rows)
+        occupied.update((after >= before, lane, row) for row in rows)
         lanes[index] = lane
     return lanes
 

@@ -219,7 +219,7 @@ def check_taken(story: str, parameters: Parameters, takes: Iterable[str], fixed:
     allowed = [name for name in PARAMETERS if name in set(takes)]
     for name, value in parameters.changed().items():
         if name not in allowed:
-            options = ", ".join([*(PARAMETERS[taken].option for taken in allowed), "--seed"])
+            options = ", ".join([*(PARAMETERS[parameter].option for parameter in allowed), "--seed"])
             why = fixed or f"only {PARAMETERS[name].taken_by} take {PARAMETERS[name].option}"
             raise ConfigError(name, written(name, value), f"{story} takes {options}; {why}")
 

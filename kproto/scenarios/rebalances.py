@@ -379,9 +379,9 @@ def commit_order(run: ScenarioRun) -> None:
         second = _member(world, "m2", auto_commit=False)
         _settle(run, world, [second])
         world.run(2_000)
-        again = offsets(second, partition)
-        lost = 10 - len({*processed, *again})
-        twice = len(processed) + len(again) - len({*processed, *again})
+        repeated = offsets(second, partition)
+        lost = 10 - len({*processed, *repeated})
+        twice = len(processed) + len(repeated) - len({*processed, *repeated})
         run.result(f"committed {order} processing", f"{lost} records lost, {twice} processed twice")
         if order == "before":
             run.claim("before: at most once", twice == 0)

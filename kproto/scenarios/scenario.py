@@ -253,11 +253,11 @@ def scenario(
     fixed: str = "",
 ) -> Callable[[Callable[[ScenarioRun], None]], Callable[[ScenarioRun], None]]:
     """Register a function as the scenario with this id."""
-    taken = tuple(name for name in PARAMETERS if name in set(takes))
+    parameters = tuple(name for name in PARAMETERS if name in set(takes))
 
     def enter(play: Callable[[ScenarioRun], None]) -> Callable[[ScenarioRun], None]:
         assert id not in _SCENARIOS, f"{id} is registered twice"
-        _SCENARIOS[id] = Scenario(id, title, says, given, when, then, taken, fixed, play)
+        _SCENARIOS[id] = Scenario(id, title, says, given, when, then, parameters, fixed, play)
         return play
 
     return enter

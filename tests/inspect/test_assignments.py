@@ -90,9 +90,9 @@ def test_a_partition_goes_to_the_member_in_the_rack_of_its_replica() -> None:
 
 
 def test_a_partition_moves_from_a_member_that_no_longer_subscribes() -> None:
-    left = group("sticky", member("m1", {"t": [0]}, subscribed=["u"]), member("m2"), partitions=1)
-    assert outcomes(left) == [("m1", "m2", "moved")]
-    assert reasons(left) == {"m1 does not subscribe to t any more"}
+    unsubscribed = group("sticky", member("m1", {"t": [0]}, subscribed=["u"]), member("m2"), partitions=1)
+    assert outcomes(unsubscribed) == [("m1", "m2", "moved")]
+    assert reasons(unsubscribed) == {"m1 does not subscribe to t any more"}
 
 
 def test_the_newest_generation_decides_who_owned_a_partition() -> None:

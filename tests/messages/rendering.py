@@ -235,8 +235,8 @@ def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> di
         for struct in message.present:
             name = names.get((message.name, struct), struct)
             prefixed = message.name + struct
-            taken = {declared for key, declared in names.items() if key[0] != message.name}
-            keeps = (message.name, struct) in names and (name not in taken or len(shapes[name]) == 1)
+            reserved = {declared for key, declared in names.items() if key[0] != message.name}
+            keeps = (message.name, struct) in names and (name not in reserved or len(shapes[name]) == 1)
             chosen[message.name, struct] = name if keeps or len(shapes[name]) == 1 else prefixed
     return chosen
 

@@ -216,7 +216,7 @@ class _Module:
         """Return the source of a class, in which only the fields that differ are changed."""
         at = next(n for n in range(node.lineno, _end(node) + 1) if self.lines[n - 1].rstrip().endswith(":"))
         header = "".join(self.lines[node.lineno - 1 : at])
-        docstring, rest = "", ""  # What is not a field: before the first field, and behind it.
+        docstring, trailer = "", ""  # What is not a field: before the first field, and behind it.
         declared: dict[str, tuple[str, str]] = {}  # The comments above a field, and its statement.
         for part in node.body:
             start, end = part.lineno - 1, part.end_lineno or 0
@@ -224,7 +224,7 @@ class _Module:
             if isinstance(part, ast.AnnAssign):
                 declared[ast.unparse(part.target)] = above, statement
             elif declared:
-                rest += above + statement
+                trailer += above + statement
             else:
                 docstring += above + statement
             at = end
@@ -237,7 +237,7 @@ class _Module:
             text += above + (statement if _is_same(statement, line) else _with_comment(line, statement))
         for name, (above, statement) in declared.items():
             report.dropped += _comments(f"{wanted.name}.{name}", above + statement)
-        return text + rest
+        return text + trailer
 
     def source(self) -> str:
         """Return the source with the edits, and with the imports that it needs."""

@@ -105,8 +105,8 @@ def test_the_decompressed_size_is_limited(codec: str) -> None:
 
 def million_messages(magic: int, codec: str) -> bytes:
     """Build a wrapper with a million of the smallest messages of this magic, all at inner offset 0."""
-    one = encode_messages([Record(0, NOW, None, None)], magic)
-    value = compress(CODECS.index(codec), one * 1_000_000)
+    message = encode_messages([Record(0, NOW, None, None)], magic)
+    value = compress(CODECS.index(codec), message * 1_000_000)
     if magic == 0 and codec == "lz4":
         value = with_old_header(value)
     wrapper = bytearray(encode_messages([Record(999_999, NOW, None, value)], magic))

@@ -117,13 +117,13 @@ def test_a_request_without_a_response_is_named(request_type: type[Any], reason: 
     without_answers(world, request_type)
     a = world.consumer(**GROUP)
     a.subscribe("t")
-    seen: set[str] = set()
+    details: set[str] = set()
     for _ in range(200):
         world.run(100)
-        found, detail = why(world, a)
-        if found == reason:
-            seen.add(detail)
-    assert any(expected in detail for detail in seen), seen
+        current, detail = why(world, a)
+        if current == reason:
+            details.add(detail)
+    assert any(expected in detail for detail in details), details
 
 
 def test_a_stopped_broker_is_named_with_the_error_of_the_connection() -> None:
@@ -133,11 +133,11 @@ def test_a_stopped_broker_is_named_with_the_error_of_the_connection() -> None:
     world.fault("refuse")
     world.cut(a)
     a.seek(T0, 0)
-    seen: set[str] = set()
+    reasons: set[str] = set()
     for _ in range(50):
         world.run(100)
-        seen.add(why(world, a)[0])
-    assert "connection" in seen
+        reasons.add(why(world, a)[0])
+    assert "connection" in reasons
 
 
 def answer_fetches(world: World, **fields: Any) -> None:
