@@ -486,8 +486,10 @@ class Fetcher:
             view.set_leader(state.partition, leader.leader_id, leader.leader_epoch)
         if view.leader(state.partition) in (None, node):
             # Either the broker has outdated metadata, or the leader epoch in the request does not exist.
-            if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > MAX_OLDER_RESPONSES:
+            if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH:
                 view.forget_leader(state.partition)
+            elif state.failures > MAX_OLDER_RESPONSES:
+                view.forget_epoch(state.partition)
             state.back_off_until(at)
         elif state.failures > 1:
             # The leader that the previous response named has rejected the fetch as well. Two brokers may keep

@@ -201,6 +201,15 @@ class ClusterView:
         if view is not None:
             view.leader = None
 
+    def forget_epoch(self, partition: TopicPartition) -> None:
+        """Forget the leader and its epoch, and accept any epoch in the next Metadata response.
+
+        Called after the leader has rejected the epoch as unknown several times.
+        """
+        view = self.partition(partition)
+        if view is not None:
+            view.leader = view.leader_epoch = None
+
     def topic_id(self, name: str) -> UUID | None:
         """Return the id of a topic; None if it is unknown."""
         topic = self.topics.get(name)

@@ -39,7 +39,8 @@ def obeys_any_throttle_time(self: Connection, now: int, max_ms: int) -> tuple[st
 
 THROTTLE = Connection.throttle
 # The Hypothesis profiles `quick` and `ci` run the same seeds each time, so that failures are reproducible.
-FIXED = range(1_000, 1_000 + COUNT)
+# The last seed is a regression: a wrong leader epoch was believed for 20 s after the last wrong response.
+FIXED = (*range(1_000, 1_000 + COUNT), 730_052)
 
 
 @pytest.mark.thorough

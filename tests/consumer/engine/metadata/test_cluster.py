@@ -56,6 +56,14 @@ def test_an_older_epoch_is_accepted_without_a_leader_after_enough_responses() ->
     assert known.leader(tp("t", 0)) == 2
 
 
+def test_an_older_epoch_is_accepted_immediately_after_the_known_epoch_was_forgotten() -> None:
+    known = view(metadata_response(leader=1, epoch=5))
+    known.forget_epoch(tp("t", 0))
+    assert known.leader(tp("t", 0)) is None
+    known.update(metadata_response(leader=2, epoch=4), 0, version=13, everything=False)
+    assert known.leader(tp("t", 0)) == 2
+
+
 def test_an_older_epoch_is_accepted_if_the_leader_is_no_longer_a_broker() -> None:
     """Metadata with an older leader epoch is accepted if the known leader is not among the brokers. The
     cluster may have been restored with other broker ids, or an earlier response may have named a leader that
