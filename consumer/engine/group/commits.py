@@ -329,13 +329,16 @@ class Committer:
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Remove revoked partitions, and those of re-created topics, from a commit, or fail the commit.
 
+        From an initial commit, the partitions that have got a committed offset are removed as well.
+
         Return whether the commit was changed or failed.
         """
         checks_owner = commit.requires_membership and not self._fails_in_rebalance(commit)
         revoked = [p for p in commit.offsets if checks_owner and self._is_revoked(commit, p)]
         recreated = [p for p in commit.offsets if self._is_recreated(commit, p.topic)]
-        if (revoked or recreated) and commit.drops_revoked:
-            dropped = {*revoked, *recreated}
+        committed = [p for p in commit.offsets if commit.is_initial and self._has_commit(p)]
+        if (revoked or recreated or committed) and commit.drops_revoked:
+            dropped = {*revoked, *recreated, *committed}
             commit.offsets = {p: offset for p, offset in commit.offsets.items() if p not in dropped}
             return True
         if recreated:
@@ -355,6 +358,11 @@ class Committer:
         """Return whether the partition was revoked since the call, even if it was assigned again."""
         state = self._core.partitions.get(partition)
         return state is None or commit.states.get(partition, state) is not state
+
+    def _has_commit(self, partition: TopicPartition) -> bool:
+        """Return whether the group is known to have a committed offset of the partition."""
+        state = self._core.partitions.get(partition)
+        return state is not None and state.committed is not None
 
     def _is_recreated(self, commit: QueuedCommit, topic: str) -> bool:
         """Return whether `topic` was deleted and re-created since `commit` was requested (KIP-516).
@@ -488,6 +496,8 @@ class Committer:
         for partition, (offset, _, _) in commit.offsets.items():
             state = self._core.partitions.get(partition)
             is_same = state is not None and commit.states.get(partition, state) is state
+            if self._is_recreated(commit, partition.topic):
+                continue  # The offset belongs to the deleted topic.
             if codes.get(partition) == ErrorCode.NONE and state is not None and is_same:
                 state.on_committed(offset, commit)
                 if isinstance(state.error, NoOffsetForPartition):
@@ -595,5 +605,10 @@ class Committer:
 
 
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
-    """Return the processed offset of each partition, with its leader epoch and empty commit metadata."""
-    return {partition: (state.processed or 0, state.leader_epoch, "") for partition, state in states.items()}
+    """Return the processed offset of each partition, with its leader epoch and empty commit metadata.
+
+    For a partition without processed records whose start offset a reset policy chose, the result has the
+    committed offset instead.
+    """
+    offsets = {p: state.committed if state.is_at_start else state.processed for p, state in states.items()}
+    return {p: (offsets[p] or 0, state.leader_epoch, "") for p, state in states.items()}

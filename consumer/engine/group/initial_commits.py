@@ -4,6 +4,8 @@
   application's first commit, the policy "latest" would select the end of the log at the restart (M203).
 * Start offsets that are looked up together are committed together. A later crash therefore cannot make the
   consumer skip records of a new partition (M209).
+* An initial commit never overwrites a commit of the application. All commits are sent in the order of their
+  requests. If an earlier commit of the application succeeds, the initial commit of its partitions is dropped.
 * An initial commit that gets no response, or is rejected because its member id and generation are outdated,
   is retried with a growing backoff. Until it succeeds, no record of the partition is returned. After any
   other error, poll raises the error and then returns the records.
@@ -92,7 +94,7 @@ class InitialCommits:
         retried: list[PartitionState] = []
         uncommitted: list[TopicPartition] = []
         for state in states:
-            if error is None or state.committed == state.position:
+            if error is None or state.committed is not None:
                 state.on_start_committed()
             elif self.is_closing:
                 uncommitted.append(state.partition)

@@ -422,5 +422,6 @@ class OffsetLookup:
                 "reset", [state.partition], reason=reset.reason, offset=offset, before=reset.before
             )
         if reset.save:
+            state.start_offset = offset
             self._committer.initial_commits.add(state)
         self._core.wake_poll()

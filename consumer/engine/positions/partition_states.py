@@ -107,6 +107,7 @@ class PartitionState:
         "retry_at",
         "revoking",
         "stable_since",
+        "start_offset",
         "start_uncommitted",
         "state",
         "topic_id",
@@ -138,6 +139,9 @@ class PartitionState:
         # Number of resets in a row because of OFFSET_OUT_OF_RANGE. Two resets count as in a row if at most
         # one fetch between them had records.
         self.reset_count = 0
+        # The start offset that a reset policy chose for a group without a commit. Only the initial commit
+        # (M206) commits this offset. None after a seek, and if the group had a commit.
+        self.start_offset: int | None = None
         self.start_uncommitted = False
         self.paused = False
         self.revoking = False
@@ -191,10 +195,16 @@ class PartitionState:
         The buffer is dropped and fetched again, because its records may come from a truncated part of the
         log.
         """
-        unsaved, processed, committed = self.start_uncommitted, self.processed, self.committed
+        unsaved, start, processed, committed = (
+            self.start_uncommitted,
+            self.start_offset,
+            self.processed,
+            self.committed,
+        )
         self._invalidate()
         move(self, FetchState.AWAIT_VALIDATION, EDGES)
-        self.start_uncommitted, self.processed, self.committed = unsaved, processed, committed
+        self.start_uncommitted, self.start_offset = unsaved, start
+        self.processed, self.committed = processed, committed
         self.fetch_offset = self.position
 
     def on_validated(self, leader_epoch: int | None) -> None:
@@ -218,6 +228,7 @@ class PartitionState:
         self.failures = 0
         self.reset = None
         self.error = None
+        self.start_offset = None
         self.start_uncommitted = False
         self.empty_at = -1
         self.fetches.clear()
@@ -293,7 +304,9 @@ class PartitionState:
     def rewind(self, offset: int) -> None:
         """Set the position back to `offset`, the first record that the application has not received."""
         committed, processed, validated = self.committed, self.processed, self.validated
+        start = self.start_offset
         self.set_position(offset, self.leader_epoch)
+        self.start_offset = start
         self.committed, self.validated, self.has_returned = committed, validated, True
         self.processed = processed if processed is None else min(processed, offset)
         self._home.update_uncommitted(self)
@@ -337,7 +350,17 @@ class PartitionState:
     @property
     def to_commit(self) -> bool:
         """Whether records were processed and the commit of their offset is not confirmed."""
-        return self.has_position and self.processed is not None and not self.has_committed(self.processed)
+        return (
+            self.has_position
+            and self.processed is not None
+            and not self.is_at_start
+            and not self.has_committed(self.processed)
+        )
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether no record was processed after a reset policy chose the start offset."""
+        return self.start_offset is not None and self.processed == self.start_offset
 
     @property
     def is_fetchable(self) -> bool:

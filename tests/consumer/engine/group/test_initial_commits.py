@@ -7,15 +7,19 @@ from typing import Any
 import pytest
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import NotAuthorized
+from kproto.errors import BrokerError, NotAuthorized
+from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kproto.messages.offset_fetch import OffsetFetchRequest
 from tests.consumer.engine.stage import GROUP, numbers, world_with_records
-from tests.consumer.stage import Client, tp
+from tests.consumer.stage import Client, Consumer, World, tp
+
+AUTO = {**GROUP, "enable_auto_commit": True, "auto_commit_interval_ms": 100}
 
 
 @pytest.mark.rule("I8")
@@ -27,15 +31,7 @@ def test_an_initial_commit_that_fails_after_a_seek_is_not_raised(seeks: bool) ->
     def refuse(client: Client, request: Any, version: int) -> OffsetCommitResponse | None:
         if not isinstance(request, OffsetCommitRequest):
             return None
-        [topic] = request.topics
-        partition = OffsetCommitResponsePartition(
-            partition_index=0, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
-        )
-        return OffsetCommitResponse(
-            topics=[
-                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[partition])
-            ]
-        )
+        return answer_code(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
     world.tamper = refuse
     a = world.consumer(**GROUP)
@@ -46,3 +42,207 @@ def test_an_initial_commit_that_fails_after_a_seek_is_not_raised(seeks: bool) ->
     assert world.run(until=lambda: bool(a.records))
     assert a.values() == numbers(7 if seeks else 0, 10)
     assert [type(error) for error in a.errors] == ([] if seeks else [NotAuthorized])
+
+
+def answer_code(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+    """Return a response that answers every partition of `request` with `code`."""
+    topics = [
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=code)
+                for entry in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return OffsetCommitResponse(topics=topics)
+
+
+def offsets_sent(world: World, consumer: Consumer) -> list[int]:
+    """Return the offsets that the consumer sent in OffsetCommit requests, in order."""
+    return [
+        entry.committed_offset
+        for request in world.requests_of(consumer, OffsetCommitRequest)
+        for topic in request.topics
+        for entry in topic.partitions
+    ]
+
+
+def member_at(world: World, moment: type, **options: Any) -> Consumer:
+    """Add a member, and run until it has sent a first request of the type `moment`."""
+    a = world.consumer(**{**GROUP, **options})
+    a.subscribe("t")
+    assert world.run(until=lambda: bool(world.requests_of(a, moment)))
+    return a
+
+
+MOMENTS = pytest.mark.parametrize("moment", [OffsetFetchRequest, ListOffsetsRequest, OffsetCommitRequest])
+OPTIONS = pytest.mark.parametrize("options", [GROUP, AUTO], ids=["manual", "auto"])
+
+
+@MOMENTS
+@OPTIONS
+@pytest.mark.rule("M206")
+def test_an_initial_commit_does_not_overwrite_a_commit_of_the_application(
+    moment: type, options: dict[str, Any]
+) -> None:
+    """The application commits while the start offset is looked up, or while it is being committed."""
+    world = World({"t": 1}, latency=(20, 20))
+    a = member_at(world, moment, **options)
+    token = a.commit({tp("t", 0): 3})
+    world.run(10_000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 3
+    assert offsets_sent(world, a) == ([0, 3] if moment is OffsetCommitRequest else [3])
+    world.write("t", 0, *numbers(0, 10))
+    assert world.run(until=lambda: bool(a.records))
+    assert a.values() == numbers(0, 10)
+
+
+@MOMENTS
+@OPTIONS
+@pytest.mark.rule("M206")
+def test_close_behind_a_commit_of_the_application_keeps_its_offset(
+    moment: type, options: dict[str, Any]
+) -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    a = member_at(world, moment, **options)
+    token = a.commit({tp("t", 0): 3})
+    a.close()
+    assert world.run(until=lambda: not a.alive)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 3
+
+
+@pytest.mark.rule("M206")
+@pytest.mark.parametrize("wait_ms", range(0, 200, 10))
+def test_close_at_any_time_after_a_commit_of_the_application_keeps_its_offset(wait_ms: int) -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    a = member_at(world, OffsetFetchRequest, **AUTO)
+    a.commit({tp("t", 0): 3})
+    world.run(wait_ms)
+    a.close()
+    assert world.run(until=lambda: not a.alive)
+    assert world.committed("g", tp("t", 0)) == 3
+
+
+@pytest.mark.rule("M206")
+@pytest.mark.parametrize("moment", [OffsetFetchRequest, ListOffsetsRequest])
+def test_the_initial_commit_is_made_after_a_failed_commit_of_the_application(moment: type) -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = member_at(world, moment)
+
+    def refuse(client: Client, request: Any, version: int) -> OffsetCommitResponse | None:
+        if isinstance(request, OffsetCommitRequest):
+            world.tamper = None
+            return answer_code(request, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        return None
+
+    world.tamper = refuse
+    token = a.commit({tp("t", 0): 3})
+    assert world.run(until=lambda: bool(a.records))
+    assert isinstance(a.done[token][1], BrokerError)
+    assert offsets_sent(world, a) == [3, 0]
+    assert world.committed("g", tp("t", 0)) == 0
+    assert a.values() == numbers(0, 10)
+
+
+@pytest.mark.rule("M206")
+def test_a_retried_initial_commit_is_sent_before_a_later_commit_of_the_application() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    failures: list[OffsetCommitRequest] = []
+
+    def refuse(client: Client, request: Any, version: int) -> OffsetCommitResponse | None:
+        if isinstance(request, OffsetCommitRequest) and len(failures) < 3:
+            failures.append(request)
+            return answer_code(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return None
+
+    world.tamper = refuse
+    a = member_at(world, OffsetCommitRequest, **AUTO)
+    a.commit({tp("t", 0): 3})
+    world.run(20_000)
+    assert offsets_sent(world, a) == [0, 0, 0, 0, 3]
+    assert world.committed("g", tp("t", 0)) == 3
+
+
+@pytest.mark.rule("M206")
+def test_other_partitions_keep_their_initial_commit_beside_a_commit_of_the_application() -> None:
+    world = World({"t": 2}, latency=(20, 20))
+    a = member_at(world, ListOffsetsRequest)
+    a.commit({tp("t", 0): 3})
+    world.run(10_000)
+    assert [world.committed("g", tp("t", partition)) for partition in (0, 1)] == [3, 0]
+
+
+@pytest.mark.rule("M206")
+def test_java_s_policy_commits_no_start_offset_after_a_commit_of_the_application() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    a = member_at(world, ListOffsetsRequest, policy="java")
+    a.commit({tp("t", 0): 3})
+    world.run(10_000)
+    assert offsets_sent(world, a) == [3]
+
+
+@pytest.mark.rule("M206")
+def test_a_commit_of_a_deleted_topic_does_not_replace_the_initial_commit_of_the_new_one() -> None:
+    world = World({"t": 1})
+    a = member_at(world, OffsetFetchRequest)
+    a.commit({tp("t", 0): 3})
+    world.run(2_000)
+    world.delete_topic("t")
+    world.create("t", 1)
+    world.write("t", 0, *numbers(0, 10))
+    assert world.run(20_000, until=lambda: bool(a.records))
+    assert world.committed("g", tp("t", 0)) == 0
+    assert a.values() == numbers(0, 10)
+
+
+@pytest.mark.rule("M206")
+def test_a_late_response_to_a_commit_of_the_deleted_topic_does_not_replace_the_initial_commit() -> None:
+    """The response arrives after the client has learnt that the topic was re-created."""
+    world = World({"t": 1}, brokers=2, latency=(20, 20))
+    a = member_at(world, OffsetFetchRequest, session_timeout_ms=30_000, metadata_max_age_ms=500)
+    world.fault("delay", a, world.cluster.group_coordinator_of("g"), ms=2_000)
+    a.commit({tp("t", 0): 3})
+    assert world.run(until=lambda: offsets_sent(world, a) == [3])
+    world.delete_topic("t")
+    world.create("t", 1)
+    world.write("t", 0, *numbers(0, 10))
+    assert world.run(20_000, until=lambda: bool(a.records))
+    assert offsets_sent(world, a)[-1] == 0
+    assert world.committed("g", tp("t", 0)) == 0
+
+
+@OPTIONS
+@pytest.mark.rule("M206")
+def test_a_commit_without_offsets_commits_no_start_offset_after_a_commit_of_the_application(
+    options: dict[str, Any],
+) -> None:
+    """No record has been returned, so a commit of all returned records has nothing to commit."""
+    world = World({"t": 1}, latency=(20, 20))
+    a = member_at(world, ListOffsetsRequest, **options)
+    a.commit({tp("t", 0): 3})
+    world.run(1_000)
+    token = a.commit()
+    world.run(1_000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 3
+
+
+@pytest.mark.rule("M206")
+def test_the_hourly_commit_of_unchanged_offsets_repeats_the_offset_of_the_application() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    slow = {"session_timeout_ms": 300_000, "heartbeat_interval_ms": 60_000, "metadata_max_age_ms": 300_000}
+    a = member_at(
+        world,
+        ListOffsetsRequest,
+        **{**AUTO, **slow, "auto_commit_interval_ms": 60_000, "max_poll_interval_ms": 2 * 3_600_000},
+    )
+    a.commit({tp("t", 0): 3})
+    a.pause_polling()
+    world.run(3_600_000 + 120_000)
+    assert offsets_sent(world, a) == [3, 3]
