@@ -5,16 +5,17 @@ The broker is for tests and experiments without Java or Docker. `Server` and `ru
 tests can also step in virtual time. `kproto.group.classic.coordinator` coordinates groups, and
 `kproto.transactions` coordinates transactions.
 
-The broker serves the APIs in `kproto.broker.apis.table`, in all versions that Kafka 4.3 serves: topics,
-records, classic groups, transactions in both versions (transaction.version 2, KIP-890), configs, ACLs, SASL
-and SCRAM credentials.
+The broker serves the APIs in `kproto.broker.apis.table`, in all versions that Kafka 4.3 serves. The APIs
+cover topics, records, classic groups, transactions (with and without KIP-890), configs, ACLs, SASL and SCRAM
+credentials.
 
 The following parts of Kafka are not implemented, and not advertised in ApiVersions:
 
-* The consumer protocol of KIP-848, share groups and streams groups are missing. Clients use classic groups.
+* The consumer protocol of KIP-848, share groups and streams groups are missing. Consumers must use the
+  classic protocol.
 * Kerberos, quotas and delegation tokens are missing.
-* Replication to a second node is missing. A new leader epoch starts only when a test calls
-  `Server.elect_leader` or `Server.truncate`.
+* Replication to a second node is missing, so the broker never elects a leader by itself. A new leader epoch
+  starts only with `Server.elect_leader`, `Server.truncate` or an ElectLeaders request.
 
 The broker deliberately differs from Kafka in these points:
 
@@ -22,8 +23,8 @@ The broker deliberately differs from Kafka in these points:
 * Only the topic configs whose `TopicConfig.acts` is true have an effect. Other topic configs are accepted,
   stored and described. The documentation in a DescribeConfigs response says whether a config has an effect. A
   topic without `retention.ms` keeps its records, whereas Kafka deletes them after a week.
-* A dynamic change of a broker config that this broker cannot apply without a restart is rejected
-  (`Setting.dynamic`). Kafka accepts dynamic configs of any name.
+* A broker config can be changed dynamically only if this broker can apply it without a restart
+  (`Setting.dynamic`). Dynamic configs with unknown names are rejected, whereas Kafka accepts them.
 * The markers of a transaction are written before EndTxn is answered, whereas Kafka writes them later. A
   transaction is aborted as soon as its timeout has passed, whereas Kafka looks for expired transactions every
   ten seconds.
@@ -32,7 +33,7 @@ The broker deliberately differs from Kafka in these points:
 * The topics __consumer_offsets and __transaction_state cannot be read.
 * A produced batch with a correct CRC is stored as it is. A malformed record in such a batch reaches the
   consumer, whereas Kafka answers the producer with INVALID_RECORD.
-* The log directory is called `memory`, and its free space is unknown.
+* DescribeLogDirs reports a single log directory, which is called `memory` and has an unknown free space.
 * A Fetch response contains whole batches, whereas Kafka truncates the last one at the byte limit.
 """
 

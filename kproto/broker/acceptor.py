@@ -23,8 +23,8 @@ from ..printable import Log
 # larger than Kafka's default of socket.listen.backlog.size (50), because this broker accepts connections in
 # its event loop, whereas Kafka has a separate thread for them.
 BACKLOG: Final = 1024
-# The `limit` of a StreamReader in bytes. A reader that holds more than twice as many bytes pauses its
-# connection.
+# The `limit` of a StreamReader in bytes. If the buffer of the reader has more than twice this size, nothing
+# is read from the connection.
 STREAM_LIMIT: Final = 1 << 20
 # The interval in seconds between attempts while no connection can be accepted.
 RETRY_S: Final = 1.0
@@ -62,7 +62,7 @@ def stream_protocols(
 class Acceptor:
     """Accepts the connections of the listening socket `sock`, and creates a protocol for each.
 
-    Create an acceptor in the event loop that serves the connections. `close` also closes `sock`.
+    Create an acceptor in a running event loop. `close` also closes `sock`.
     """
 
     def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
@@ -118,8 +118,8 @@ class Acceptor:
         try:
             await asyncio.sleep(
                 0
-                # During this sleep, `_accept` receives a connection that the event loop accepted before
-                # `remove_reader`.
+                # The event loop may have accepted a connection before `remove_reader`. `_accept` receives it
+                # during this sleep.
             )
         finally:
             self._accepting.cancel()
@@ -128,5 +128,5 @@ class Acceptor:
 
 
 async def close_acceptors(acceptors: Iterable[Acceptor]) -> None:
-    """Close acceptors at the same time."""
+    """Close several acceptors concurrently."""
     await asyncio.gather(*(acceptor.close() for acceptor in acceptors))

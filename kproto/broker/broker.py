@@ -186,7 +186,8 @@ class Broker:
             frame = encode_response(response, call.version, header.correlation_id)
         except EncodeError:
             # A response that is too long to encode is replaced by an error response. The error response may
-            # be too long, too, if its message or a member id contains a long name.
+            # also be too long, because its message or a member id may contain a long name. Then EncodeError
+            # is raised.
             if call.injected_error is not None:
                 raise
             connection.oversized_call = structs.replace(call, injected_error=ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -203,9 +204,10 @@ class Broker:
         self.actions.append(SendFrame(conn, frame))
 
     def replace_call(self, call: Call, amend: Callable[[Any], object]) -> Call:
-        """Return the call with `amend` added, which changes the response before earlier amendments do.
+        """Return the call with `amend` added, a function that changes the response.
 
-        The returned call becomes the current call of its connection.
+        `amend` is called before the functions that were added earlier. The returned call becomes the current
+        call of its connection.
         """
         earlier = call.amend_response
 
@@ -282,7 +284,7 @@ class Broker:
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Create a topic that `topics.refusal` accepts; the caller then calls `Cluster.assign_leaders`."""
+        """Create a topic; the caller has checked it with `refusal`, and then calls `assign_leaders`."""
         return self.topics.create(name, uuid5(random_id, name), count, configs)
 
     def delete_topic(self, topic: Topic, now: int) -> None:

@@ -1,6 +1,6 @@
 """The state that the brokers of a cluster share: logs, coordinators and leaders.
 
-    cluster = Cluster(settings, [Node(1, "broker-1", 9092), Node(2, "broker-2", 9092)])
+    cluster = BrokerCluster(settings, [Node(1, "broker-1", 9092), Node(2, "broker-2", 9092)])
     brokers = [Broker(settings, node, served_versions(), cluster=cluster) for node in cluster.nodes.values()]
 
 Rules:
@@ -70,8 +70,8 @@ class BrokerCluster:
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
         self.topics: Final = Topics()
-        # `coordinator` has the type that every implementation of the group coordinator shares; only this line
-        # chooses the implementation. Tests may call `classic_coordinator` directly.
+        # The implementation of the group coordinator is chosen only here. `coordinator` has the type that all
+        # implementations share. Tests may call `classic_coordinator` directly.
         self.classic_coordinator: Final = ClassicCoordinator(settings.group, self.topics)
         self.coordinator: Final[GroupCoordinator] = self.classic_coordinator
         self.transactions: Final = transactions.TransactionCoordinator(settings.transactions, self.topics)
@@ -137,7 +137,8 @@ class BrokerCluster:
     def replicas_of(self, partition: Partition, index: int) -> list[int]:
         """Return the nodes with a replica of a partition, the preferred leader first.
 
-        If the current leader is not one of the partition's replicas, the leader replaces the first replica.
+        If the current leader is not one of the partition's replicas, the result contains the leader in place
+        of the first replica.
         """
         leader = self.leader(partition, index)
         if leader == NO_LEADER or leader in partition.replicas:
@@ -203,7 +204,7 @@ class BrokerCluster:
 
     @property
     def needs_routing(self) -> bool:
-        """Whether each request must be checked for the group's coordinator.
+        """Whether a request to a group must be checked, because this node may not serve the group.
 
         Another node may coordinate the group, or the group may still be loading.
         """

@@ -78,7 +78,8 @@ class Integer:
     bits: int = 64
     minimum: int | None = None
     maximum: int | None = None
-    # Excluded values within the bounds, and a description of the allowed values for errors.
+    # Values within the bounds that are not allowed, and the description of the allowed values that `fault`
+    # returns for them.
     excluded: tuple[int, ...] = ()
     allowed: str = ""
 

@@ -51,7 +51,7 @@ def check_dynamic(values: Mapping[str, str]) -> str | None:
     """Return why these values cannot be set without a restart, or None if they can."""
     static = sorted(values.keys() - {*DYNAMIC})
     if static:
-        # The error message is Kafka's up to the names of the configs.
+        # The error message begins with the same words as Kafka's.
         return (
             f"Cannot update these configs dynamically: {', '.join(static)}; "
             f"this broker can update: {', '.join(DYNAMIC)}"

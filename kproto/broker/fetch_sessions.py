@@ -105,7 +105,7 @@ class FetchSession:
 
     def set_idle(self, key: Key, partition: Partition) -> None:
         """Set a partition idle: fetches skip it until it changes."""
-        if self.is_closed:  # A closed session would stay in `idle_partitions` for ever.
+        if self.is_closed:  # `idle_partitions` must not keep a closed session in memory.
             return
         self.partitions[key].idle = partition
         self.idle_partitions.setdefault(partition, {})[self] = key
@@ -193,8 +193,8 @@ class FetchContext:
             if not is_changed and self.incremental:
                 continue
             changed[key] = data
-            # The high watermark -1 makes `is_unchanged` false until a response contains the partition without
-            # an error.
+            # After an error, the high watermark -1 makes `is_unchanged` false, so that the next result
+            # without an error is sent.
             cached.high_watermark = data.high_watermark if data.error_code == 0 else -1
             cached.log_start_offset = data.log_start_offset
             if data.records:

@@ -70,7 +70,8 @@ class LargeRequest:
             request, frame, body, version, most, most_of_one, unique=unique
         )
         self._pieces: deque[bytes] = deque()
-        # The bytes of the joined response: before the array, the elements, and after the array.
+        # The joined response: its bytes before and after the array, the number of elements, and the encoded
+        # elements of each piece.
         self._head = self._tail = b""
         self._count = 0
         self._elements: list[bytes] = []

@@ -314,7 +314,7 @@ class Log:
 
 
 def _first_record(stored: bytes, timestamp: int, start: int) -> TimestampOffset | None:
-    """Return the first record of a batch at or after `start` that is not older than `timestamp`."""
+    """Return the first record of a batch with offset >= `start` and timestamp >= `timestamp`, or None."""
     for batch in batches(stored, check_crc=False):
         for records in record_lists(batch, _PART_RECORDS):
             for record in records:

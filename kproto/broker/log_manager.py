@@ -2,9 +2,9 @@
 
 Rules, as in Kafka's LogManager and LogCleaner, but without background threads:
 
-* Topics without "compact" in cleanup.policy are checked every `log.retention.check.interval.ms`, the first
-  time `log.initial.task.delay.ms` after the first step of the broker. Topics with "compact" are checked every
-  `log.cleaner.backoff.ms`.
+* Topics without "compact" in cleanup.policy are checked every `log.retention.check.interval.ms`. Their first
+  check is due `log.initial.task.delay.ms` after the first step of the broker. Topics with "compact" are
+  checked every `log.cleaner.backoff.ms`.
 * Logs change only in steps of the broker. A check that becomes due between two steps therefore runs at the
   start of the next step, but uses the time at which it became due.
 * The retention time of a topic without `retention.ms` is the broker's `log.retention.ms`, `.minutes` or

@@ -7,7 +7,7 @@ Rules:
 
 * `step` uses no socket, clock or random source. `now` is in milliseconds and never decreases. Random ids of
   topics and members are derived from the `random_id` of the request that creates them. The time of day is
-  `now` plus `Cluster.wall_clock_offset`.
+  `now` plus `BrokerCluster.wall_clock_offset`.
 * A connection has one request in progress, as in Kafka. The next request is served only after the previous
   one was answered, even if that response was delayed (a fetch, a join). So the responses have the order of
   the requests. The next request also waits for `ResponseSent`, so that a client that does not read its
@@ -378,7 +378,7 @@ def _on_throttle_clients(broker: Broker, event: ThrottleClients, now: int) -> No
 
 
 def _injected_error(broker: Broker, connection: Connection, api_key: int) -> ErrorCode | None:
-    """Return the error that the operator injects into a request; the pieces of a large request share it."""
+    """Return the error that the operator injects into a request, and into all pieces of a large request."""
     large = connection.large_request
     if large is None:
         return _take_injected_error(broker, api_key)
@@ -406,8 +406,8 @@ def _serve_queue(broker: Broker, connection: Connection, now: int) -> None:
     if connection.oversized_call is not None:
         call, connection.oversized_call = connection.oversized_call, None
         connection.response_in_flight = False
-        # The request was executed, but its response was too long. This call does not execute it again: its
-        # `injected_error` makes a short error response.
+        # The request was executed, but its response was too long. `call` has an `injected_error`, so
+        # `_execute` does not execute the request again, but makes a short error response.
         _execute(broker, connection, call)
     while connection.request_queue and not connection.is_busy and not connection.response_in_flight:
         if (broker.muted.of(connection.conn) or 0) > now:

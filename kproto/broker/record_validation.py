@@ -30,8 +30,8 @@ from .topics import Topic
 # Producers split a batch that this broker rejects because of this limit.
 MAX_COMPRESSED_RECORDS: Final = 50_000
 
-# The maximum number of headers in a compressed batch, for each record that the batch may have. Decoding all
-# headers takes 0.1 s.
+# This number, multiplied by the maximum number of records in a compressed batch, is the maximum number of
+# headers in the whole batch. Decoding so many headers takes 0.1 s.
 MAX_HEADERS_OF_A_RECORD: Final = 5
 
 # The maximum number of invalid records that the error of one batch names.

@@ -352,8 +352,8 @@ class Server:
         """Run retention and compaction on all logs now.
 
         As Kafka does, the broker also runs retention every log.retention.check.interval.ms, and compaction
-        every log.cleaner.backoff.ms. Periodic compaction skips the active segment, and logs that exceed
-        neither min.cleanable.dirty.ratio nor max.compaction.lag.ms. This method skips neither.
+        every log.cleaner.backoff.ms. Periodic compaction skips the active segment. It also skips logs that
+        exceed neither min.cleanable.dirty.ratio nor max.compaction.lag.ms. This method compacts both.
         """
         self._operate(lambda shell: shell.step(CleanLogs()))
 
@@ -558,8 +558,8 @@ def running(
             raise ConfigError("listen", where, allowed_addresses(error)) from None
         yield server
     finally:
-        # The server is stopped by a callback, so that it is also stopped if KeyboardInterrupt arrives before
-        # it has started.
+        # KeyboardInterrupt may arrive before the server has started. In this case, the callback stops the
+        # server as soon as it has started.
         started.add_done_callback(end)
         thread.join()
 

@@ -91,7 +91,8 @@ class Settings:
     log_cleanup_policy: str = _setting("delete", CleanupPolicy(), dynamic=True, topic_config="cleanup.policy")
     # The time in ms from the start of the broker to its first retention check.
     log_initial_task_delay_ms: int = _setting(30_000, Integer(32, 0))
-    # How far the timestamp of a record may be ahead of the broker's clock, and behind it, in ms (KIP-937).
+    # The maximum times in ms by which the timestamp of a record may be ahead of the broker's clock, and
+    # behind it (KIP-937).
     log_message_timestamp_after_max_ms: int = _setting(
         3_600_000, Integer(64, 0), dynamic=True, topic_config="message.timestamp.after.max.ms"
     )
@@ -181,7 +182,7 @@ class Settings:
 
     @property
     def retention_ms(self) -> int | None:
-        """The default of the topic config retention.ms: -1 means no limit, None means not set."""
+        """The default of the topic config retention.ms: -1 for no limit, None if `retention` is empty."""
         if not self.retention:
             return None
         name, value = self.retention[0]
@@ -203,7 +204,7 @@ class Settings:
         )
 
     def properties(self) -> dict[str, str]:
-        """Map Kafka's name of each config that has a value to the value's string in DescribeConfigs."""
+        """Return the configs that are set: Kafka's name -> the value, as DescribeConfigs shows it."""
         values = {
             kafka_name(row.name): _kafka_text(getattr(table, row.name))
             for table in (self, self.group, self.transactions)

@@ -104,7 +104,7 @@ class SocketConnection(asyncio.Protocol):
         # The reason to close the connection when the requests in `_bodies` are served, if the client sent an
         # invalid frame after these requests.
         self._frame_error: str | None = None
-        # Whether the client has closed its direction of the connection, and therefore sends no more requests.
+        # Whether the client has closed its side of the connection, so that no more requests will arrive.
         self._is_half_closed = False
         self.conn = 0
         self.peer = "?"
@@ -219,7 +219,7 @@ class SocketConnection(asyncio.Protocol):
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for the broker, because one of its requests is not answered yet."""
-        if self._is_full:  # The broker waits for the client, which does not read a response.
+        if self._is_full:  # The broker waits until the client reads a response.
             return False
         return bool(self.backlog) or self._owner.broker.has_request_in_progress(self.conn)
 

@@ -132,7 +132,7 @@ _DEFAULT_OF: Final = {
 
 
 def broker_default(name: str, settings: Settings) -> str:
-    """Return the value of a topic config that is not set on the topic."""
+    """Return the value of a topic config for topics that do not set it."""
     inherited = _DEFAULT_OF.get(name)
     if inherited is not None:
         return str(inherited(settings))

@@ -65,7 +65,9 @@ def _assign(options: argparse.Namespace) -> int:
 
     if options.lines:
         if not options.json or options.assignor or options.topic or options.member or options.file:
-            raise ConfigError("--lines", True, "with --json, and without a group in the arguments")
+            raise ConfigError(
+                "--lines", True, "allowed only with --json, and without a group in the arguments"
+            )
         return answer(assignments.answer_assign(lambda: time.perf_counter_ns() // 1000))
     group = _read_group(options)
     if options.json:
@@ -84,7 +86,9 @@ def _read_group(options: argparse.Namespace) -> AssignorInput:
     try:
         if options.file is not None:
             if arguments:
-                raise ConfigError("--file", str(options.file), "without ASSIGNOR, --topic and --member")
+                raise ConfigError(
+                    "--file", str(options.file), "allowed only without ASSIGNOR, --topic and --member"
+                )
             return assignments.parse_input(parse_question(_read(options.file)))
         topics = dict(assignments.parse_topic(text) for text in options.topic)
         members = [assignments.parse_member(text, list(topics)) for text in options.member]

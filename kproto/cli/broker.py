@@ -169,7 +169,7 @@ def _broker(options: argparse.Namespace) -> int:
     settings = dict(options.set)
     if options.advertise is not None:
         if _ADVERTISED in settings:
-            raise ConfigError("--advertise", options.advertise, f"not together with --set {_ADVERTISED}")
+            raise ConfigError("--advertise", options.advertise, f"allowed only without --set {_ADVERTISED}")
         settings[_ADVERTISED] = options.advertise
     advertised_text = settings.get(_ADVERTISED, "")
     # With --trace, the proxy advertises this address to the clients, and the broker does not.
@@ -178,13 +178,13 @@ def _broker(options: argparse.Namespace) -> int:
     )
     _check_tokens(settings, options.unsecured_tokens)
     if options.trace and (len(listeners) > 1 or listeners[0].tls):
-        raise ConfigError("--trace", options.listen, "one listener, without TLS")
+        raise ConfigError("--trace", options.listen, "allowed only with a single listener, without TLS")
     topics = _topics(options.topic)
     if options.user and not any(listener.sasl for listener in listeners):
         allowed = "with a SASL listener, such as --listen SASL_PLAINTEXT://127.0.0.1:9092"
         raise ConfigError("--user", options.user[0][0], allowed)
     if not options.trace:
-        reject_output_options(options, "with --trace")
+        reject_output_options(options, "allowed only with --trace")
     certificates_, tls = _tls(options, settings, [listener.host for listener in listeners if listener.tls])
     printer = ExchangePrinter(options) if options.trace else None
     messages_to = sys.stderr if options.json else sys.stdout
@@ -255,7 +255,7 @@ def _tls(
 def _check_tokens(settings: dict[str, str], accepts_unsigned: bool) -> None:
     """Raise ConfigError if the check of OAUTHBEARER tokens is missing, or given twice."""
     if accepts_unsigned and settings.get(_JWKS):
-        raise ConfigError("--unsecured-tokens", True, f"not together with {_JWKS}")
+        raise ConfigError("--unsecured-tokens", True, f"allowed only without {_JWKS}")
     named = "OAUTHBEARER" in settings.get(_MECHANISMS, "").split(",")
     if named and not accepts_unsigned and not settings.get(_JWKS):
         allowed = f"with OAUTHBEARER also {_JWKS}=file:///..., or --unsecured-tokens"

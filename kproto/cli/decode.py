@@ -107,11 +107,11 @@ def _decode(options: argparse.Namespace) -> int:
         return _decode_lines(options)
     if options.pcap:
         if options.data:
-            raise ConfigError("--pcap", str(options.pcap), "without other data")
+            raise ConfigError("--pcap", str(options.pcap), "allowed only without other data")
         return _decode_capture(options)
     if options.short:
-        raise ConfigError("--short", True, "with --pcap FILE")
-    reject_filters(options, "with --pcap FILE")
+        raise ConfigError("--short", True, "allowed only with --pcap FILE")
+    reject_filters(options, "allowed only with --pcap FILE")
     data, form = _bytes(" ".join(options.data) if options.data else "-", options.form)
     if form not in ("hex", _RAW):
         print(f"kproto decode: read as {FORMS[form].description} (--form {form})", file=sys.stderr)
@@ -196,7 +196,7 @@ def _decode_capture(options: argparse.Namespace) -> int:
 
     for name in ("all", "html"):
         if getattr(options, name) and not options.short:
-            raise ConfigError(f"--{name}", getattr(options, name), "with --short")
+            raise ConfigError(f"--{name}", getattr(options, name), "allowed only with --short")
     printer = ExchangePrinter(options)
     filtered = bool(options.api or options.not_api or options.client or options.group)
     conversations: dict[str, Conversation] = {}
@@ -236,7 +236,7 @@ def _request_time(exchange: Exchange) -> int:
 def _exchange(
     conversations: dict[str, Conversation], names: dict[UUID, str], frame: CapturedFrame
 ) -> tuple[Exchange | None, bool]:
-    """Return the exchange (request and response) of a frame, and whether it is complete.
+    """Return the exchange (a request with its response) of a frame, and whether the exchange is complete.
 
     The exchange is None if the frame was not decoded.
     """
@@ -293,7 +293,7 @@ def _bytes(text: str, form: str | None) -> ParsedText:
         except OSError as error:
             raise ConfigError("data", text, error.strerror or str(error)) from None
     if form == _RAW:
-        raise ConfigError("--form", form, "the name of an existing file, or - for stdin")
+        raise ConfigError("--form", form, "allowed only with the name of an existing file, or - for stdin")
     parsed = parse(text, form)
     if parsed is None:
         raise ConfigError(
@@ -317,7 +317,7 @@ def _content(name: str, data: bytes, form: str | None) -> ParsedText:
             raise ConfigError("data", name, f"{_forms()}, or --form {_RAW} if the text itself is the bytes")
         return parsed
     if form is not None:
-        raise ConfigError("--form", form, f"{_RAW}, because {name} is not text")
+        raise ConfigError("--form", form, f"allowed: {_RAW}, because {name} is not text")
     return ParsedText(data, _RAW)
 
 

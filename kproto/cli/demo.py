@@ -58,13 +58,16 @@ def add(commands: Subparsers) -> None:
 
 def _demo(options: argparse.Namespace) -> int:
     if options.command_config is not None and options.bootstrap is None:
-        raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
+        raise ConfigError(
+            "--command-config", str(options.command_config), "allowed only together with --bootstrap"
+        )
     if options.command_config is not None:
-        # Read the file before the demo starts, so that an invalid file is reported immediately.
+        # Read the client settings before the demo starts, so that an invalid file is reported immediately.
         client_security(options.command_config)
     from ..demo.script import DemoPlan, run_demo
 
-    # Write the file before the demo starts, so that a file that is not writable is reported immediately.
+    # Write an empty picture before the demo starts, so that a file that is not writable is reported
+    # immediately.
     write("--picture", options.picture, "")
     plan = DemoPlan(
         bootstrap=options.bootstrap,

@@ -33,7 +33,7 @@ _MATRICES = {
     "stop-the-world": ("members",),
     "race": (),
 }
-# Why a list takes no parameter.
+# The error text for a parameter that is given with a list of stories.
 ONE_STORY = "a single story, such as S1-20, takes parameters"
 FORMS = ("--requests", "--html", "--svg")  # The output forms of a single story.
 
@@ -147,7 +147,9 @@ def _refuse(
     for option in unsupported_forms:
         if value := getattr(options, option[2:]):
             raise ConfigError(
-                option, str(value), f"only for a single story, such as kproto scenario S1-20 {option} ..."
+                option,
+                str(value),
+                f"allowed only for a single story, such as kproto scenario S1-20 {option} ...",
             )
 
 

@@ -73,7 +73,7 @@ def add_output_options(parser: Any) -> None:
 
 
 def add_filters(parser: Any) -> None:
-    """Add the options that filter exchanges (requests with their responses), and --html."""
+    """Add the option --html, and the options that filter exchanges (requests with their responses)."""
     parser.add_argument(
         "--api",
         type=api,
@@ -260,7 +260,7 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
         return None if tls is None else tls.context
     if not options.tls:
         if options.tls_ca is not None:
-            raise ConfigError("--tls-ca", str(options.tls_ca), "with --tls")
+            raise ConfigError("--tls-ca", str(options.tls_ca), "allowed only with --tls")
         return None
     if options.tls_ca is None:
         return ssl.create_default_context()
@@ -315,7 +315,8 @@ class ExchangePrinter:
 
         self.options = options
         if options.html is not None:
-            # Write the file now, so that a file that is not writable is reported before the command starts.
+            # Write an empty page now, so that a file that is not writable is reported before the command
+            # starts.
             write("--html", options.html, "")
         self._names = MemberNames()
         self.history = GroupHistory(self._names)

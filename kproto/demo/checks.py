@@ -159,7 +159,7 @@ def _check_owners(outcome: DemoResult, events: Sequence[GroupEvent]) -> None:
 
 
 def _list_standstills(events: list[GroupEvent]) -> list[str]:
-    """Return a line for each generation: its cause, and how long no member read which partitions."""
+    """Return a line for each generation: its cause, and how long partitions were read by no member."""
     lines: list[str] = []
     for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
         details = [

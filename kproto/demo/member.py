@@ -25,7 +25,10 @@ from .flights import ORIGINS
 
 @dataclass(slots=True)
 class ReadBatch:
-    """The records of one partition in one poll; `origins` are indexes, delays are in minutes."""
+    """The records of one partition in one poll.
+
+    `origins` are indexes in `flights.ORIGINS`, and delays are in minutes.
+    """
 
     partition: int
     offsets: list[int] = field(default_factory=list[int])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_PATIENCE = 60.0  # The seconds to wait for the last rows after all records were produced.
+_PATIENCE = 60.0  # The seconds to wait until Spark has read all departures, after all were produced.
 
 
 class HourlyQuery:

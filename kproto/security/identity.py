@@ -22,7 +22,7 @@ def claimed_name(mechanism: str, first: bytes) -> str | None:
 
 
 def is_final_success(mechanism: str, answer: bytes) -> bool:
-    """Return whether a successful response of a broker ends the authentication.
+    """Return whether a broker's response, which reports no error, is the last one of the authentication.
 
     SCRAM's last response contains the broker's proof that it knows the user's credential. The last response
     of the other mechanisms is empty.

@@ -116,7 +116,7 @@ def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> boo
     """Return whether a producer may take the transactional id.
 
     A producer may take the transactional id if its request has no producer id, the current producer id, or
-    the previous producer id with the last epoch that a producer id has.
+    the previous producer id with the last epoch, after which the current producer id replaced it.
     """
     return (
         identity is None

@@ -1,4 +1,4 @@
-"""Error responses of the transaction coordinator, and the entries for partitions in its responses.
+"""Build error responses of the transaction coordinator, and the results of partitions in any response.
 
 * Clients that do not know PRODUCER_FENCED receive INVALID_PRODUCER_EPOCH instead (KIP-588).
 * Up to v3 of AddPartitionsToTxn, a response has no error code for the whole request, so every partition has

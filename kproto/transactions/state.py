@@ -49,7 +49,7 @@ class TransactionState(Enum):
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
 
-    __hash__ = object.__hash__  # Replaces Enum's `__hash__`, which is slow because it is Python code.
+    __hash__ = object.__hash__  # Enum's own `__hash__` is slow, because it is Python code.
 
 
 S = TransactionState

@@ -91,7 +91,7 @@ class TransactionEventKind(Enum):
     MARKERS_WRITTEN = "the markers have been written"
     DEADLINE = "the transaction timeout, or the expiration of an unused transactional id, has passed"
 
-    __hash__ = object.__hash__  # Replaces Enum's `__hash__`, which is slow because it is Python code.
+    __hash__ = object.__hash__  # Enum's own `__hash__` is slow, because it is Python code.
 
 
 EVENTS: Final = (RequestReceived, MarkersWritten, Tick)

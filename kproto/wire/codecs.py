@@ -41,7 +41,7 @@ def register(codecs: Codecs) -> None:
 
 
 class Compiled(dict[int, Any]):
-    """Maps each version to its compiled function, which is compiled at its first use.
+    """Maps each version to the function compiled for this version. A function is compiled at its first use.
 
     `kind` names the attribute of `Codecs` with the function that compiles.
     """

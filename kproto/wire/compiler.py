@@ -44,7 +44,7 @@ What keeps it correct:
   their first use.
 * No generated function is a closure: reading a closed-over variable is slower than reading a local one.
 
-The tests compare these functions with the interpreter for every message and version.
+The tests compare the compiled functions with the interpreter for every message and version.
 """
 
 from __future__ import annotations

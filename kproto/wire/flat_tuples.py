@@ -15,7 +15,7 @@ lacks has its default. Unknown tagged fields are dropped. The values are:
     null                                  None
 
 `flatten` makes the same tuples from a message. `_TupleSource` changes the decoders of `decoder_source.py` so
-that they make these values. `_TupleLayouts` adds two faster ways to read array elements whose lengths are
+that they make such tuples. `_TupleLayouts` adds two faster ways to read array elements whose lengths are
 equal (see `layouts.py`).
 """
 
@@ -40,7 +40,8 @@ Flat = tuple[Any, ...]
 Rows = Callable[[bytes], Iterator[Flat]]
 FromRows = Callable[[Iterator[Flat]], Iterable[Flat]]
 
-# From this number of elements on, comparing the lengths of all elements together is faster than one by one.
+# From this number of elements on, it is faster to compare the lengths of all elements together than one by
+# one.
 MIN_SLICED = 24
 
 

@@ -16,7 +16,7 @@ The wire format (Kafka's protocol guide, KIP-482; nulls as in Kafka's generated 
 
 * Any negative length means null. Null in a field that is not nullable is an error.
 * Tags are read in any order, and the last of two equal tags counts, because Kafka's reader checks neither
-  order nor repetition. They are written in ascending order. The size of a known tag must be the size of its
+  order nor repetition. Tags are written in ascending order. The size of a known tag must be the size of its
   value.
 * A varint has at most 5 bytes and is below 2**31. A string has at most 32767 bytes, even in flexible
   versions.

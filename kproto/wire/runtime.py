@@ -41,7 +41,7 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
 
     `n` is the first byte of the varint, and `p` the position of the second byte.
 
-    Raises Malformed for 0, which means null, and for a varint that is too long.
+    Raises Malformed if the value is 0, which means null, or if the varint is too long.
     """
     if n == 0:
         raise Malformed

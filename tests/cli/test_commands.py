@@ -127,10 +127,10 @@ HEARTBEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ),
         (
             "broker --unsecured-tokens --set sasl.oauthbearer.jwks.endpoint.url=file:///keys",
-            "--unsecured-tokens=True is not allowed; not together with sasl.oauthbearer.jwks.endpoint.url",
+            "--unsecured-tokens=True is not allowed; allowed only without sasl.oauthbearer.jwks.endpoint.url",
         ),
-        ("broker --group g", "--group='g' is not allowed; with --trace"),
-        ("broker --json", "--json=True is not allowed; with --trace"),
+        ("broker --group g", "--group='g' is not allowed; allowed only with --trace"),
+        ("broker --json", "--json=True is not allowed; allowed only with --trace"),
         ("broker --port 9092", "usage: kproto broker"),
         ("broker --port 9092", "unrecognized arguments: --port 9092"),
         ("broker --listen 127.0.0.1:99999", "a port up to 65535"),
@@ -164,10 +164,10 @@ HEARTBEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("lesson", "available: demo, scenario,"),
         ("-x", "-x: this option does not exist"),
         ("versions JoinGruop", "JoinGroupResponse (`kproto versions` lists the APIs)"),
-        ("broker --api Fetch --api 11", "--api='Fetch,JoinGroup' is not allowed; with --trace"),
-        ("broker --html page", "--html='page' is not allowed; with --trace"),
-        ("decode --not-api Fetch 00", "--not-api='Fetch' is not allowed; with --pcap FILE"),
-        ("decode --short 00", "--short=True is not allowed; with --pcap FILE"),
+        ("broker --api Fetch --api 11", "--api='Fetch,JoinGroup' is not allowed; allowed only with --trace"),
+        ("broker --html page", "--html='page' is not allowed; allowed only with --trace"),
+        ("decode --not-api Fetch 00", "--not-api='Fetch' is not allowed; allowed only with --pcap FILE"),
+        ("decode --short 00", "--short=True is not allowed; allowed only with --pcap FILE"),
     ],
 )
 def test_invalid_arguments_exit_with_2_and_an_error_that_names_valid_ones(

@@ -41,6 +41,6 @@ def is_unparsable_filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> b
 def has_unknown(*enum_values: int) -> bool:
     """Return whether one of the enum values is UNKNOWN (0).
 
-    Unassigned numbers do not count, because Kafka parses requests that contain them.
+    A number that Kafka has not assigned is not UNKNOWN, because Kafka parses requests that contain it.
     """
     return _UNKNOWN in enum_values

@@ -25,7 +25,7 @@ from .transaction_coordinator import send_to_coordinator
 
 
 def handle_add_partitions_to_txn(broker: Broker, call: Call) -> Result:
-    """Pass the request to the transaction coordinator; return NOT_COORDINATOR if that is another node."""
+    """Pass the request to the transaction coordinator; return NOT_COORDINATOR if it is on another node."""
     request = call.request
     assert isinstance(request, AddPartitionsToTxnRequest)
     transactional_ids = [transaction.transactional_id for transaction in request.transactions]

@@ -21,8 +21,8 @@ class Api:
     no permission. `handle` executes the narrowed request. `refuse` builds the response that rejects a whole
     request; None means that the group coordinator builds that response.
 
-    `min_version` and `max_version` are advertised instead of the lowest and highest version that the request
-    message declares, if they are set.
+    If `min_version` or `max_version` is set, it is advertised instead of the lowest or highest version that
+    the request message declares.
 
     `divided` is the name of the response's array. It is set if the elements of the request are independent of
     each other. A large request is then served in pieces (`LargeRequest`), and the arrays of their responses

@@ -24,10 +24,11 @@ END_TXN: Final = 26
 TXN_OFFSET_COMMIT: Final = 28
 TRANSACTION_VERSION: Final = "transaction.version"
 
-# Transaction.version 2 (KIP-890) is supported if the broker serves at least these versions of these APIs.
+# Version 2 of the feature transaction.version (KIP-890) is supported if the broker serves at least these
+# versions of these APIs.
 _TRANSACTIONS_V2: Final = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 
-NO_NODE: Final = -1  # The node id of a client that expects no particular node.
+NO_NODE: Final = -1  # The node id in requests of clients that expect no particular node.
 
 _SOFTWARE_SINCE: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511

@@ -33,8 +33,9 @@ def alter_resources(
 ) -> list[Outcome]:
     """Apply the changes of each resource; with `validate_only`, only check them.
 
-    Returns one outcome per resource. As in Kafka, the broker's own checks first reject single resources. If
-    any remaining resource has an unknown operation, the controller rejects all remaining resources.
+    Returns one outcome per resource. As in Kafka, the broker first rejects each resource that fails the
+    broker's own checks. If any of the other resources has an unknown operation, the controller rejects all of
+    these other resources.
     """
     faults = _faults_before_controller(resources)
     checked = [resource for resource in resources if _key(resource) not in faults]
@@ -56,7 +57,7 @@ def alter_resources(
 
 
 def are_refused_before_authorization(broker: Broker, resources: Sequence[Any], *, legacy: bool) -> list[bool]:
-    """Return for each resource whether the broker rejects it before it checks the caller's permission."""
+    """Return, for each resource, whether it is rejected before the caller's permission is checked."""
     times = Counter(map(_key, resources))
 
     def is_refused(resource: Any) -> bool:
@@ -103,7 +104,7 @@ def _faults_before_controller(
 def _alter_topic(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Outcome:
     """Alter the configs of a topic.
 
-    The checks run in Kafka's order: list operations, the topic's name, the values, the topic's existence.
+    The checks run in Kafka's order: APPEND and SUBTRACT, the topic's name, the values, the topic's existence.
     """
     name = resource.resource_name
     topic = broker.topics.named(name)

@@ -42,7 +42,7 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
         if topic is None:
             return _refuse_state(state, missing_topic(by_id=by_id), "The topic does not exist.")
         if by_id and topic.name in names:
-            # The request also has an entry with the topic's name, whose result contains the error.
+            # The request also contains the topic by name. The result for the name contains the error.
             return None
         if topic.id in ids and not by_id:
             message = "The topic appears in the request by name and by id."
@@ -62,8 +62,8 @@ def handle_delete_topics(broker: Broker, call: Call) -> Result:
 def _without_duplicates(states: Sequence[DeleteTopicState]) -> list[DeleteTopicState]:
     """Return the requested topics without repetitions of a name or an id.
 
-    As in Kafka, all invalid entries are kept, even repeated ones: those with both a name and an id, or with
-    neither.
+    An entry is invalid if it has both a name and an id, or neither. As in Kafka, all invalid entries are
+    kept, even if they are equal.
     """
     unique: dict[tuple[str | None, UUID, int], DeleteTopicState] = {}
     for number, state in enumerate(states):

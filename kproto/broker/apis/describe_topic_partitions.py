@@ -151,8 +151,9 @@ def _authorize(access: Access, request: DescribeTopicPartitionsRequest) -> Autho
         response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
         restrict(response)
         return response
-    # A cursor at a denied topic is removed, because the handler would reject it. No topic is repeated,
-    # because `permitted` contains no topic before the cursor.
+    # A cursor at a denied topic is removed, because the handler would reject a cursor whose topic is not
+    # requested. Without a cursor, the response begins with the first topic of `permitted`, which contains no
+    # topic before the removed cursor.
     cursor = request.cursor if request.cursor is not None and request.cursor.topic_name in permitted else None
     return access.narrow(restrict, topics=[TopicRequest(name=name) for name in permitted], cursor=cursor)
 

@@ -13,7 +13,7 @@ from .transaction_coordinator import send_to_coordinator
 
 
 def handle_end_txn(broker: Broker, call: Call) -> Result:
-    """Pass the request to the transaction coordinator; return NOT_COORDINATOR if that is another node."""
+    """Pass the request to the transaction coordinator; return NOT_COORDINATOR if it is on another node."""
     request = call.request
     assert isinstance(request, EndTxnRequest)
     return send_to_coordinator(broker, call, [request.transactional_id])

@@ -5,18 +5,19 @@ Rules, as in Kafka's ReplicaManager.fetchMessages:
 * The response is sent immediately if it has at least `min_bytes`, if a partition has an error, if no
   partition is requested, or if `max_wait_ms` is not positive. Otherwise the fetch waits in the purgatory
   until one of the first two conditions is met, or `max_wait_ms` has passed.
-* With `read_committed` no record after the last stable offset is returned. The response lists the aborted
-  transactions in the returned range (X5).
+* With `read_committed`, only records before the last stable offset are returned. The response lists the
+  aborted transactions in the returned range (X5).
 * Batches are sent whole. The first batch of a response is sent even if it exceeds the limits. The limits are
   those of the request and the partition, `fetch.max.bytes`, and `MOST_UNSENT` for all unsent responses.
-* A throttled client (see `Server.throttle`) receives no records, and no fetch session if it requests one.
+* A throttled client (see `Server.throttle`) receives no records. If it requests a new fetch session, none is
+  opened.
 
 The sizes of the batches decide when a delayed fetch is complete, and records are copied only into a response
 that is sent. So each Produce checks the delayed fetches of its partition, but copies no records for fetches
 that stay in the purgatory.
 
 The permission for a partition is checked when the partition is read, and not when the request arrives: a
-fetch session may contain further partitions, which the client may not read.
+request in a fetch session need not list all partitions that are read.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ from .partitions import find_partition, leader_epoch_error, missing_topic
 # IsolationLevel
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-# The first versions with topic ids (KIP-516), a top-level error for rejected requests, and the current leader
-# in errors (KIP-951).
+# In the order of the constants, the first versions with topic ids (KIP-516), with a top-level error for
+# rejected requests, and with the current leader in errors (KIP-951).
 BY_ID_SINCE: Final = 13
 TOP_LEVEL_ERROR_SINCE: Final = 13
 LEADER_SINCE: Final = 16
@@ -130,8 +131,8 @@ class DelayedFetch:
     def _find(self, room: int) -> tuple[dict[Key, PartitionData], int]:
         """Find the batches of partitions that may have changed since the last response of the session.
 
-        `room` is the limit of the response's records in bytes. Returns the result of each partition, without
-        its batches, and the size of all batches in bytes.
+        `room` is the limit of the response's records in bytes. Returns each partition's result, which does
+        not contain the batches yet, and the total size of the batches in bytes.
         """
         self.waits_for.clear()
         self._found.clear()
@@ -145,8 +146,8 @@ class DelayedFetch:
             size = self._found[key].batches.size if key in self._found else 0
             total += size
             if topic is not None and topic.partition(requested.partition) is not None:
-                # A negative `max_bytes` of the request applies only to the first partition that exists,
-                # because the limit is 0 for the partitions after this one.
+                # If `max_bytes` of the request is negative, only the first partition that exists has a
+                # negative limit. The limit of the partitions after it is 0.
                 room = max(room - size, 0)
             results[key] = data
         return results, total

@@ -22,7 +22,7 @@ from .transaction_coordinator import send_to_coordinator
 
 
 def handle_init_producer_id(broker: Broker, call: Call) -> Result:
-    """Pass the request to the transaction coordinator; return NOT_COORDINATOR if that is another node."""
+    """Pass the request to the transaction coordinator; return NOT_COORDINATOR if it is on another node."""
     request = call.request
     assert isinstance(request, InitProducerIdRequest)
     return send_to_coordinator(broker, call, [request.transactional_id])

@@ -138,7 +138,7 @@ def _close_without_acks(error: ErrorCode) -> CloseWithoutResponse:
 
 
 def _without_duplicates(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
-    """Return the topics with one batch per partition: the partition's last batch in the request."""
+    """Return the topics with at most one entry per partition: the last one that the request has for it."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     unique: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
@@ -172,7 +172,7 @@ def _is_transactional(records: bytes | None) -> bool:
 
 
 def _may_write_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
-    """Return whether the client may write to its transactional id; true without transactional batches."""
+    """Return whether the client may write the transactional batches of the request; true if it has none."""
     if not any(
         _is_transactional(part.records) for data in request.topic_data for part in data.partition_data
     ):
@@ -247,8 +247,8 @@ def _transaction_errors(
 ) -> dict[tuple[str, int], ErrorCode] | None:
     """Verify transactional batches with the transaction coordinator (X6).
 
-    Returns the result for each partition in which the transaction has no batch yet. Returns None if the
-    batches have several producer ids or epochs.
+    Returns the error code, which may be NONE, of each partition in which the transaction has no batch yet.
+    Returns None if the batches have several producer ids or epochs.
     """
     to_verify: dict[tuple[str, int], tuple[int, int]] = {}
     new_partitions: list[tuple[Partition, int]] = []

@@ -31,9 +31,9 @@ from .group_coordinator import handle_group_request
 from .partitions import find_partition, missing_topic
 from .transaction_coordinator import verify_partitions
 
-# The first versions in which topics have ids instead of names (KIP-1319), the commit adds the group to the
-# transaction (KIP-890), clients know TRANSACTION_ABORTABLE (KIP-890), and clients know
-# COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
+# In the order of the constants, the first versions in which topics have ids instead of names (KIP-1319), the
+# commit adds the group to the transaction (KIP-890), clients know TRANSACTION_ABORTABLE (KIP-890), and
+# clients know COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
 TOPIC_IDS_SINCE: Final = 6
 ADDS_SINCE: Final = 5
 KNOWS_ABORTABLE_SINCE: Final = 4
@@ -107,7 +107,7 @@ def _replace_loading_errors(response: TxnOffsetCommitResponse) -> None:
 
 
 def _refuse_partitions(errors: list[tuple[_Partition, ErrorCode]]) -> TxnOffsetCommitResponse:
-    """Return a response with the errors, in their order (TxnOffsetCommitResponse.Builder)."""
+    """Return a response with `errors` in their order, grouped by topic (TxnOffsetCommitResponse.Builder)."""
     topics: dict[tuple[str, UUID], TxnOffsetCommitResponseTopic] = {}
     for (name, topic_id, number), code in errors:
         empty = TxnOffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=[])

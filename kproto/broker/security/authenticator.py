@@ -2,9 +2,9 @@
 
 Rules:
 
-* Before the login is complete, the broker serves on a connection one ApiVersions request, one SaslHandshake
-  request, and the SaslAuthenticate requests after the handshake. Any other request closes the connection.
-  Between SaslHandshake and the end of the login, another ApiVersions or SaslHandshake is answered with
+* Before the login is complete, a client may send one ApiVersions request, one SaslHandshake request, and
+  after the handshake SaslAuthenticate requests. Any other request closes the connection. Between
+  SaslHandshake and the end of the login, another ApiVersions or SaslHandshake is answered with
   ILLEGAL_SASL_STATE before the connection is closed.
 * SaslHandshake v0 is followed by SASL messages without request headers (before KIP-152).
 * The response to a failed login is sent after `connection.failed.authentication.delay.ms`. Then the

@@ -25,7 +25,7 @@ class Listener:
 
     @classmethod
     def parse(cls, text: str) -> Listener:
-        """Parse PROTOCOL://HOST:PORT; the protocol defaults to PLAINTEXT. Raises ConfigError."""
+        """Parse PROTOCOL://HOST:PORT, or HOST:PORT for PLAINTEXT. Raises ConfigError for any other text."""
         protocol, separator, address = text.rpartition("://")
         host, colon, port = address.rpartition(":")
         protocol = protocol.upper() if separator else "PLAINTEXT"
@@ -54,7 +54,7 @@ class Listener:
 
 
 def allowed_addresses(error: OSError) -> str:
-    """Return the allowed addresses, to be shown after a socket could not listen because of `error`."""
+    """Return the hint for the user when listening on an address failed with `error`."""
     if error.errno == errno.EADDRINUSE:
         return "the address is in use; use another port, or 127.0.0.1:0 for any free port"
     # The error numbers of getaddrinfo are negative and not errno values.

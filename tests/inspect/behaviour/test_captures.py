@@ -100,10 +100,10 @@ def test_the_filters_apply_to_every_output_form(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--api", "Fetch", "00"], "--api='Fetch' is not allowed; with --pcap FILE"),
+        (["--api", "Fetch", "00"], "--api='Fetch' is not allowed; allowed only with --pcap FILE"),
         (["--short", "00"], "with --pcap FILE"),
         (["--pcap", "x.pcap", "--all"], "with --short"),
-        (["--pcap", "x.pcap", "00"], "--pcap='x.pcap' is not allowed; without other data"),
+        (["--pcap", "x.pcap", "00"], "--pcap='x.pcap' is not allowed; allowed only without other data"),
         (["--pcap", "x.pcap", "--html", "x.html"], "with --short"),
     ],
 )
