@@ -119,7 +119,8 @@ class ConsumerEngine:
         self.shutdown = ConsumerShutdown(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
-        self._raised = False  # Whether the last poll with records or an error raised the error.
+        # Whether the last poll with a result raised an error. Otherwise it returned records.
+        self._raised = False
         # The earliest deadline of all parts, and of all parts except the group (ms): 0 if it must be computed
         # again, infinity without a deadline.
         self.no_deadline_before: float = 0
@@ -453,7 +454,9 @@ class ConsumerEngine:
         """Run all parts of the engine until no finished call and no dirty partition is left."""
         core = self.core
         while not self.closed:
-            if core.network.finished:  # Responses come before deadlines: one may have arrived in time.
+            # Responses are handled before deadlines: after a pause of the process, a response may have
+            # arrived in time.
+            if core.network.finished:
                 finished, handled = core.network.finished, 0
                 try:
                     core.network.finished = []

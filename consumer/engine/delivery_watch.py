@@ -11,7 +11,8 @@ Rules:
   neither its position nor its processed offset has changed for `stall_report_ms`. Records may exist if the
   lag is above 0, or while the lag is unknown.
 * A stalled partition is reported once. After progress it may be reported again.
-* The watch compares all partitions four times per `stall_report_ms`. Polls and records cost nothing.
+* Four times per `stall_report_ms`, the watch compares all partitions with their state at the last comparison.
+  Polls and records cause no work of the watch.
 """
 
 from __future__ import annotations
@@ -179,13 +180,13 @@ class DeliveryWatch:
         return "the group's coordinator is unknown" + (f": {why}" if why else "")
 
     def _of_poll(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return that the records wait for the next poll, if they are fetched."""
+        """Return that the records wait for the next poll, if they have been fetched."""
         if not state.fetches:
             return None
         return self._without_poll(now, "the records are fetched, and the next polls return them", "buffered")
 
     def _without_poll(self, now: int, detail: str, reason: str) -> _Obstacle:
-        """Return `reason`, or that the application does not poll."""
+        """Return `reason`, or the reason "poll" if poll has not been called for `_SLOW_POLL_MS`."""
         status = self._core.group_status
         waited = now - status.polled_at
         if status.in_poll or waited < _SLOW_POLL_MS:

@@ -103,8 +103,8 @@ class GiveBack(msgspec.Struct, frozen=True):
 class Processed(msgspec.Struct, frozen=True):
     """The application has advanced in its iteration over the returned records.
 
-    The application has not received the records at and after these offsets. All returned records count as
-    processed, except those at and after a partition's offset in `held`.
+    All returned records count as processed, except those at and after a partition's offset in `held`, which
+    the application has not received.
     """
 
     held: Mapping[TopicPartition, int]

@@ -263,7 +263,7 @@ ValueT = TypeVar("ValueT")
 
 
 def consistent_values(entries: Iterable[tuple[TopicPartition, ValueT]]) -> dict[TopicPartition, ValueT]:
-    """Map each partition of a response to its value. Omit partitions with different values."""
+    """Map each partition of a response to its value. Omit a partition with several different values."""
     values: dict[TopicPartition, ValueT] = {}
     contradicted: set[TopicPartition] = set()
     for partition, value in entries:

@@ -92,8 +92,8 @@ class ConsumerShutdown:
     ) -> None:
         """Commit processed offsets of manually assigned partitions if auto commit is on, then call `proceed`.
 
-        `proceed` is called after all earlier commits have completed, too. With `policy="java"` processed
-        offsets are only committed during close (M99).
+        `proceed` is called when all earlier commits have completed as well, or after `timeout_ms`. With
+        `policy="java"` processed offsets are only committed during close (M99).
         """
         options, states = self._core.options, dict[TopicPartition, PartitionState]()
         if options.enable_auto_commit and not (options.as_java and not self._close_event):

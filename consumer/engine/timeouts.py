@@ -57,8 +57,8 @@ REPLICA_BACKOFF_MS: Final = 10_000
 
 # Producer:
 
-# Time (ms) for which a producer opens no additional connection to a broker after one has failed. Each failed
-# attempt may delay the partitions that would use the connection by seconds.
+# Time (ms) for which a producer opens no additional connection to a broker after one has failed. A failed
+# attempt may take seconds, and delays the partitions that would use the connection.
 EXTRA_CONNECTION_BACKOFF_MS: Final = 60_000
 # Backoff (ms) of AddPartitionsToTxn while the coordinator completes the previous transaction
 # (TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS).

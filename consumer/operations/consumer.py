@@ -330,7 +330,11 @@ class ConsumerOperations(PollOperations):
                 if self.closer == runtime.caller():
                     return
                 if not await runtime.wait(last_change, deadline):
-                    raise RequestTimedOut("close", limit, "another close() is in progress, and continues")
+                    raise RequestTimedOut(
+                        "close",
+                        limit,
+                        "an earlier close() is still closing this consumer, and continues",
+                    )
             if runtime.failure is None:
                 await runtime.pause()
                 gave_back = self.give_back(also_last=not processed)

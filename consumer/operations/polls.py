@@ -223,7 +223,8 @@ class ConsumerDriver:
     def _log_changes(self) -> None:
         """Write one line for the changes that are logged together.
 
-        A broker or a group's leader decides how many partitions change in one step.
+        The line names a limited number of partitions. A broker or a group's leader decides how many
+        partitions change in one step, so there may be very many.
         """
         changes, self._unlogged = self._unlogged, []
         if len(changes) == 1:
@@ -331,8 +332,8 @@ class PollOperations:
         runtime = self.runtime
         deadline = now() + int(timeout * 1000)
         runtime.check_usable()
-        # Records are given back before the first wait. Other tasks cannot run before that wait, so the engine
-        # applies their seeks after it has the records back.
+        # Records are given back before the first wait, because other tasks may seek during a wait. The engine
+        # has to apply such a seek after it has the records back.
         self.give_back()
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
@@ -387,7 +388,7 @@ class PollOperations:
                 return None
 
     def give_back(self, *, also_last: bool = False) -> bool:
-        """Give records that an iteration still holds back to the engine. Return False if there are none."""
+        """Give the engine back the records that an iteration still holds. Return False if there are none."""
         iteration = self.iteration
         if not iteration.records or not self.runtime.is_callers():
             return False
@@ -401,7 +402,7 @@ class PollOperations:
         return bool(offsets)
 
     def take_back(self) -> None:
-        """Give the engine the records back that an interrupted method was about to return."""
+        """Give the engine back the records that an interrupted method was about to return."""
         if self.iteration.records:
             self.give_back(also_last=True)
         else:

@@ -217,7 +217,11 @@ class ProducerOperations:
                     runtime.wait_for_callbacks(deadline)
                     return
                 if not await runtime.wait(last_change, deadline):
-                    raise RequestTimedOut("close", limit, "another close() is in progress, and continues")
+                    raise RequestTimedOut(
+                        "close",
+                        limit,
+                        "an earlier close() is still closing this producer, and continues",
+                    )
             failure = await self._leave_transaction(limit, deadline)
             self._records.close(CLOSED)
             await self._flush(limit, deadline)
@@ -238,8 +242,8 @@ class ProducerOperations:
     async def _leave_transaction(self, limit: int, deadline: int) -> KprotoError | None:
         """Wait for a commit or abort in progress, or abort the open transaction.
 
-        Return the error of a failed commit for which no other call waits, for example because that call has
-        timed out. Otherwise return None.
+        Return the error of a failed commit if no other call waits for this commit, for example because the
+        call of commit() has timed out. Otherwise return None.
 
         If the abort fails, the transaction stays open: read_committed consumers do not return its records,
         and the broker aborts it after transaction_timeout_ms.

@@ -58,7 +58,7 @@ class Security:
     tls: Tls | None = None
     tokens: TokenSource | None = None
     # (Salt, number of iterations) -> the last salted password of SCRAM. It is kept for the next connection,
-    # because its computation takes most of the time of SCRAM.
+    # because computing it takes most of the time of a SCRAM login.
     _salted: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
     )
@@ -152,7 +152,7 @@ def security_options(options: Mapping[str, Any]) -> Security:
 
 
 def _path(name: str, value: Any) -> Any:
-    """Return `value`; if the option is a file and the value a Path, return its string."""
+    """Return a Path as a string if the option is a file. Return any other `value` unchanged."""
     return str(cast("object", value)) if name in _FILES and isinstance(value, Path) else value
 
 

@@ -4,8 +4,8 @@ Rules:
 
 * Commands (`--command-config`), `Cluster` and Spark use only the properties about security. All other
   properties of consumers and producers are read by `client_options`.
-* A property about security that is not supported raises ConfigError, and is never ignored. If it were, a user
-  would notice only when a connection fails that, for example, a trust store had not been read.
+* A property about security that is not supported is never ignored, but raises ConfigError. Otherwise a user
+  might only learn from a failed connection that, for example, a trust store has not been read.
 * Stores in the formats PEM and PKCS12 are read (PKCS12 needs the extra `security`). Java's own format JKS is
   not supported.
 * JAAS configurations are read for PLAIN, SCRAM and OAUTHBEARER.
@@ -252,7 +252,11 @@ def _kind(path: str | None, declared: str | None) -> str:
 def _readable(store: str, path: str, kind: str) -> None:
     if kind not in ("PEM", "PKCS12"):
         if not os.path.isfile(path):
-            raise ConfigError(f"{store}.location", path, "a file: it does not exist")
+            raise ConfigError(
+                f"{store}.location",
+                path,
+                "this file does not exist; give the path of an existing PEM or PKCS12 file",
+            )
         raise ConfigError(
             f"{store}.type",
             kind,

@@ -12,7 +12,6 @@ Rules:
 * The table of error codes (`error_actions.py`) says which errors are retriable.
 * The plan reads metadata again if a broker responds that it is not the leader, and after a lost connection.
   If a Metadata response says that a topic does not exist, the plan requests the metadata again, because
-  brokers learn of a new topic with a delay. After `PATIENCE` more such responses the plan raises
-  UnknownTopic.
+  brokers learn of a new topic with a delay. After `PATIENCE` such responses the plan raises UnknownTopic.
 * Unknown offsets, epochs and timestamps are None.
 """

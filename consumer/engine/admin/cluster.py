@@ -92,7 +92,10 @@ def is_complete(view: ClusterView, name: str) -> bool:
 def await_partitions(
     view: ClusterView, partitions: Iterable[TopicPartition], clock: Callable[[], int]
 ) -> Plan[None]:
-    """Wait for the topics as `await_topics` does. Raises UnknownTopic for a partition that does not exist."""
+    """Wait for the topics of these partitions, as `await_topics` does.
+
+    Raises UnknownTopic if one of the partitions does not exist.
+    """
     wanted = list(partitions)
     yield from await_topics(view, (partition.topic for partition in wanted), clock)
     for partition in wanted:
@@ -148,7 +151,7 @@ def find_coordinator(view: ClusterView, key: str, clock: Callable[[], int], key_
             )
 
 
-# The first item of a `Route` that names a coordinator, indexed by the key type of FindCoordinator.
+# The words with which a `Route` to a coordinator begins, indexed by the key type of FindCoordinator.
 _COORDINATOR_ROUTES: Final = ("group", "transaction", "share")
 Route = int | tuple[str, str] | tuple[str, str, int] | str | None
 
@@ -177,7 +180,7 @@ def request(
         raise ConfigError("node", route, ROUTES)
     [call] = yield [Ask(message, node=node)]
     if node is not None and isinstance(call.error, ConnectionFailed):
-        # The broker is removed from the view, so that the next request for it reads the broker's address and
-        # the leaders again.
+        # The broker is removed from the view, so that the next request to this broker first reads the
+        # metadata again: its address and the leaders may have changed.
         view.brokers.pop(node, None)
     return expect_response(Message, call), call.version

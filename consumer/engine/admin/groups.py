@@ -33,7 +33,7 @@ from .plan import (
 )
 from .records import list_offsets
 
-# The state in which DescribeGroups returns a group that does not exist.
+# The state that DescribeGroups returns for a group that does not exist.
 DEAD = "Dead"
 
 
@@ -73,7 +73,7 @@ class Group(msgspec.Struct, frozen=True):
     `state` is Kafka's name of the group state: Empty, PreparingRebalance, CompletingRebalance, Stable, or
     Dead for a group that does not exist. A committed offset is that of the *next* record to read. `lag` maps
     each partition to the number of its records that the group has not committed. It covers all partitions of
-    each topic of which some partition has a commit or is assigned. If a partition has no commit, all of its
+    a topic if at least one of them has a commit or is assigned. If a partition has no commit, all of its
     records count. `type` is the value of `ListedGroup.type`, or None if the group does not exist. A share
     group has no committed offsets and no lag.
     """

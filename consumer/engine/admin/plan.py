@@ -17,8 +17,8 @@ from ..error_actions import ErrorAction, Row, action_for
 from ..network.call import Call, Prepared
 from ..network.client import MAIN
 
-# Number of further Metadata responses after which a missing topic counts as unknown. With backoffs this takes
-# 0.7 s.
+# Number of Metadata responses after which a missing topic counts as unknown. A partition counts as unknown
+# after this number of retries at its leader. With backoffs this takes less than a second.
 PATIENCE = 3
 
 

@@ -124,7 +124,7 @@ def list_offsets(
 def epoch_ends(
     view: ClusterView, wants: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartition, int | None]]:
-    """Return the end offset of each partition's leader epoch, from the leader; None if it is unknown."""
+    """Return where this leader epoch ends in each partition; None if the leader does not know the epoch."""
 
     def read(call: Call) -> Answers[int | None]:
         for topic in expect_response(OffsetForLeaderEpochResponse, call).topics:

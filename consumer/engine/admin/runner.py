@@ -11,8 +11,8 @@ Rules:
 * An exception in a plan ends only that plan, even if it is not a KprotoError.
 * A plan continues as soon as the last of its calls has ended. The runner's `backoff` determines the lengths
   of a plan's pauses.
-* Deadlines and the ends of pauses are kept in a heap, so that the runner only visits plans for which one of
-  them has passed.
+* Deadlines and the ends of pauses are kept in a heap, so that the runner only visits plans whose deadline has
+  passed or whose pause has ended.
 * After a plan has updated the metadata, the runner calls `on_metadata` with the topics of the response.
 """
 

@@ -14,7 +14,7 @@ Rules:
 * A batch of a few kilobytes may have millions of records, or a gigabyte of them. So compressed batches are
   decoded in parts of `PART_RECORDS` records, unless a fetch is decoded as columns. A part is decoded when a
   poll needs its records. If a record is malformed, the records of the parts before it are returned.
-* If a fetch has many records, they are decoded as columns, and each poll converts the rows that it returns to
+* If a fetch has many records, they are decoded as columns, and each poll converts the rows that it needs into
   objects. This is twice as fast as decoding records one by one. A fetch is decoded batch by batch if it has
   few or invalid records, or if numpy and pyarrow are not imported. The returned records are the same in both
   cases.
@@ -49,8 +49,9 @@ if TYPE_CHECKING:
 # the whole response in memory.
 MIN_VIEW_SHARE = 8
 
-# Maximum number of decompressed bytes of a fetch that is decoded as a whole. A fetch of two megabytes or more
-# may have 16 times its own size. A larger fetch is decoded batch by batch, and a larger batch in parts.
+# Maximum number of decompressed bytes of a fetch that is decoded as a whole: `MAX_DECODED_BYTES`, or
+# `MAX_DECODED_RATIO` times the size of the fetch if that is more. A fetch that exceeds the maximum is decoded
+# batch by batch, and a batch that exceeds it in parts.
 MAX_DECODED_BYTES = 32 << 20
 MAX_DECODED_RATIO = 16
 
@@ -61,7 +62,8 @@ MAX_DECODED_RECORDS = TOO_MANY
 # Number of records in a part of a fetch that is decoded in parts.
 PART_RECORDS = 10_000
 
-# Maximum number of decompressed bytes of a batch that is decoded as a whole without being part of columns.
+# Maximum number of decompressed bytes of a compressed batch that is decoded as a whole when its fetch is
+# decoded batch by batch.
 SMALL_BATCH_BYTES = 1 << 20
 
 # Minimum number of rows that are converted to records together, even if a poll requests fewer. Converting one
@@ -137,15 +139,15 @@ class CompletedFetch:
         self.end, self._epochs, count, self._end_error = _end_of(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
-        # `fetched` has all bytes of the fetch, because the message for an invalid batch contains its offsets.
-        # `data` has only the bytes before the invalid batch.
+        # `fetched` has all bytes of the fetch, because the error message for an invalid batch contains the
+        # offsets of this batch. `data` has only the bytes before the invalid batch.
         self.fetched = data
         self.data = data if self._end_error is None else data[: self._end_error.offset]
         # `aborted` is None with read_uncommitted, which returns the records of every transaction.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
-        # Whether the fetch has so many records that they are decoded in parts. Records without compression
-        # need at least seven bytes each.
+        # Whether the fetch has so many records that they are decoded in parts. This requires compression,
+        # without which each record needs at least seven bytes.
         self.decodes_in_parts = in_parts or (
             count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
         )
@@ -183,7 +185,7 @@ class CompletedFetch:
         return epoch if epoch >= 0 else None
 
     def _epochs_at(self, offsets: list[int]) -> Iterable[int | None]:
-        """Return the leader epochs of records, by their offsets."""
+        """Return the leader epoch of the record at each of these offsets."""
         return map(self._epoch_at, offsets) if len(self._epochs) > 1 else repeat(self._epoch_at(0))
 
     @property
@@ -490,7 +492,7 @@ class CompletedFetch:
 
 
 def _checked(batch: Batch, records: list[Record]) -> list[Record]:
-    """Return records of a batch. Raises RecordError if one has an offset outside of the batch."""
+    """Return `records` of a batch. Raises RecordError if one of them has an offset outside of the batch."""
     first, last = batch.base_offset, batch.last_offset
     for record in records:
         if not first <= record.offset <= last:
@@ -510,9 +512,10 @@ def _kind_names() -> dict[int, str]:
 def _end_of(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
     """Read batch headers; return (offset after the last complete batch, leader epochs, count, None).
 
-    The leader epochs are (first offset, epoch) of the first batch, and of each batch with another epoch than
-    the one before. The count is the number of records according to the headers. If a batch has an invalid
-    offset, return the values of the batches before it and the error instead.
+    The leader epochs are pairs (first offset, epoch): one for the first batch, and one for each batch whose
+    epoch differs from that of the batch before. The count is the number of records according to the headers.
+    If a batch has an invalid offset, the values are those of the batches before it, and the last one is the
+    error instead of None.
     """
     stop, end, total = 0, len(data), 0
     last, epochs, previous_epoch = -INT64_MAX - 2, list[tuple[int, int]](), None

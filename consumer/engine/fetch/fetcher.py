@@ -4,22 +4,22 @@ Rules:
 
 * One fetch per broker is in flight. This fetch belongs to a fetch session and requests every partition that
   has room in its buffer. While the broker delays its response, a second fetch, without a session, may request
-  further partitions with records: those that were assigned, sought or drained after the first fetch was sent.
-  So no partition waits fetch.max.wait.ms for the others.
+  further partitions with records: those that were assigned, got a new position by a seek, or ran out of
+  buffered records after the first fetch was sent. So no partition waits fetch.max.wait.ms for the others.
 * The next records of each partition are fetched while the application processes the previous ones. If each
   partition of a broker still has buffered records and a buffer is full, the next fetch waits until that
-  buffer has room. So a fetch requests many partitions at once, which costs little more than to request one.
+  buffer has room. So a fetch requests many partitions at once, which costs little more than requesting one.
 * A broker gets another fetch only while at most `fetch_max_bytes` of records from its partitions are
   buffered. The response may contain the same amount, so at most twice `fetch_max_bytes` are buffered. Records
   of paused partitions do not count: up to `fetch_max_bytes` of them stay buffered, and any further ones are
   discarded and fetched again.
-* A response is ignored for each partition that was sought, revoked or reset after the request was sent. The
-  partition's state then has a newer `epoch` than the request.
+* A response is ignored for each partition that was revoked, or whose position was changed by a seek or reset,
+  after the request was sent. The partition's state then has a newer `epoch` than the request.
 * Errors of a partition are handled when they arrive, but raised after the buffered records before them.
 * No fetch is sent to a broker that throttles the client. If a broker repeatedly responds immediately and
   without records, the client backs off.
-* A partition whose leader has a newer epoch than its position was validated for is validated before it is
-  fetched (KIP-320).
+* If a partition's leader has a newer epoch than the one for which the position was validated, the position is
+  validated again before the next fetch (KIP-320).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Fetcher:
             self._buffered[partition] = broker, size
 
     def _update_full(self, state: PartitionState) -> None:
-        """Record at the partition's broker whether the partition's buffer is full."""
+        """Add the partition to the full ones of its broker (`BrokerFetches.full`), or remove it from them."""
         partition = state.partition
         node: int | None = None
         if state.is_full:
@@ -164,7 +164,10 @@ class Fetcher:
             self._full_on[partition] = node
 
     def _node_for(self, state: PartitionState) -> int | None:
-        """Return the broker to fetch the partition from now; None if it needs no fetch, or has no leader."""
+        """Return the broker from which to fetch the partition.
+
+        The result is None if the partition needs no fetch now, or has no leader.
+        """
         if not state.is_fetchable or state.retry_at > self._core.now:
             return None
         node = self._replicas.fetch_node(state)
@@ -217,7 +220,7 @@ class Fetcher:
         try:
             broker.open = True
             self._send(node, FETCH_LANE, broker.session, on_response, wait)
-        except BaseException:  # After Ctrl-C during the send, the fetch was not sent.
+        except BaseException:  # Ctrl-C interrupted the send, so no fetch is in flight.
             broker.open = False
             raise
         broker.added = {}
@@ -247,7 +250,7 @@ class Fetcher:
         try:
             broker.extra_open = True
             self._send(node, SIDE, session, on_response, 0)
-        except BaseException:  # After Ctrl-C during the send, the fetch was not sent.
+        except BaseException:  # Ctrl-C interrupted the send, so no fetch is in flight.
             broker.extra_open = False
             raise
         for state, _ in states:
@@ -342,7 +345,8 @@ class Fetcher:
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
         if not has_records and session is broker.session:
-            # No partition had records, so the earlier high watermarks were outdated.
+            # No partition had records, so the broker has no more records of any, whatever earlier high
+            # watermarks say.
             broker.with_more_records.clear()
         if session is broker.session and not refused:
             self._count_empty_responses(broker, has_records)

@@ -139,7 +139,8 @@ class FetchSessionHandler:
     def is_established(self) -> bool:
         """Whether the broker has accepted an incremental fetch of the session, or keeps no session.
 
-        While it is false, a response without records does not reset the broker's count of failures.
+        While it is false, a response without records does not reset the count of failed fetches from the
+        broker.
         """
         return self.epoch != FIRST_EPOCH
 
@@ -263,7 +264,7 @@ class BrokerFetches:
         self.with_more_records: set[TopicPartition] = set()
         self.may_wait_at_broker = True
         # When the last fetch was sent (ms), how long (ms) the broker may delay its response, and the number
-        # of consecutive responses that came early and without records.
+        # of responses in a row that arrived before half of that time and had no records.
         self.asked_at = self.may_wait = self.empty_responses = 0
 
     @property

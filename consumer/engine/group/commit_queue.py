@@ -31,8 +31,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # The partition states at the time of the call. A partition that was revoked and assigned again since then
     # has a new state object.
     states: Mapping[TopicPartition, PartitionState]
-    # Whether partitions that were revoked after the call are removed from the commit, instead of failing it.
-    # False for commits that the application requests.
+    # Whether partitions that were revoked after the call are removed from the commit. If not, as in commits
+    # that the application requests, the commit fails.
     drops_revoked: bool = False
     # The only member id and generation with which the commit may be sent; None for any. It is set for the
     # commit before a member leaves, and with `policy="java"` also for the commit before JoinGroup.
@@ -50,8 +50,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     is_completed: bool = False
     # Topic -> the topic id that the offsets belong to. A re-created topic of the same name has another id.
     topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Topic -> the topic id in the last request. For a topic that is missing in `topic_ids` it is the id in
-    # the cached metadata.
+    # Topic -> the topic id in the last OffsetCommit request. If a topic is missing in `topic_ids`, its id is
+    # the one in the cached metadata.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
     # Whether the coordinator has confirmed the topic ids, so that the commit may identify topics by name.
     # `unknown_topics` are those that the coordinator does not know, and `recreated_topics` those that it
@@ -92,8 +92,8 @@ class CommitQueue:
     def add(self, commit: QueuedCommit) -> None:
         """Add a new commit. A commit with a required identity goes to the front of the queue.
 
-        A commit with a required identity (member id and generation) can only succeed until the next
-        generation begins. The other commits can be sent in that generation.
+        A commit with a required identity (member id and generation) can only succeed before the next
+        generation begins. The other commits can also be sent in the next generation.
         """
         if commit.required_identity is None:
             self._waiting.append(commit)
@@ -119,7 +119,7 @@ class CommitQueue:
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now: int, in_flight: QueuedCommit | None) -> None:
-        """Fail the commits whose timeout has passed with RequestTimedOut."""
+        """Fail the commits whose timeout has passed. Their error is RequestTimedOut."""
         while self._deadlines:
             deadline, _, commit = self._deadlines[0]
             if deadline > now and not commit.is_completed:

@@ -189,7 +189,7 @@ class Committer:
     def commit_with_identity(
         self, identity: Identity, offsets: Offsets, timeout_ms: int, on_committed: OnCommitted
     ) -> None:
-        """Commit with this member id and generation, ahead of all other commits in the queue."""
+        """Commit `offsets` with this member id and generation, ahead of all other commits in the queue."""
         self._enqueue(offsets, timeout_ms, on_committed, required_identity=identity, drops_revoked=True)
 
     def _commit_initial(self, offsets: Offsets, on_committed: OnCommitted) -> None:
@@ -411,8 +411,8 @@ class Committer:
         """Request the current ids of the commit's topics from the coordinator.
 
         After the response, the offsets are committed by name. They reach a new topic only if the topic is
-        re-created between the two requests: the coordinator removes the offsets of a topic when it learns of
-        the deletion.
+        re-created between this request and the OffsetCommit. If it is re-created later, the coordinator
+        removes the offsets when it learns that the old topic was deleted.
         """
         request = metadata_request(broker_ids(commit.topic_ids))
         commit.call = self._core.send(request, lambda call: self._on_topics(commit, call), node=node)

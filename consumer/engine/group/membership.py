@@ -49,7 +49,7 @@ from .subscription import TopicSubscription
 
 # The error codes of a commit that arrives after the next generation has begun.
 NEXT_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
-# Stands for the name of a request in reports about assignments that the member cannot use.
+# Used instead of a request's name in failure reports about assignments that the member cannot use.
 ASSIGNMENT = "Assignment"
 
 
@@ -86,8 +86,8 @@ class Membership:
         # The member's next deadline (ms), computed again after each event.
         self._deadline: int | None = None
         self._deadline_is_known = False
-        # The number of actions of the member so far. An event without actions changes only deadlines of the
-        # member.
+        # The number of actions that the member has returned so far. An event for which it returns no action
+        # changes only deadlines of the member.
         self.action_count = 0
         # The names of the requests whose last attempt failed, and ASSIGNMENT if the last assignment could not
         # be used.
@@ -163,7 +163,7 @@ class Membership:
 
     @property
     def is_settled(self) -> bool:
-        """Whether unsubscribe is complete: no callback, commit or release of it is pending."""
+        """Whether unsubscribe is complete: its callbacks, commits and releases of partitions have ended."""
         if not self._callbacks.is_empty or self._releasing is not None or self._commits_before_leaving:
             return False
         if self.member is None or self._status.final_error is not None:
@@ -208,8 +208,8 @@ class Membership:
         def finish(error: KprotoError | None) -> None:
             self._commits_before_leaving = False
             if error is not None and self._status.identity is None:
-                # If the member has an identity, it is in the next generation, and `leave` commits the offsets
-                # when it revokes the partitions.
+                # A member that has an identity has joined the next generation. In that case nothing is
+                # reported here, because `leave` revokes the partitions and commits their offsets.
                 self.report_uncommitted(states, error)
             leave()
 
@@ -243,7 +243,10 @@ class Membership:
 
     @property
     def may_assign(self) -> bool:
-        """Whether the next assignment may add partitions: the group is rebalancing, or was not joined yet."""
+        """Whether an assignment that may add partitions is to come.
+
+        In this case the member has not joined the group yet, or the group is rebalancing.
+        """
         return self.member is None or not self.member.is_stable
 
     def defer_seek(self, partition: TopicPartition, seek: Apply) -> None:
@@ -465,7 +468,8 @@ class Membership:
     def _send_join(self, action: protocol.Send) -> None:
         """Send JoinGroup.
 
-        With `policy="java"` and auto commit, the partitions that the member keeps are committed first (M75).
+        With `policy="java"` and auto commit, the offsets of the partitions that the member keeps are
+        committed first (M75).
         """
         core, member = self._core, self.member
         assert member is not None

@@ -37,7 +37,8 @@ class RebalanceCallback(msgspec.Struct, eq=False):
     # Whether the member waits for the event `Released`. The membership sends this event after the callback
     # has returned and the commit of its partitions is complete.
     releases: bool = False
-    # Whether no commit follows the return of the callback. Java commits before the callback instead.
+    # Whether no commit follows the return of the callback. True with `policy="java"`: Java commits before the
+    # callback.
     is_committed: bool = False
     # Whether a commit for these partitions has been requested. The membership reports its failure.
     is_committing: bool = False

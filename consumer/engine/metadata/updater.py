@@ -78,7 +78,8 @@ class MetadataUpdater:
         """Set the topics whose metadata is kept up to date. New topics are requested at once."""
         if topics == self.topics and everything == self.everything:
             return
-        # Without a scheduled refresh or a request in flight, the known metadata may be outdated.
+        # If no refresh is scheduled and no request is in flight, even the metadata of watched topics may be
+        # outdated.
         asleep = self._next_at is None and self._call is None
         # A topic that was not watched may have changed since the last response about it.
         is_outdated = topics - self.topics or topics - self._core.view.topics.keys() or (topics and asleep)

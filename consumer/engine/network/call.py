@@ -14,7 +14,7 @@ from kproto.wire.message import Message
 
 
 class Prepared(msgspec.Struct):
-    """A request of unknown version. `build(version)` builds the message when the request is sent."""
+    """A request whose version is not known yet. `build(version)` builds its message before it is sent."""
 
     message: type[Message]
     build: Callable[[int], Message]
@@ -82,7 +82,8 @@ class Call:
         self.purpose = purpose
         self.version = -1
         self.address = ""
-        # Whether the call waits for a second ApiVersions response, because the first one does not allow it.
+        # Whether the call waits for a second ApiVersions response, because the first one lists no version
+        # that this client can use for the call.
         self.awaits_versions = False
         # Address -> the error of the last attempt to send the request to this address.
         self.tried: dict[tuple[str, int], str] = {}

@@ -301,7 +301,9 @@ class Connection:
         # requested version responds in version 0.
         if len(body) >= 6 and int.from_bytes(body[4:6], "big") == UNSUPPORTED_VERSION:
             if version == 0:
-                raise DecodeError("ApiVersions", 0, "error_code", 4, "the broker rejects version 0 as well")
+                raise DecodeError(
+                    "ApiVersions", 0, "error_code", 4, "the broker rejects every version, even version 0"
+                )
             return self._ask_versions(lower_version(body, version))
         _, response = decode_response(body, ApiVersionsResponse, version)
         assert isinstance(response, ApiVersionsResponse)

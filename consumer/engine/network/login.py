@@ -180,7 +180,10 @@ class Login:
                 f"sasl_mechanism {mechanism} is not enabled on this listener; enabled: {enabled}"
             )
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._authenticated:
-            raise ConnectionFailed(self._address, "the broker renews a session at most once per second")
+            raise ConnectionFailed(
+                self._address,
+                "the broker rejected the renewal of the SASL session as too early: it allows one per second",
+            )
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise self._rejected(
                 "this listener has no SASL: set security_protocol to PLAINTEXT (or to SSL if it has TLS)"

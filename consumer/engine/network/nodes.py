@@ -5,9 +5,10 @@ Rules:
 * The reason of an address's last failure is kept until a connection to the address becomes ready.
 * After a failure the client backs off from the address, beginning with `reconnect_backoff_ms`. Each further
   failure doubles the backoff up to its maximum, with jitter (Kafka's ClusterConnectionStates).
-* Each timeout in a row of requests of one API to one address doubles the timeout of the next such request, so
-  that a slow broker has more time for each retry. If the connection setup to an address takes long (for
-  example because the broker's login uses a directory), the next setup gets a timeout of twice that time.
+* If requests of one API to one address time out in a row, each timeout doubles the timeout of the next such
+  request, so that a slow broker has more time for each retry. If the connection setup to an address takes
+  long (for example because the broker's login uses a directory), the next setup gets a timeout of twice that
+  time.
 * A call for any broker goes to the ready address with the fewest requests in flight, or else to an address
   that is connecting. If there is neither, it goes to an address that it has not tried, round-robin (Kafka's
   leastLoadedNode).

@@ -116,7 +116,10 @@ class RequestTimeouts:
         )
 
     def api_key(self, connection: Connection) -> int:
-        """Return the API key of the connection's oldest call; SETUP if there is none or no login yet."""
+        """Return the API key of the connection's oldest call.
+
+        The result is SETUP without a call, or before the login is complete.
+        """
         head = self._oldest.get(connection.key) if connection.ready else None
         return SETUP if head is None else _api_key(head[0])
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Interval (s) at which the owner of the sockets sends an empty `Data` while a long response arrives.
 COMING_S = 1.0
-# The default limit (bytes) of a response, librdkafka's default of receive.message.max.bytes. The limit is
-# raised if needed to fetch.max.bytes plus the overhead below, librdkafka's minimum.
+# The default limit (bytes) of the size of a response: librdkafka's default of receive.message.max.bytes. As
+# in librdkafka, the limit is at least fetch.max.bytes plus the overhead below.
 RECEIVE_MESSAGE_MAX_BYTES = 100_000_000
 RESPONSE_OVERHEAD_BYTES = 512
 

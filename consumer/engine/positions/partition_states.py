@@ -160,7 +160,7 @@ class PartitionState:
         self.fetches: deque[CompletedFetch] = deque()
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
-        self.stable_since = 0  # When a response with this last stable offset arrived first (ms).
+        self.stable_since = 0  # When a response contained this last stable offset for the first time (ms).
         self.log_start_offset: int | None = None
         # `replica` is the follower to fetch from until `replica_until` (KIP-392). Fetches to the leader
         # contain no rack until `no_rack_until`. `replica_failures` counts the failures of followers in a row.
@@ -323,7 +323,8 @@ class PartitionState:
             self._home.update_uncommitted(self)
         if self.pending_commit is not None or self.committed != offset:
             self.pending_commit = by
-            # If the offsets differ, the partition is already marked as uncommitted.
+            # If the processed and the committed offset differ, the partition is already marked as
+            # uncommitted.
             if self.processed == self.committed:
                 self._home.update_uncommitted(self)
 
@@ -498,7 +499,7 @@ class SubscriptionState:
         return self._scheduled[0][0] if self._scheduled else None
 
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
-        """Count the returned records as processed, except those from a partition's offset in `held` on."""
+        """Count all returned records as processed, except those at and after the offsets in `held`."""
         for partition, state in list(self.returned.items()):
             if state.has_position and not state.released:
                 below = min(held.get(partition, state.position), state.position)

@@ -4,7 +4,8 @@ Rules:
 
 * Only the last seek of a partition is applied.
 * A seek is dropped and reported when the group assigns its partition to another member. Otherwise the seek
-  would apply whenever the partition is assigned to this member again, when its offset could be outdated.
+  would be applied as soon as the partition is assigned to this member again. By then the offset of the seek
+  could be outdated.
 * In a cooperative rebalance another member first revokes the partition, so this member gets it one generation
   later. A seek waits for this assignment, at most for the time that the other member has to revoke the
   partition.

@@ -45,8 +45,8 @@ class TopicChanges:
         # Earlier topic id -> the time (ms) at which it was replaced.
         self._replaced_at: dict[object, int] = {}
         self._leaderless: set[TopicPartition] = set()
-        # The missing topics without ids from brokers, and the number of the last local id that this client
-        # gave.
+        # The missing topics for which brokers send no ids, and the number of the last local id that was
+        # assigned to a topic.
         self._missing: set[str] = set()
         self._last_local_id = 0
 

@@ -70,8 +70,8 @@ GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", l
 class RecordAccumulator:
     """The batches of a producer, from the append of their records until the end of their delivery."""
 
-    # Whether callers must append every record by `take`. If false, a caller may append a record without a key
-    # and headers itself, with a copy of the statements of `take`.
+    # Whether callers must append every record by `take`. If false, a caller may instead execute a copy of the
+    # statements of `take` for a record that has no key and no headers.
     gated = not GIL
 
     def __init__(

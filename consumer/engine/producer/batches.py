@@ -126,8 +126,8 @@ class ProducerBatch:
         self.places: list[tuple[ProducerBatch, int]] | None = None
         # Pairs (index of a record, callback to call when the record's delivery ends).
         self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
-        # The failure count of the producer that includes this batch, and the indexes of the records whose
-        # failure the application already knows.
+        # For a failed batch: the count of failed deliveries to which its records were added, and the indexes
+        # of the records whose failure the application already knows.
         self.delivery_failures: DeliveryFailures | None = None
         self.known_failures: set[int] | None = None
 

@@ -411,7 +411,7 @@ class ProducerEngine:
             self.metadata.forget(topic)
 
     def _on_authentication_failed(self, error: AuthenticationFailed) -> None:
-        """Fail the sends and batches that wait for metadata, because authentication failed."""
+        """After a failed authentication, fail the sends and batches that wait for metadata."""
         for topic in self.metadata.topics:
             self.records.fail_waiting_sends(topic, error)
             for queue in self.schedule.leaderless(topic):

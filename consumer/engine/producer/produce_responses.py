@@ -8,9 +8,9 @@ Rules (Java's Sender and TransactionManager):
 * If a failed batch may be in the log, batches without a sequence number get the next epoch. They are sent
   after all batches that have a sequence number. If the log certainly lacks a batch, this batch and all later
   ones are renumbered (as in Java since KIP-360).
-* The first failed batch with a reason is reported immediately. The number of further failed records with the
-  same reason is reported after growing intervals. Apart from these reports, a delivery, flush or close raises
-  the error of the records that it waits for.
+* For each reason, the first failed batch is reported immediately. The number of records that fail later for
+  the same reason is reported after growing intervals. Apart from these reports, a delivery, flush or close
+  raises the error of the records that it waits for.
 """
 
 from __future__ import annotations
@@ -151,9 +151,10 @@ class ProduceResponses:
         """End the batches before `later` whose sequence number was rejected, but which are in the log.
 
         A broker appends a producer's batches in order, so a log that contains `later` also contains the
-        batches before it. A broker rejects a resent batch that is in its log if it was killed and restarted,
-        because it then only remembers the last batch. The offsets of the ended batches stay unknown. The same
-        broker sent all these responses, because `later` was in flight when the earlier batches were rejected.
+        batches before it. A broker that was killed and restarted only remembers the last batch. It therefore
+        rejects the batches before the last one if they are sent again, although they are in its log. The
+        offsets of the ended batches stay unknown. The same broker sent all these responses, because `later`
+        was in flight when the earlier batches were rejected.
         """
         queue = later.queue
         in_log = [

@@ -153,7 +153,9 @@ class TransactionManager:
         current_call = self.current_call
         if current_call is not None and current_call.name == name and not current_call.reported:
             if name == "begin" and current_call.waiting - {who}:
-                raise IllegalState(f"begin() of {self.id!r}: another begin() is in progress")
+                raise IllegalState(
+                    f"begin() of {self.id!r}: another thread or task has called begin() and waits for it"
+                )
             current_call.done = current_call.done or (name == "begin" and self.state is S.IN_TRANSACTION)
             if current_call.done or CALLS[self.state].get(name) is self.state:
                 # The operation has begun. Otherwise Ctrl-C came after the call was created, and the operation
@@ -440,7 +442,7 @@ class TransactionManager:
                 self._new -= requested
                 self._on_added()
 
-        # `_on_added` clears the flag when the coordinator has confirmed the partitions.
+        # `_on_added` clears `_needs_new_epoch` when the coordinator has confirmed the partitions.
         self._needs_new_epoch = self._bumps_epochs
         request = add_partitions_request(self.id, self._identity, requested)
         self._send(request, on_response, node=self._node, max_version=LAST_PARTITIONS)
@@ -453,7 +455,7 @@ class TransactionManager:
 
     def _add_offsets(self) -> None:
         """Send the next request for offsets: add the group, look up its coordinator, or commit them."""
-        with self._records.guard:  # Other threads may add offsets.
+        with self._records.guard:  # Without the guard, other threads could add offsets during the iteration.
             member, offsets_to_commit = next(
                 (member, dict(offsets)) for member, offsets in self._offsets.items()
             )

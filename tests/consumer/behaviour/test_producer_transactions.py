@@ -137,7 +137,7 @@ def test_two_concurrent_begins_do_not_share_a_transaction(
     broker.held.add(InitProducerIdRequest)
     thread, results = later(producer.begin)
     broker.was_asked(InitProducerIdRequest)
-    with pytest.raises(IllegalState, match=r"another begin\(\) is in progress"):
+    with pytest.raises(IllegalState, match=r"another thread or task has called begin\(\)"):
         producer.begin()
     broker.let_go(InitProducerIdRequest)
     thread.join(20)

@@ -139,7 +139,7 @@ def test_a_missing_file_is_reported_as_a_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("store", ["ssl.truststore", "ssl.keystore"])
 def test_a_missing_store_is_reported_by_its_property(store: str) -> None:
-    with pytest.raises(ConfigError, match="it does not exist") as caught:
+    with pytest.raises(ConfigError, match="this file does not exist") as caught:
         from_java({"security.protocol": "SSL", f"{store}.location": "missing.jks"})
     assert (caught.value.option, caught.value.value) == (f"{store}.location", "missing.jks")
 
