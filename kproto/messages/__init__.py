@@ -5,15 +5,15 @@
     request = JoinGroupRequest.decode(body, 9)
 
 The declarations follow the definitions of the Kafka that `index.KAFKA_RELEASE` names; a test compares each
-declaration with Kafka's definition. Declared are also the records of Kafka's own topics, and files of its log
-directories. Names and ranges follow these rules:
+declaration with Kafka's definition. The package also declares the records of Kafka's own topics, and some
+files of a broker's log directories. Names and ranges follow these rules:
 
 * A file has the name of its API in snake_case. A class has Kafka's name.
 * A field has Kafka's name in snake_case, with an underscore before every capital letter but the first:
   ``KRaftVersion`` is ``k_raft_version``, ``V3AndBelowTopics`` is ``v3_and_below_topics``.
 * A struct has Kafka's name. Kafka nests structs in their message; here they are classes of the module. If two
-  messages of one file have a struct of the same name, the message's name is prefixed:
-  ``VoteRequestTopicData`` and ``VoteResponseTopicData``.
+  messages of one file have structs of the same name, each of these classes begins with the name of its
+  message: ``VoteRequestTopicData`` and ``VoteResponseTopicData``.
 * Version ranges are limited to the versions of the message. Fields that exist in none of these versions are
   not declared. A field without a range exists in every version that has its struct. `ignorable` is declared
   only if some version of the message lacks the field.

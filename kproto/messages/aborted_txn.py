@@ -13,5 +13,6 @@ class AbortedTxn(Message, versions="0"):
     producer_id: Int64
     first_offset: Int64
     last_offset: Int64
-    # The last stable offset after the abort. Transactions that end later have no record before it.
+    # The last stable offset after the abort. All records of transactions that end later are at or above this
+    # offset.
     last_stable_offset: Int64

@@ -13,8 +13,8 @@ class ApiVersionsRequest(Message, api_key=18, versions="0-5", flexible="3+"):
     # The name of the client's software (KIP-511).
     client_software_name: String = field("3+", default="", ignorable=True)
     client_software_version: String = field("3+", default="", ignorable=True)
-    # The ids of the cluster and the node that the client expects. A broker with other ids responds with
-    # REBOOTSTRAP_REQUIRED; null and -1 if the client does not know the ids (KIP-1242).
+    # The ids of the cluster and the node that the client expects, or null and -1 if the client does not know
+    # them. A broker with other ids responds with REBOOTSTRAP_REQUIRED (KIP-1242).
     cluster_id: String | None = field("5+", default=None, ignorable=True)
     node_id: Int32 = field("5+", default=-1, ignorable=True)
 

@@ -25,8 +25,7 @@ class DescribedGroup(Struct):
     assignment_epoch: Int32
     assignor_name: String
     members: list[Member]
-    # The operations allowed on the group, one bit per AclOperation; the least int32 if not requested
-    # (KIP-430).
+    # The operations allowed on the group, one bit per AclOperation; -2147483648 if not requested (KIP-430).
     authorized_operations: Int32 = -0x80000000
 
 

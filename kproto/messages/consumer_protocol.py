@@ -1,8 +1,8 @@
 """The consumer protocol: the content of JoinGroup's `metadata` and of SyncGroup's `assignment`.
 
 The metadata and the assignment start with an int16, the version. The version is not part of the messages of
-this module: `kproto.group.subscription` reads and writes it. A version that the reader does not know is read
-as the newest version that it knows.
+this module: `kproto.group.subscription` reads and writes it. If a reader does not know the version, it uses
+the newest version that it knows.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ class DescribedGroup(Struct):
     protocol_type: String
     protocol_data: String
     members: list[DescribedGroupMember]
-    # The operations allowed on the group, one bit per AclOperation; the least int32 if not requested
-    # (KIP-430).
+    # The operations allowed on the group, one bit per AclOperation; -2147483648 if not requested (KIP-430).
     authorized_operations: Int32 = field("3+", default=-0x80000000)
 
 

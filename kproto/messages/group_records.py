@@ -35,7 +35,8 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
     commit_timestamp: Int64
     # The time at which the offset expires. From v2 on expiration depends on the state of the group (KIP-211).
     expire_timestamp: Int64 = field("1", default=-1, ignorable=True)
-    # The topic id, because the offset does not apply to a re-created topic of the same name (KIP-848).
+    # The topic id. A re-created topic has the same name but another id, and the offset does not apply to it
+    # (KIP-848).
     topic_id: Uuid = field("4+", default=ZERO_UUID, tag=0, ignorable=True)
 
 

@@ -107,7 +107,7 @@ def request_pieces(request: Message, version: int, correlation_id: int, client_i
     header_version = request_header_version(type(request), version)
     try:
         header = _STARTS(api_key, version, correlation_id) + _client(client_id, header_version)
-    except (struct.error, TypeError):  # The header's own encoder reports the invalid field.
+    except (struct.error, TypeError):  # RequestHeader's encoder reports which field is invalid.
         header = RequestHeader(
             request_api_key=api_key,
             request_api_version=version,
@@ -169,7 +169,7 @@ def encode_response(response: Message, version: int, correlation_id: int) -> byt
     header_version = response_header_version(type(response), version)
     try:  # A header without tagged fields, whose count is a zero byte.
         header = _PACK_ID(correlation_id) + bytes(header_version)
-    except (struct.error, TypeError):  # This encoder reports the invalid field.
+    except (struct.error, TypeError):  # ResponseHeader's encoder reports which field is invalid.
         header = ResponseHeader(correlation_id=correlation_id).encode(header_version)
     return header + response.encode(version)
 

@@ -119,7 +119,7 @@ API_NAMES: dict[int, str] = {
 }
 
 # Maps a record type of `__consumer_offsets` to its name. The messages of the type have this name with Key and
-# Value appended. Type 0 has the keys of type 1, and the values that the oldest brokers wrote.
+# Value appended. The oldest brokers wrote type 0. Its keys have the same fields as those of type 1.
 RECORDS: dict[int, str] = {
     0: "LegacyOffsetCommit",
     1: "OffsetCommit",
@@ -224,7 +224,8 @@ _DATA: dict[str, str] = {
     "ProducerSnapshot": "producer_snapshot",
 }
 
-# The modules of records: by topic, and in `__consumer_offsets` by the start of the name.
+# The module that declares the records of each topic. In `__consumer_offsets`, the start of a record's name
+# may select a module of `_GROUP_MODULES` instead.
 _RECORD_MODULES = {
     "__consumer_offsets": "group_records",
     "__transaction_state": "transaction_records",
@@ -306,7 +307,7 @@ def _known(name: str) -> tuple[Kind, int | None, str | None]:
 
 
 def no_message(name: str) -> str:
-    """Return an error message for an unknown name, which lists the most similar names."""
+    """Return the error message for an unknown name. The message lists the most similar names."""
     from difflib import get_close_matches
 
     known = {message.lower(): message for message in names()}
@@ -336,7 +337,7 @@ def module_of(name: str) -> str:
 
 
 def record_module(name: str, topic: str) -> str:
-    """Return the module with the records of this name in a topic, whether or not the record is declared."""
+    """Return the module for a record of this name in a topic, even if no such record is declared."""
     starts = _GROUP_MODULES if topic == "__consumer_offsets" else {}
     return next((file for start, file in starts.items() if name.startswith(start)), _RECORD_MODULES[topic])
 

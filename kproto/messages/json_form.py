@@ -15,8 +15,8 @@ The JSON is that of Kafka's generated ``JsonConverter`` classes:
 So that no data is lost, the JSON contains the bytes of records (base64) and unknown tagged fields
 (``"_unknownTaggedFields": [{"tag": 7, "data": "AQ=="}]`` in their struct). Kafka's classes omit both.
 
-`to_json` and `from_json` reject what `encode` rejects, with the same errors: an integer out of range, null in
-a field that is not nullable, a value for a field that the version lacks and that is not ignorable.
+`to_json` and `from_json` raise the same errors as `encode`, for the same values: an integer out of range,
+null in a field that is not nullable, or a value for a field that the version lacks and that is not ignorable.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class _Reader:
             self.path.pop()
         unknown = set(keys) - {json_name(f.name) for f in cls.__fields__} - {UNKNOWN_TAGS}
         if unknown:
-            raise self.error(f"{cls.__name__} has no {', '.join(sorted(map(str, unknown)))}")
+            raise self.error(f"{cls.__name__} has no keys {', '.join(sorted(map(str, unknown)))}")
         value = cls(**values)
         if UNKNOWN_TAGS in keys:
             value.__unknown_tags__ = self.unknown_tags(keys[UNKNOWN_TAGS])
@@ -216,7 +216,7 @@ class _Reader:
                 raise self.error('not a list of {"tag": number, "data": base64}')
             tag = keys["tag"]
             if not isinstance(tag, int) or isinstance(tag, bool) or tag in tags:
-                raise self.error(f"{short_repr(tag)} is not a tag, or appears twice")
+                raise self.error(f"{short_repr(tag)} is not an integer, or appears twice as a tag")
             tags[tag] = self.binary(keys["data"])
         self.path.pop()
         return tags

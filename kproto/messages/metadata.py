@@ -30,8 +30,7 @@ class MetadataResponse(Message, api_key=3, versions="0-13", flexible="9+"):
     cluster_id: String | None = field("2+", default=None, ignorable=True)
     controller_id: Int32 = field("1+", default=-1, ignorable=True)
     topics: list[MetadataResponseTopic]
-    # The operations allowed on the cluster, one bit per AclOperation; the least int32 if not requested
-    # (KIP-430).
+    # The operations allowed on the cluster, one bit per AclOperation; -2147483648 if not requested (KIP-430).
     cluster_authorized_operations: Int32 = field("8-10", default=-0x80000000)
     # The error code for the whole response. REBOOTSTRAP_REQUIRED makes the client bootstrap again (KIP-1102).
     error_code: Int16 = field("13+", default=0, ignorable=True)

@@ -16,7 +16,8 @@ class RegisterBrokerRecord(Message, versions="0-4", flexible="0+"):
     is_migrating_zk_broker: Bool = field("2+", default=False)
     # An id that is new for each start of the broker.
     incarnation_id: Uuid
-    # The offset of the registration. It fences requests of the broker's earlier processes.
+    # The broker epoch, which is the offset of the registration. The controller rejects the requests of the
+    # broker's earlier processes, which have an older epoch.
     broker_epoch: Int64
     end_points: list[BrokerEndpoint]
     features: list[BrokerFeature]
@@ -75,7 +76,8 @@ class PartitionRecord(Message, versions="0-2", flexible="0+"):
     directories: list[Uuid] = field("1+", default=[])
     # The replicas outside the ISR that have all committed records (KIP-966).
     eligible_leader_replicas: list[Int32] | None = field("2+", default=None, tag=1)
-    # The last known replicas of this kind, from which a leader is elected if all else fails (KIP-966).
+    # The last known eligible replicas. One of them may become leader if the ISR and
+    # `eligible_leader_replicas` are both empty (KIP-966).
     last_known_elr: list[Int32] | None = field("2+", default=None, tag=2)
 
 
@@ -185,13 +187,13 @@ class AccessControlEntryRecord(Message, versions="0", flexible="0+"):
     id: Uuid
     resource_type: Int8
     resource_name: String
-    # 3 for a literal name, 4 for a prefix (KIP-290).
+    # How `resource_name` matches: 3 as the whole name, 4 as a prefix (KIP-290).
     pattern_type: Int8
     principal: String
     host: String
     # The code of the AclOperation.
     operation: Int8
-    # 2 for DENY, 3 for ALLOW.
+    # The permission: 2 DENY, 3 ALLOW.
     permission_type: Int8
 
 

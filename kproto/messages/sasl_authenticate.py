@@ -10,7 +10,7 @@ class SaslAuthenticateRequest(Message, api_key=36, versions="0-2", flexible="2+"
     auth_bytes: Bytes
 
     def __repr__(self) -> str:
-        # The bytes are left out: with PLAIN they contain the password, and logs and debuggers show the repr.
+        # The repr omits the bytes: with PLAIN they contain the password, which logs and debuggers would show.
         return f"SaslAuthenticateRequest(auth_bytes=<{len(self.auth_bytes)} bytes>)"
 
 

@@ -1,7 +1,7 @@
 """Keys and values of `__share_group_state`, in which the share coordinator keeps its state (KIP-932).
 
 In the topic an int16 precedes each message: the record type in the key, and the version in the value. The
-latest snapshot of a share partition, and the updates with its snapshot epoch, are the state.
+state of a share partition is its latest snapshot with the updates that have the snapshot's epoch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ShareSnapshotValue(Message, versions="0", flexible="0+"):
     state_epoch: Int32
     leader_epoch: Int32
     start_offset: Int64
-    # The number of offsets from the start offset on that need no delivery any more; -1 if it is unknown
+    # The number of offsets at or above `start_offset` whose delivery is complete; -1 if it is unknown
     # (KIP-1226).
     delivery_complete_count: Int32 = field(default=-1, tag=0)
     create_timestamp: Int64

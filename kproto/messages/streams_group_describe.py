@@ -27,8 +27,7 @@ class DescribedGroup(Struct):
     assignment_epoch: Int32
     topology: Topology | None = None
     members: list[Member]
-    # The operations allowed on the group, one bit per AclOperation; the least int32 if not requested
-    # (KIP-430).
+    # The operations allowed on the group, one bit per AclOperation; -2147483648 if not requested (KIP-430).
     authorized_operations: Int32 = -0x80000000
     # The description of the topology; null unless the status is 3 (KIP-1331).
     topology_description: TopologyDescription | None = field("1+", default=None)

@@ -87,7 +87,8 @@ class StreamsGroupHeartbeatResponse(Message, api_key=88, versions="0-1", flexibl
     # `acceptable_recovery_lag` replaces this field.
     acceptable_recovery_lag_legacy: Int32 = field("0", default=0)
     task_offset_interval_ms: Int32
-    # The lag as in v0; -1 if the broker has no such limit.
+    # The largest lag, in offsets, with which a warm-up task counts as caught up; -1 if the broker has no such
+    # limit.
     acceptable_recovery_lag: Int64 = field("1+", default=-1, ignorable=True)
     status: list[Status] | None
     active_tasks: list[StreamsGroupHeartbeatResponseTaskIds] | None = None
