@@ -28,6 +28,6 @@ if TYPE_CHECKING:
     from .java import java_2_6 as java_2_6
 
 
-# Hidden from type checkers, which accept every attribute of a module that has `__getattr__`.
+# Type checkers do not see `__getattr__`: with it, they would accept every attribute of this module.
 if not TYPE_CHECKING:
     __getattr__ = lazy_modules(__name__, ["contract", *MODELS.values()])

@@ -392,10 +392,10 @@ def fetch_request(
     rack: str = "",
     log_start_offset: int = -1,
 ) -> FetchRequest:
-    """Build a Fetch request with the partitions in the order of `wanted`.
+    """Build a Fetch request with the partitions in the order of `partitions_to_fetch`.
 
-    The request also has topic ids, for the versions that name topics by id. Only replicas use the log start
-    offset, and clients differ in the constant that they send.
+    The request also has topic ids, for the versions that name topics by id. `log_start_offset` has a meaning
+    only in the requests of replicas. Consumers send a constant, which differs between clients.
     """
     topics: dict[str, list[FetchPartition]] = {}
     for (topic, index), (offset, epoch, bound) in partitions_to_fetch.items():

@@ -15,8 +15,8 @@ any particular client.
 * Times are milliseconds of a monotonic clock. `step` gets the time of each event as `now`.
 * The application calls poll in a loop. `PollCalled` opens a poll, and exactly one `FinishPoll` ends it: when
   there are records, or after `timeout_ms`. Between `FinishPoll` and the next `PollCalled` the application
-  processes records. Work that the original client does only inside poll is also done only then by its model.
-  Where the original passes records to handlers (sarama), the handlers accept records while a poll is open.
+  processes records. If the original client does some work only inside poll, so does its model. Where the
+  original passes records to handlers (sarama), the handlers accept records while a poll is open.
 * `RunCallback` calls the application, and `CallbackReturned` reports that the callback has returned. Until
   then the model continues as its original does, and the application may send `CommitCalled`.
 * A connection is an `Address`: host, port and lane. A lane is the name of one of several connections to the
@@ -186,13 +186,13 @@ class PollCalled(msgspec.Struct, frozen=True):
     timeout_ms: int = 50
     limit: int = 500
     # Whether this is Java's old poll(long), which waits for metadata and positions even beyond its timeout.
-    # If metadata and positions arrive after the timeout, the poll continues for the same time once more, and
-    # the next response ends it.
+    # If metadata and positions arrive only after the timeout, the poll waits for `timeout_ms` once more, but
+    # at most until the next response.
     patient: bool = False
 
 
 class CallbackReturned(msgspec.Struct, frozen=True):
-    """The callback that the last `RunCallback` with `wait` requested has returned."""
+    """The application's callback has returned: the one of the last `RunCallback` with `wait`."""
 
     # (name, text) of the exception that the callback raised. Only the Java models read it.
     error: tuple[str, str] | None = None
@@ -242,7 +242,7 @@ class WakeupCalled(msgspec.Struct, frozen=True):
 class Started(msgspec.Struct, frozen=True):
     """The first event. It has the bootstrap addresses and the broker's API versions.
 
-    `offered` maps API keys to (lowest, highest).
+    `offered` maps each API key to the (lowest, highest) version that the broker supports.
     """
 
     bootstrap: tuple[tuple[str, int], ...]
@@ -250,7 +250,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class ResponseReceived(msgspec.Struct, frozen=True):
-    """The response to a `SendRequest`. `request` is the object that `SendRequest` had."""
+    """The response to a `SendRequest`. `request` is the same object as in the `SendRequest`."""
 
     request: Message
     response: Message
@@ -344,7 +344,7 @@ class RunCallback(msgspec.Struct, frozen=True):
     kind: str
     partitions: tuple[TopicPartition, ...]
     wait: bool = True
-    # The whole assignment of the member when "assigned" begins, if the model reports it.
+    # The member's whole assignment. Only the Java models set it, and only if `kind` is "assigned".
     assignment: tuple[TopicPartition, ...] | None = None
 
 

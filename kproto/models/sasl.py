@@ -6,8 +6,8 @@
   SaslAuthenticate has an error code.
 
 RFC 4616 defines the token of PLAIN. librdkafka uses the newest framing that the broker supports. sarama uses
-the version in Net.SASL.Version, whatever the broker supports. This option is 1 by default since sarama 1.41,
-and was 0 before.
+the version in Net.SASL.Version, whatever the broker supports. The default of this option has been 1 since
+sarama 1.41. In older releases it was 0.
 """
 
 from __future__ import annotations

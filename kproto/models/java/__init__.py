@@ -1,8 +1,8 @@
 """Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a state machine.
 
 The model has the defects of the Java consumer. `kproto.group.classic.member` follows the same protocol
-without them. For example, a member that FENCED_INSTANCE_ID has ended joins again, and so fences the member
-that replaced it. An exception of the rebalance listener does not undo the new assignment. onPartitionsLost is
+without them. In Java, a member that receives FENCED_INSTANCE_ID joins again, and so fences the member that
+replaced it. An exception of the rebalance listener does not undo the new assignment. onPartitionsLost is
 called only in the poll that follows the loss of the membership.
 
 Java 4.3.1 and 2.6.2 (`java_2_6`) share this code. `release` holds every difference between the two releases.

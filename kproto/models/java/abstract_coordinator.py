@@ -41,7 +41,8 @@ from .state import (
 
 M = JavaMemberState
 JOIN_GRACE_MS = 5_000
-# The code that replaces every error code that is not expected. It becomes a KafkaException.
+# The code that replaces every error code that Java does not expect in the response. Poll then throws a
+# KafkaException.
 UNEXPECTED = -3
 EXPECTED = {
     E.COORDINATOR_LOAD_IN_PROGRESS,

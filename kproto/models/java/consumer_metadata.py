@@ -2,7 +2,7 @@
 
 * M196: Metadata is requested every metadata.max.age.ms, with one request in flight at a time. An update that
   is requested earlier, such as after a fetch error, is sent no sooner than retry.backoff.ms after the
-  previous update. As long as a subscribed topic does not exist, updates are sent at this interval.
+  previous update. As long as a subscribed topic does not exist, an update is sent every retry.backoff.ms.
 * M201: A pattern requests all topics. A leader requests the topics of the whole group.
 * M92: A leader rejoins if the present metadata differs from the snapshot with which it assigned the
   partitions.

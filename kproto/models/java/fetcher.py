@@ -190,7 +190,7 @@ def clear_unassigned_data(state: JavaState) -> None:
 
 
 def maybe_close_fetch_sessions(state: JavaState, out: Out) -> None:
-    """Close each fetch session with a last Fetch of the final epoch (maybeCloseFetchSessions)."""
+    """Close each fetch session with a Fetch that has the final epoch, -1 (maybeCloseFetchSessions)."""
     for number, session in state.sessions.items():
         if session.id and number in state.cluster.brokers:
             request: FetchRequest = fetch_request({}, state.cluster, wait_ms=0, session=(session.id, -1))

@@ -1,7 +1,7 @@
 """The iteration order of Java's hash tables.
 
 Java 2.6 stores and encodes topics and partitions in the order of its hash tables. This order decides which
-partitions move: each member keeps the first of the partitions that it reports as owned.
+partitions move: a member that reports too many owned partitions keeps the first ones.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ The model runs the code of `kproto.models.java` with `release.JAVA_2_6`. It diff
   join does not run onJoinPrepare again, so onPartitionsLost is not called. A cooperative member therefore
   keeps its partitions, and reports them as owned under its new member id. After SyncGroup it revokes those
   that it was not assigned.
-* ILLEGAL_GENERATION and the retry of a JoinGroup forget the member id.
+* After ILLEGAL_GENERATION, and when a JoinGroup is retried, the member id is reset.
 * JoinGroup and LeaveGroup have no reason, the subscription has no generation, and skipAssignment does not
   exist. Fetch sessions are not closed: they expire at the broker.
 """

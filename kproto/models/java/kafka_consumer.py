@@ -1,8 +1,8 @@
 """KafkaConsumer's calls on the application's thread: poll, subscribe, assign, seek, close.
 
 One poll performs these steps in order (M119, M121, M122): find the coordinator, join, auto commit, update
-positions, return records. If there are records, the next fetches are sent before poll returns. A poll does
-not wait beyond its timeout, with these exceptions:
+positions, return records. If there are records, the next fetches are sent before poll returns. Poll waits
+until its timeout at most, except where a rule says otherwise:
 
 * ensureCoordinatorReady waits for a coordinator inside poll, which returns no records during that time.
 * In 2.6, onJoinPrepare waits for its commit even beyond the timeout. In 4.3, poll returns at its timeout,
@@ -76,7 +76,8 @@ def run_application_thread(state: JavaState, out: Out) -> None:
 
 
 def poll(state: JavaState, event: c.PollCalled, out: Out) -> None:
-    # While the application's thread is inside a call, a further call can only come from another thread.
+    # A call that begins before the previous one has returned comes from another thread, which Java does not
+    # allow.
     if state.thread.state is not NOTHING:
         out.append(c.Notify("error", *CONCURRENT))
         return
@@ -169,7 +170,7 @@ def _is_waiting_for_metadata(state: JavaState, legacy_poll: LegacyPoll, ready: b
 
 
 def wakeup(state: JavaState, event: c.WakeupCalled, out: Out) -> None:
-    """Make the waiting call throw WakeupException, or else the next call that waits.
+    """Make the waiting call throw WakeupException. If no call waits, the next call that waits throws it.
 
     After a wakeup inside onJoinPrepare the join counts as prepared, although onPartitionsRevoked was not
     called. The result of the commit is ignored, and the next poll continues the join
@@ -207,7 +208,7 @@ def _poll_coordinator(state: JavaState, out: Out) -> bool:
 
 
 def _pattern_is_fresh(state: JavaState) -> bool:
-    """Return whether metadata is new enough for this join to match the pattern, if there is one (M201)."""
+    """Return False while a join by pattern waits for metadata that is newer than the join's start (M201)."""
     if state.pattern is None or state.join_in_flight or state.join_result is not None:
         return True
     if state.pattern_refresh_since is None:

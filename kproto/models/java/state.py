@@ -342,7 +342,7 @@ class JavaState:
     prepare_commit: CommitOperation | None = None
     prepare_until: int | None = None
     new_assignment: tuple[TopicPartition, ...] = ()
-    # The new assignment in the leader's order, which is the order for onAssignment.
+    # The new assignment in the leader's order. The user data of the next JoinGroup keeps this order.
     leader_assignment: tuple[TopicPartition, ...] = ()
     added_partitions: tuple[TopicPartition, ...] = ()
     completed_commits: deque[CommitOperation] = field(default_factory=deque[CommitOperation])

@@ -1,4 +1,4 @@
-"""The sticky assignors of Java 2.6: a member keeps the first of the partitions that it owned.
+"""The sticky assignors of Java 2.6: a member that owned too many partitions keeps the first ones.
 
 The module follows `AbstractStickyAssignor.constrainedAssign` of 2.6.2, for members with equal subscriptions.
 Groups with different subscriptions use the general algorithm of the current release.
@@ -141,7 +141,10 @@ def _take_from_full(
 
 
 def _user_data(previous: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
-    """Encode the last assignment in its order: the leader lets the member keep the first partitions."""
+    """Encode the last assignment without sorting it.
+
+    If the member owned too many partitions, the leader lets it keep the first ones.
+    """
     if previous is None:
         return None
     topics = [

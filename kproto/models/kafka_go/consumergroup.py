@@ -4,8 +4,8 @@
   generation's connection to the coordinator is closed when its last goroutine has ended. To leave the group,
   the member opens two more connections: for the coordinator lookup, and for LeaveGroup.
 * The member id is kept from one generation to the next. A failed JoinGroup resets it. After any other error
-  before the generation begins, the member leaves the group before it joins again. REBALANCE_IN_PROGRESS is
-  retried immediately, other errors after JoinGroupBackoff.
+  that precedes the generation, the member first leaves the group, and then joins again. REBALANCE_IN_PROGRESS
+  is retried immediately, other errors after JoinGroupBackoff.
 * Close waits for a JoinGroup, SyncGroup or OffsetFetch in flight before it sends LeaveGroup. During the
   backoff after an error it sends no LeaveGroup.
 """
@@ -102,7 +102,7 @@ def on_coordinator_found(state: KafkaGoState, response: Message | None, why: str
 def _join_group(state: KafkaGoState, out: Out) -> None:
     """Send JoinGroup (makeJoinGroupRequest).
 
-    As in kafka-go, the subscription in the request declares version 1, but has only the fields of version 0.
+    The subscription in the request declares version 1, but has only the fields of version 0, as in kafka-go.
     """
     assert state.coordinator is not None
     body = ConsumerProtocolSubscription(topics=list(state.topics)).encode(0)
@@ -124,7 +124,7 @@ def on_join_group_response(
 ) -> None:
     """Handle JoinGroup.
 
-    A leader requests metadata of all members' topics. A follower sends SyncGroup.
+    On success a leader requests metadata of all members' topics, and a follower sends SyncGroup.
     """
     if not isinstance(response, JoinGroupResponse) or response.error_code:
         state.member_id = ""

@@ -301,8 +301,8 @@ def _hold_records(state: KafkaGoState, reader: PartitionReader, data: PartitionD
 def _push_by_chance(state: KafkaGoState, reader: PartitionReader) -> None:
     """Queue records at random.
 
-    After the reader was cancelled, sendMessage's select can both queue a record and return. Go picks one at
-    random.
+    In a cancelled reader, sendMessage's select has two ready cases: to queue a record, or to return. Go picks
+    one of them at random.
     """
     while (
         reader.pending_records and len(state.message_queue) < state.capacity and state.config.random() < 0.5

@@ -244,7 +244,7 @@ class KafkaGoGeneration:
     commits: ReaderCommitLoop
     readers: list[PartitionReader]
     heartbeat_in_flight: Message | None = None
-    # The time at which the first backoff of a partition reader ends.
+    # The earliest time at which the backoff of a partition reader ends; None if no reader backs off.
     next_reader_wakeup: int | None = None
 
 
@@ -357,7 +357,7 @@ def close_connection(out: Out, address: Address | None) -> None:
 
 
 def new_connection(state: KafkaGoState, host: str, port: int, purpose: str) -> Address:
-    """Return the address of a new connection to a broker. Its lane is a new name."""
+    """Return the address of a new connection to a broker. No other connection has the same lane."""
     state.connection_count += 1
     return Address(host, port, f"{purpose}-{state.connection_count}")
 

@@ -7,8 +7,8 @@ queries and starts partitions by these rules:
 * Partitions are removed before others start. The fetchers of removed partitions stop. With enable.auto.commit
   their stored offsets are committed, unless the assignment is lost. The stored offsets are dropped in either
   case.
-* No partition starts while a commit is in flight, because the commit may change the offset at which it
-  starts.
+* No partition starts while a commit is in flight, because the commit may change the offset at which the
+  partition starts.
 * STORED (-1000) requests the committed offset. If none exists, the offset becomes INVALID (-1001), which
   means auto.offset.reset.
 * At most one OffsetFetch is in flight. If it fails permanently, its partitions are not started.

@@ -271,7 +271,7 @@ def group_is_rebalancing(state: LibrdkafkaState, out: Out) -> None:
 
 
 def metadata_changed(state: LibrdkafkaState, out: Out) -> None:
-    """Rejoin because the subscribed topics or their partition counts changed, as a leader or a follower.
+    """Rejoin, as leader or follower, because the subscribed topics or their partition counts changed.
 
     The function follows the end of rd_kafka_cgrp_metadata_update_check.
     """

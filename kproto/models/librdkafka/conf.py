@@ -7,8 +7,8 @@ Follows rdkafka_conf.c.
 
 A property that the model uses becomes a field of `ModelConfig` or an entry of its `extra`. Properties of
 features that the model does not have, such as security and logging, are only checked and kept in
-`properties`. Unknown names are rejected. The table has the properties of consumers, but not those that only
-producers use.
+`properties`. Unknown names are rejected. `PROPERTIES` has the properties of consumers, but not those that
+only producers use.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def read(conf: Mapping[str, object]) -> Conf:
 
 
 def as_options(conf: Conf) -> dict[str, Any]:
-    """Return the options that are not `ModelConfig`'s defaults, as arguments of `World.join`."""
+    """Return the options that differ from `ModelConfig`'s defaults, as arguments of `World.join`."""
     plain = ModelConfig(client_id="", group_id="")
     options = {
         option.name: getattr(conf.config, option.name)

@@ -46,7 +46,7 @@ def topics_of_interest(state: LibrdkafkaState) -> list[str] | None:
 
 
 def refresh_for_join(state: LibrdkafkaState, out: Out) -> bool:
-    """Request the metadata that a join needs if it is missing, and return whether the join has to wait.
+    """Request the metadata that a join needs, unless it is known. Return whether the join has to wait.
 
     rd_kafka_cgrp_metadata_refresh.
     """

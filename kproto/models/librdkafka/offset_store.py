@@ -181,10 +181,7 @@ def fail_unsent(state: LibrdkafkaState, out: Out) -> None:
 def on_offset_commit_response(
     state: LibrdkafkaState, entry: RequestBuf, response: OffsetCommitResponse | None, out: Out
 ) -> None:
-    """Handle OffsetCommit's response (rd_kafka_cgrp_op_handle_OffsetCommit).
-
-    If `response` is None, the connection was lost.
-    """
+    """Handle OffsetCommit's response; None means a lost connection (rd_kafka_cgrp_op_handle_OffsetCommit)."""
     operation = entry.context
     assert isinstance(operation, OffsetCommitOp)
     errors = commit_errors(response) if response is not None else {}

@@ -193,8 +193,8 @@ class TopparFetchState(Enum):
 T = TopparFetchState
 ACTIVE = T.ACTIVE
 
-# Transitions in states without a lookup: a seek or a stop has ended the lookup, but its response or its timer
-# follows.
+# Transitions of a partition whose lookup was ended by a seek or a stop. The lookup's response or its timer
+# follows later, and has these effects.
 _LATE_LOOKUP: Final = {
     T.OFFSET_QUERY: "an earlier ListOffsets is answered",
     T.OFFSET_WAIT: "ListOffsets is sent, when the timer of the lookup elapses",
@@ -564,8 +564,8 @@ _RESETS = {
 }
 
 
-# The assignor of rdkafka_sticky_assignor.c. It assigns with the general algorithm, which moves single
-# partitions, even if all subscriptions are equal.
+# The assignor of rdkafka_sticky_assignor.c. It uses the general algorithm, which moves single partitions,
+# even for members with equal subscriptions.
 STICKY_ASSIGNOR = Assignor(
     "cooperative-sticky", partial(cooperative_sticky.assign, one_by_one=True), cooperative=True, eager=False
 )
@@ -574,7 +574,7 @@ STICKY_ASSIGNOR = Assignor(
 def start(config: ModelConfig) -> LibrdkafkaState:
     """Return the state of a consumer before its first event.
 
-    `config.extra` may have "version", whose value "1.9" selects releases 1.9 and 2.0, and "binding". With the
+    `config.extra` may have "version" and "binding". The version "1.9" selects releases 1.9 and 2.0. With the
     binding "go" each poll returns one event. A poll of the C or Python binding continues to wait for a record
     after an event. `config.extra` may also have librdkafka's own "enable.auto.offset.store",
     "enable.partition.eof" and "queued.min.messages".

@@ -7,8 +7,9 @@
 * ListOffsets resolves a logical position, with one request per partition. If the committed offset is missing
   or an offset is out of range, ListOffsets is sent after 100 ms. For a seek it is sent immediately. If the
   last Fetch response had a log start offset, BEGINNING is resolved to that offset without a request.
-* If a fetcher was started at STORED and has only found the partition's end, its stop stores the end offset.
-  In a group no fetcher starts at STORED, because the committed offset is fetched before the start.
+* If a fetcher was started at STORED and has only found the partition's end, the end offset is stored when the
+  fetcher stops. In a group no fetcher starts at STORED, because the committed offset is fetched before the
+  start.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ def _stop_offset_timer(toppar: Toppar) -> None:
 
 
 def pause(state: LibrdkafkaState, toppar: Toppar, *, library: bool) -> None:
-    """Pause fetching. The position is set back to the last delivered record, and queued records are dropped.
+    """Pause fetching, and drop queued records. After a delivery, the fetch position is set back to the offset
+    after the last delivered record.
 
     Follows rd_kafka_toppar_pause_resume.
     """
@@ -150,7 +152,7 @@ def resolve_logical_offset(state: LibrdkafkaState, toppar: Toppar, position: Fet
 def reset_offset(
     state: LibrdkafkaState, toppar: Toppar, position: FetchPos, why: str, failed: bool, out: Out
 ) -> None:
-    """Reset the offset to `position`, or if `failed` as auto.offset.reset says.
+    """Reset the offset to `position`. If `position` is INVALID or `failed` is true, apply auto.offset.reset.
 
     The function follows rd_kafka_offset_reset. `why` is the reason in the error message.
     """
@@ -217,8 +219,8 @@ def on_list_offsets_response(
 ) -> None:
     """Handle ListOffsets (rd_kafka_toppar_handle_Offset).
 
-    A response that arrives after a seek or a stop causes another lookup 500 ms later. The result of this
-    lookup replaces the position, even if the seek was to an offset. librdkafka 2.16.1 does the same.
+    A ListOffsets response that arrives after a seek or a stop causes another lookup 500 ms later. The result
+    of this lookup replaces the position, even if the seek was to an offset. librdkafka 2.16.1 does the same.
     """
     tp, version = cast("tuple[TopicPartition, int]", entry.context)
     toppar = ensure_toppar(state, tp)

@@ -10,9 +10,9 @@ the original. The files of sarama and their modules:
   retries.
 * consumer_group_session.go: `consumer_group_session` is the session with its heartbeats and the leader's
   partition checker. `consumer_group_claim` is the goroutine around ConsumeClaim.
-* consumer.go: `consumer` is ConsumePartition without a group, which the contract's Assign calls.
-  ConsumePartition itself is in `consume_partition`, `partition_consumer`, `broker_consumer` (one fetch loop
-  per broker) and `fetch_response`.
+* consumer.go: `consumer` implements the contract's Assign, which consumes partitions without a group.
+  ConsumePartition is in `consume_partition`, `partition_consumer`, `broker_consumer` (one fetch loop per
+  broker) and `fetch_response`.
 * offset_manager.go: `offset_manager`, `offset_manager_close`, and `initial_offset`, the offset at which the
   consumption of a claimed partition starts.
 * client.go, metadata.go, broker.go: `client`, `metadata`, `coordinator_lookup`, `broker`.
@@ -20,9 +20,9 @@ the original. The files of sarama and their modules:
   selects.
 * balance_strategy.go: `balance_strategy` and `sticky_balance_strategy`.
 
-Known differences: Go iterates maps, and chooses among the ready cases of a select, in a random order. The
-model uses a fixed order. An OffsetFetch request of the model has its partitions in sorted order. sarama has
-no Seek, no patterns and no enforceRebalance: these calls are reported as errors.
+Known differences: the order of Go's map iterations, and the choice among the ready cases of a select, are
+random. The model uses a fixed order. An OffsetFetch request of the model has its partitions in sorted order.
+sarama has no Seek, no patterns and no enforceRebalance: these calls are reported as errors.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def _take_messages(application: Application, payload: object) -> None:
     records: list[ModelRecord] = []
     for receiver in list(application.ready_receivers):
         records += receiver.take_messages(application.limit - len(records))
-        # The goroutines of all claims run at the same time, so the next poll begins with the next claim.
+        # The goroutines of all claims run at the same time. So a receiver that has delivered moves to the end
+        # of the queue, and the next poll begins with the next receiver.
         del application.ready_receivers[receiver]
         if receiver.child is not None and receiver.child.messages:
             application.ready_receivers[receiver] = None

@@ -5,7 +5,7 @@ consumer_group_members.go.
 
 * range: the members of each topic, in the order of their member ids (also for static members), get
   consecutive partitions. If the partitions cannot be divided evenly, the first members get one more (R223).
-* roundrobin: the partitions sorted by the string "topic-partition" (t-10 precedes t-2), go to the members in
+* roundrobin: the partitions sorted by the string "topic-partition" (t-10 precedes t-2) go to the members in
   the order of their ids (R224). Members that do not subscribe to the topic are skipped.
 * sticky and cooperative-sticky: see `sticky_balance_strategy` (R225, R227).
 * The subscription has version 2, or a lower version if Config.Version is below 3.2 (R228). It has the topics

@@ -8,9 +8,10 @@ The original functions are Open and sendAndReceive.
   its request after it has taken the lock. The request therefore includes offsets that were marked during the
   wait.
 * The lock behaves as Go's sync.Mutex. A released lock does not go to a waiting goroutine first: the goroutine
-  that released the lock, or one that has just arrived, may lock it earlier. If a goroutine has waited for
-  more than 1 ms and still finds the lock taken, the lock enters Go's starvation mode: it is passed on in
-  order, until no goroutine waits, or until one has waited for less than 1 ms.
+  that released the lock, or one that has just arrived, may lock it earlier. If a goroutine has waited for 1
+  ms and still finds the lock taken, the lock enters Go's starvation mode: each release passes it to the
+  longest waiting goroutine. The mode ends when no goroutine waits, or when the lock reaches one that has
+  waited for less than 1 ms.
 * A connection that breaks is closed immediately. Then every call fails until a lookup opens the broker again.
   After a request that timed out the connection stays open, but every further call on it fails until it is
   closed.

@@ -48,7 +48,7 @@ _REDISPATCH = {
 
 
 class Preference(NamedTuple):
-    """The broker's preferred read replica of a partition, until the time `until`."""
+    """The read replica that the broker prefers for a partition. The preference expires at `until`."""
 
     broker_id: int
     until: int

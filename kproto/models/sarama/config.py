@@ -27,7 +27,7 @@ class Dialect(NamedTuple):
     # Whether a request may be sent while another one is in flight on the connection. Until 2020, sarama
     # allowed this.
     pipelines: bool
-    # Whether metadata and coordinator requests go to the bootstrap address as long as it responds.
+    # Whether metadata and coordinator requests go to the bootstrap addresses as long as one of them responds.
     asks_bootstrap: bool
     # How long the subscription manager collects partitions, in milliseconds.
     gather_ms: int

@@ -1,10 +1,10 @@
 """sarama's Consumer without a group: ConsumePartition for each partition (consumer.go, v1.61.1).
 
-* Assign calls ConsumePartition once for each of its partitions. The offset is the one in the event,
-  OffsetNewest (-1), OffsetOldest (-2), or Offsets.Initial for None. With `change` "remove", the call closes
-  partitions.
-* ConsumePartition fails for a partition that is already being consumed, which continues. An Assign therefore
-  adds partitions: sarama has no assignment that it could replace.
+* Assign calls ConsumePartition once for each of its partitions. Each offset is the one in the event, which
+  may be OffsetNewest (-1) or OffsetOldest (-2). None stands for Offsets.Initial. With `change` "remove", the
+  call closes partitions.
+* ConsumePartition fails for a partition that is already being consumed. The consumption of this partition
+  continues. An Assign therefore adds partitions: sarama has no assignment that it could replace.
 * An error that ConsumePartition returns is reported unchanged. Later errors are reported on the partition's
   Errors channel as ConsumerErrors. No offset is marked or committed.
 """

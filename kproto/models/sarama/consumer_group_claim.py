@@ -107,7 +107,7 @@ class GroupClaim(MessageReceiver):
         self.partition = partition
         self.retries = session.client.settings.metadata_retry_max
         self.offset = session.client.settings.offsets_initial
-        # Whether the claim starts at Offsets.Initial, since the committed offset is out of range.
+        # Whether the claim starts at Offsets.Initial because the committed offset is out of range.
         self.is_reset = False
         self.canceled = False
         # Whether the handler delivered its last message after the end of the session, so that it returns

@@ -2,7 +2,7 @@
 
 * The session ends with the first of these causes: a rebalance, an error, a claim that returned, or the
   application. The cause is the reason in the next JoinGroup (M116). A rebalance does not end a cooperative
-  session: the member joins again. At most one cause waits for this join.
+  session: the member joins again. Further causes that occur before this join begins have no effect.
 * Heartbeats start with the session, before offsets are fetched and Setup is called. They continue until
   Cleanup and the last commit are done (M113). A rebalance does not stop them: further REBALANCE_IN_PROGRESS
   responses have no effect (M58).
@@ -48,9 +48,7 @@ _REASONS = {
 
 
 def rebalance_reason(cause: GoError) -> str:
-    """Return the reason for the next JoinGroup (KIP-800). `cause` is the cause for which the last session
-    ended.
-    """
+    """Return the reason that the next JoinGroup gives for a rejoin with this cause (KIP-800)."""
     return _REASONS.get(cause) or cause.text
 
 

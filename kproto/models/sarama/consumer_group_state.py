@@ -123,7 +123,9 @@ EDGES: Final[Edges[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The generation that a join began. `counts` are the leader's partition counts, else None."""
+    """The generation that a join began. `counts` has the leader's partition counts; it is None for a
+    follower.
+    """
 
     member_id: str
     generation: int
@@ -177,7 +179,9 @@ class SaramaGroup(SessionOwner):
         self.client.metadata.request_refresh(self, ())
 
     def subscribe(self, topics: tuple[str, ...] | None) -> None:
-        """Make the application call Consume with these topics from now on; with None, not at all."""
+        """Make the application call Consume with these topics from now on. With None it stops calling
+        Consume.
+        """
         self.requested_topics = topics
         if self.state is S.IDLE:
             self.client.resume(self, "consume")

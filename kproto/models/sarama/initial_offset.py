@@ -124,7 +124,9 @@ def _on_response(fetch: InitialOffsetFetch, broker_response: BrokerResponse) -> 
 def _read_response(
     response: OffsetFetchResponse, partition: TopicPartition
 ) -> PartitionOffset | GoError | int:
-    """Return the committed offset or the error of the partition, or if it is missing the group's error."""
+    """Return the partition's committed offset or error. If the partition is missing, return the group's
+    error.
+    """
     group = response.groups[0] if response.groups else response
     for topic in group.topics:
         for block in topic.partitions:

@@ -5,8 +5,8 @@
   means that it has to be committed (M135). A commit contains the offsets that are dirty when the broker's
   lock is taken. A response makes an offset clean only if the offset has not changed since the request was
   sent.
-* The first flush or OffsetFetch looks the coordinator up, even if no offset is dirty. After the coordinator
-  is released, the next flush looks it up again (M61).
+* The first flush or OffsetFetch looks the coordinator up, even if no offset is dirty. After an error that
+  releases the coordinator, the next flush looks the coordinator up again (M61).
 * Offsets are fetched one partition after another. Only under read_committed are stable offsets requested.
 * After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE an OffsetFetch is repeated with a newly looked up
   coordinator, after a wait and up to Metadata.Retry.Max times. After LOAD_IN_PROGRESS and

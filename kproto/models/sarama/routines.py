@@ -11,8 +11,8 @@ routines in one thread:
   directly, before any woken routine runs. Also as in Go, a routine that received from a channel runs before a
   routine that waits for a lock, and before a new routine. These rules decide the order of the requests.
 * A `select` is a handler that checks flags. Closing a channel sets its flag, and wakes the routine.
-* Every routine has at most one timer. A Go ticker is a deadline at a fixed rate. Ticks that were not received
-  count as one, since the ticker's channel holds one.
+* Every routine has at most one timer. A Go ticker is modelled as a deadline that recurs with a fixed period.
+  Ticks that were not received count as one, since the ticker's channel holds one.
 """
 
 from __future__ import annotations

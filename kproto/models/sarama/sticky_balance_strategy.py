@@ -48,7 +48,7 @@ def assign_partitions(
 
 @dataclass(slots=True)
 class _Movements:
-    """The moves between members so far. With them, two members do not exchange partitions of one topic."""
+    """The moves so far. They prevent an exchange of two partitions of the same topic between two members."""
 
     pair_of: dict[TopicPartition, Pair] = field(default_factory=dict[TopicPartition, Pair])
     by_topic: dict[str, dict[Pair, dict[TopicPartition, None]]] = field(

@@ -1,11 +1,11 @@
-"""sarama's Config.Version: the version of each request that it selects (v1.61.1: each request's own file).
+"""The version of each request that sarama's Config.Version selects (v1.61.1, in the file of each request).
 
 `SINCE_1_38_1` has the versions of Shopify/sarama 1.38.1, which the option "Release" in `extra` selects.
 
 If a broker supports only older versions of a request, the newest of the broker's versions is sent. A request
-to a broker that supports newer versions still has the selected version. Config.Version is the oldest Kafka of
-the *cluster*: a low value also works with a new broker, as long as the broker supports the old requests.
-Kafka 4.0 dropped most versions from before 0.11 (KIP-896).
+to a broker that supports newer versions still has the selected version. Config.Version is the version of the
+oldest broker of the *cluster*: a low value also works with a new broker, as long as the broker supports the
+old requests. Kafka 4.0 dropped most versions from before 0.11 (KIP-896).
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ SINCE: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     SyncGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4, (2, 5): 5},
 }
 
-# The same table for Shopify/sarama 1.38.1 without an instance id. OffsetCommit is not in the table, because
-# its version depends on Offsets.Retention (constructRequest in offset_manager.go).
+# The same table for Shopify/sarama 1.38.1, for members without an instance id. OffsetCommit is not in the
+# table, because its version depends on Offsets.Retention (constructRequest in offset_manager.go).
 SINCE_1_38_1: Final[Mapping[type[Message], Mapping[KafkaVersion, int]]] = {
     FetchRequest: {(0, 10, 1): 3, (0, 11): 4, (1, 1): 7, (2, 1): 10, (2, 3): 11},
     ListOffsetsRequest: {(0, 10, 1): 1},

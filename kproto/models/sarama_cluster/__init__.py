@@ -53,7 +53,7 @@ from .coordinator_requests import CommitOffsets
 
 __all__ = ["VERSIONS", "SaramaClusterHandlers", "SaramaClusterState", "next_deadline", "start", "step"]
 
-SEES_GROWTH = False  # Whether new partitions are noticed: not even by the leader (`loops`).
+SEES_GROWTH = False  # Whether members notice new partitions. Not even the leader does (`loops`).
 # Whether a fenced member delivers no more messages. sarama-cluster delivers them until the main loop releases
 # the partitions. After a rebalance, messages may be delivered before the notification "assigned", because
 # partitions and notifications have separate goroutines (consumer.go, nextTick).

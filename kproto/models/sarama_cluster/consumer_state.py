@@ -259,9 +259,9 @@ class ClusterConsumer(Routine):
     def notify(self, kind: str, claimed: Iterable[TopicPartition] = ()) -> None:
         """Report a notification, if notifications are enabled (handleNotification).
 
-        The text is that of Go's format %+v. Claimed has the topics of the new claims, and Released those of
-        the previous claims, also if they have no partitions. While the Consumer closes, the original decides
-        at random whether to report. The model does not report.
+        The text is that of Go's format %+v. Claimed lists every topic of the new claims, and Released every
+        topic of the previous claims, even if none of the topic's partitions was claimed or released. While
+        the Consumer closes, the original decides at random whether to report. The model does not report.
         """
         if not self.client.notifies or self.dying:
             return
@@ -304,7 +304,7 @@ class ClusterConsumer(Routine):
 
 
 def _go_map(partitions: Iterable[TopicPartition], of: Iterable[TopicPartition]) -> str:
-    """Format partitions by topic as Go formats a map; topics of `of` without partitions are included."""
+    """Format partitions by topic as Go formats a map. Each topic in `of` appears, even without partitions."""
     numbers: dict[str, list[int]] = {topic: [] for topic, _ in by_topic(of)} | dict(by_topic(partitions))
     topics = (f"{topic}:[{' '.join(map(str, numbers[topic]))}]" for topic in sorted(numbers))
     return f"map[{' '.join(topics)}]"
