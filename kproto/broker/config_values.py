@@ -164,7 +164,7 @@ def choice(*words: str) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """The type of cleanup.policy: a list of compact and delete, which may be empty."""
+    """The type of cleanup.policy: a list that may contain compact and delete, or be empty."""
 
     config_type: ConfigType = ConfigType.LIST
 
@@ -184,7 +184,7 @@ class CleanupPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """The type of throttled replicas: a list of PARTITION:BROKER, or `*`."""
+    """The type of throttled replicas: either a list of PARTITION:BROKER items, or `*` for all replicas."""
 
     config_type: ConfigType = ConfigType.LIST
 

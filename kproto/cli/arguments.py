@@ -52,7 +52,9 @@ def write(option: str, path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(option, str(path), f"a writable file ({error.strerror or error})") from None
+        raise ConfigError(
+            option, str(path), f"allowed: a writable file ({error.strerror or error})"
+        ) from None
 
 
 def parse_digits(text: str) -> int:

@@ -105,4 +105,6 @@ def _read(path: Path) -> bytes:
     try:
         return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
-        raise ConfigError("--file", str(path), f"a readable file ({error.strerror or error})") from None
+        raise ConfigError(
+            "--file", str(path), f"allowed: a readable file ({error.strerror or error})"
+        ) from None

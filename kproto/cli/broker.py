@@ -203,7 +203,7 @@ def _one_address(text: str) -> tuple[str, int]:
 
     listener = Listener.parse(text)
     if not listener.port:
-        raise ConfigError("--advertise", text, "a port from 1 to 65535")
+        raise ConfigError("--advertise", text, "allowed: a port from 1 to 65535")
     return listener.host, listener.port
 
 
@@ -239,7 +239,9 @@ def _tls(
             names = list(dict.fromkeys([*HOSTS, *map(advertised, hosts), *advertised_hosts]))
             generated = certificates(folder, names)
         except OSError as error:
-            raise ConfigError("--tls-self-signed", str(folder), f"a folder ({error.strerror})") from None
+            raise ConfigError(
+                "--tls-self-signed", str(folder), f"allowed: a folder ({error.strerror})"
+            ) from None
         return generated, generated.context(auth)
     from ..broker.security.tls import server_context
 
@@ -247,7 +249,8 @@ def _tls(
         return None, server_context(cert, auth, options.tls_ca)
     except (OSError, TypeError) as error:
         allowed = (
-            "a PEM certificate with its key, and --tls-ca if ssl.client.auth requests client certificates"
+            "allowed: a PEM certificate with its key, "
+            "and --tls-ca if ssl.client.auth requests client certificates"
         )
         raise ConfigError("--tls-cert", str(cert), f"{allowed} ({error})") from None
 
@@ -269,7 +272,7 @@ def _topics(topics: Sequence[tuple[str, int]]) -> dict[str, int]:
             raise ConfigError(
                 "--topic",
                 f"{name}:{partitions}",
-                f"each topic may be given once; {name}:{partition_counts[name]} was given before",
+                f"allowed: each topic once; {name}:{partition_counts[name]} was given before",
             )
         partition_counts[name] = partitions
     return partition_counts
@@ -278,5 +281,5 @@ def _topics(topics: Sequence[tuple[str, int]]) -> dict[str, int]:
 def _client_auth(settings: Mapping[str, str]) -> str:
     auth = settings.get("ssl.client.auth", "none")
     if auth not in ("none", "requested", "required"):
-        raise ConfigError("ssl.client.auth", auth, "none, requested or required")
+        raise ConfigError("ssl.client.auth", auth, "allowed: none, requested or required")
     return auth

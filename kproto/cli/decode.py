@@ -122,7 +122,7 @@ def _decode(options: argparse.Namespace) -> int:
     if options.message:
         return _print_dissection(dissect.dissect_message(data, *options.message), options)
     if not data:
-        raise ConfigError("data", "", "at least one byte")
+        raise ConfigError("data", "", "allowed: at least one byte")
     if options.response:
         return _print_dissection(dissect.dissect(data, options.response), options)
     frames = dissect.split(data)
@@ -297,7 +297,9 @@ def _bytes(text: str, form: str | None) -> ParsedText:
     parsed = parse(text, form)
     if parsed is None:
         raise ConfigError(
-            "data", text if len(text) <= 60 else text[:57] + "...", f"an existing file, or {_forms()}"
+            "data",
+            text if len(text) <= 60 else text[:57] + "...",
+            f"allowed: an existing file, or {_forms()}",
         )
     return parsed
 
@@ -314,7 +316,9 @@ def _content(name: str, data: bytes, form: str | None) -> ParsedText:
     if is_text(text):
         parsed = parse(text, form)
         if parsed is None:
-            raise ConfigError("data", name, f"{_forms()}, or --form {_RAW} if the text itself is the bytes")
+            raise ConfigError(
+                "data", name, f"allowed: {_forms()}, or --form {_RAW} if the text itself is the bytes"
+            )
         return parsed
     if form is not None:
         raise ConfigError("--form", form, f"allowed: {_RAW}, because {name} is not text")

@@ -34,7 +34,7 @@ def _rules(options: argparse.Namespace) -> int:
     if unknown is not None:
         raise ConfigError("RULE", unknown, f"`kproto rules` lists the {len(known)} numbers")
     if options.state and options.state.lower() not in [name.lower() for name in rules.state_names()]:
-        raise ConfigError("--state", options.state, f"one of {', '.join(rules.state_names())}")
+        raise ConfigError("--state", options.state, f"allowed: {', '.join(rules.state_names())}")
     if options.rule:
         print("\n\n".join(_whole(known[number.lower()]) for number in options.rule))
         return 0
@@ -42,7 +42,7 @@ def _rules(options: argparse.Namespace) -> int:
     numbers = rules.numbers_in(options.state, options.event) if filtered else rules.numbers()
     if not numbers:
         raise ConfigError(
-            "--event", options.event, "the name of an event; `kproto show coordinator` lists them"
+            "--event", options.event, "allowed: the name of an event; `kproto show coordinator` lists them"
         )
     for number in numbers:
         print(f"{number:<5} {_first_sentence(number)}")

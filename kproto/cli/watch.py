@@ -189,7 +189,9 @@ def capture_file(path: Path) -> Generator[Frames]:
         if file is not None:
             with contextlib.suppress(OSError):
                 file.close()
-        raise ConfigError("--pcap", str(path), f"a writable file ({error.strerror or error})") from None
+        raise ConfigError(
+            "--pcap", str(path), f"allowed: a writable file ({error.strerror or error})"
+        ) from None
     full = False  # After a failed write, nothing more is written to the file, but the proxy continues.
 
     def write(client: Address, broker: Address, from_client: bool, frame: bytes | None) -> None:

@@ -2,7 +2,7 @@
 
 * X2: a transaction is committed or aborted only once, and the request is answered immediately. After that,
   the markers are written to every partition of the transaction.
-* X4: from EndTxn v5 on each end starts a new epoch (KIP-890). Late requests of the old transaction are
+* X4: from EndTxn v5 on, each EndTxn starts a new epoch (KIP-890). Late requests of the old transaction are
   fenced. A producer that did not receive the response retries with the old epoch, and receives the same
   response. A new epoch also starts if the coordinator aborts a transaction.
 * Up to EndTxn v4 the epoch does not change. The coordinator cannot tell a retry from a new request, so it

@@ -119,7 +119,7 @@ HEARTBEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("decode nothing-of-the-kind!", "an existing file, or rows with offsets"),
         ("decode --lines 00", "allowed only without other arguments: each line"),
         ("broker --topic flights:x", "NAME:PARTITIONS"),
-        ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; each topic may be given once; a:1"),
+        ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; allowed: each topic once; a:1"),
         ("broker --user alice:secret", "--user='alice' is not allowed; with a SASL listener"),
         (
             "broker --set sasl.enabled.mechanisms=OAUTHBEARER",
@@ -204,7 +204,7 @@ def test_an_unwritable_picture_is_reported_before_the_demo(capsys: pytest.Captur
     for package in ("pandas", "tqdm"):
         pytest.importorskip(package)
     assert main(["demo", "--no-spark", "--records", "1", "--picture", "/nowhere/x.html"]) == 2
-    assert "--picture='/nowhere/x.html' is not allowed; a writable file" in capsys.readouterr().err
+    assert "--picture='/nowhere/x.html' is not allowed; allowed: a writable file" in capsys.readouterr().err
 
 
 def test_a_trace_with_json_prints_only_json() -> None:

@@ -40,7 +40,7 @@ def test_the_rules_of_a_state_and_an_event_are_listed(capsys: pytest.CaptureFixt
     ("words", "message"),
     [
         ("R9999", "RULE='R9999' is not allowed; `kproto rules` lists"),
-        ("--state Dancing", "--state='Dancing' is not allowed; one of Dead, Empty"),
+        ("--state Dancing", "--state='Dancing' is not allowed; allowed: Dead, Empty"),
         ("--event Dancing", "--event='Dancing' is not allowed"),
     ],
 )

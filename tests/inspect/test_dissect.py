@@ -246,7 +246,7 @@ def test_the_command_fails_on_an_invalid_byte_in_a_records_field(capsys: pytest.
 def test_the_command_names_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", "zz!"]) == 2
     printed = capsys.readouterr().err
-    assert "data='zz!' is not allowed; an existing file, or " in printed
+    assert "data='zz!' is not allowed; allowed: an existing file, or " in printed
     assert all(form.description in printed for form in FORMS.values())
 
 

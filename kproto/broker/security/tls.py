@@ -7,8 +7,9 @@
 Rules:
 
 * A failed handshake or a corrupt stream raises TlsError with the reason for the log. `outgoing` then returns
-  the TLS alert. The caller must give the client time to read the alert, because in TLS 1.3 the client may
-  have sent its first request before it learns of the failure.
+  the TLS alert. The caller must give the client time to read the alert before it closes the socket. In TLS
+  1.3, the client may have sent its first request already, and closing a socket with unread bytes discards the
+  alert.
 * Nothing is encrypted or decrypted before the handshake is complete.
 * `server_context` accepts no weak protocol or cipher, as the scanner sslyze confirms.
 """
