@@ -221,7 +221,7 @@ class FindCoordinator(msgspec.Struct, frozen=True):
 
 
 class Purpose(Enum):
-    """The purpose of a member's request. The engine treats some purposes in a special way."""
+    """The purpose of a member's request."""
 
     # JoinGroup, which starts a rebalance for this member. Java commits before sending it.
     JOIN = "join"
@@ -292,8 +292,8 @@ class AdoptAssignment(msgspec.Struct, frozen=True):
     # The partitions of `added` that were created after the group's first assignment. Without a commit they
     # start at the earliest offset, whatever `auto.offset.reset` says.
     new: frozenset[TopicPartition] = frozenset()
-    # Maps a topic to its number of partitions at the group's first assignment. A missing topic is unknown,
-    # not new.
+    # Maps a topic to its number of partitions at the group's first assignment. For a missing topic this
+    # number is unknown, so its partitions do not count as new.
     initial_counts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
 
@@ -437,7 +437,7 @@ class ClientMember(Protocol):
 
     @property
     def is_rejoining_repeatedly(self) -> bool:
-        """Whether the member has rejoined several times in a row, because each assignment required it."""
+        """Whether the member has rejoined several times in a row, because it had to after each assignment."""
         ...
 
     def assignment_deadline(self) -> int | None:
@@ -460,7 +460,7 @@ class ClientMember(Protocol):
     def retried_error(self, response: Message) -> int | None:
         """Return the error code of `response` if the member just retries the request, otherwise 0.
 
-        Return None if retries of this request are not reported.
+        The result is None for a response to a request whose retries are not reported.
         """
         ...
 
@@ -500,10 +500,10 @@ class GroupNotice(msgspec.Struct, frozen=True):
 
 
 class RebalanceCompleted(GroupNotice, frozen=True):
-    """The group is stable in `generation`: the generation of a classic group, or the epoch of a group of
-    another type.
+    """The group is stable in `generation`.
 
-    `members` are the ids of the group's members.
+    `generation` is the generation of a classic group, or the epoch of a group of another type. `members`
+    are the ids of the group's members.
     """
 
     generation: int
@@ -615,5 +615,5 @@ class GroupCoordinator(Protocol):
         ...
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return a response that only reports this error. `request` must be one of `requests`."""
+        """Return a response that only reports this error. `requests` must contain the class of `request`."""
         ...

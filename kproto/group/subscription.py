@@ -8,7 +8,8 @@ The metadata and the assignment begin with an int16, the version. `ConsumerProto
   to the leader.
 * R183: a version above 3 is read as version 3, and the bytes after its fields are ignored. A negative version
   and missing bytes raise DecodeError.
-* R184: zero bytes are an empty assignment, which the broker sends to members that the leader left out.
+* R184: an `assignment` field without bytes is an empty assignment. The broker sends it to members that the
+  leader left out.
 
 The assignor defines the user data. The sticky assignor's user data is the previous assignment and its
 generation, without a version number; old versions have no generation (R211). The cooperative-sticky

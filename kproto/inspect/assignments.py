@@ -32,8 +32,8 @@ from ..group.subscription import (
 from ..printable import escape_unprintable
 from .json_lines import Answer, BadQuestion, Question, get_hex, get_typed, known_keys, short_json
 
-# The largest number of partitions of one group. Larger numbers would take memory that a short line does not
-# need.
+# The maximum number of partitions of one group. Without it, one short line of input could take any amount of
+# memory.
 MAX_PARTITIONS = 1_000_000
 
 # Assignments settle in two or three rebalances; the limit prevents an endless loop.
@@ -91,7 +91,7 @@ def parse_input(question: Question) -> AssignorInput:
         count = get_typed(fields, "partitions", int, where)
         if count < 0 or count + sum(partitions.values()) > MAX_PARTITIONS:
             raise BadQuestion(
-                f"{where}partitions is {short_json(count)}; allowed are at least 0, and at most "
+                f"{where}partitions is {short_json(count)}; it must be at least 0, with at most "
                 f"{MAX_PARTITIONS:,} partitions of all topics together"
             )
         partitions[topic] = count
@@ -276,7 +276,11 @@ def _outcome(
     settled_owners: Mapping[TopicPartition, str],
     loads: Mapping[str, int],
 ) -> PartitionOutcome:
-    """Return the outcome of one partition. `claims` are the pairs (generation, member id) that report it."""
+    """Return the outcome of one partition.
+
+    `claims` has a pair (generation, member id) for each member that reports the partition as owned, the
+    newest generation last.
+    """
     previous = claims[-1][1] if claims else None
     owner = owners.get(partition, settled_owners.get(partition))
     if owner is None:
@@ -302,7 +306,7 @@ def _outcome(
 def _rack_reason(
     group: AssignorInput, partition: TopicPartition, owner: str, previous: str | None
 ) -> str | None:
-    """Return a reason if a replica is in the owner's rack, and none in the rack of the previous owner."""
+    """Return a reason if a replica is in the owner's rack, but no replica is in the previous owner's rack."""
     racks = group.racks.get(partition.topic)
     rack = group.members[owner].rack_id
     if racks is None or rack is None or rack not in racks[partition.partition]:

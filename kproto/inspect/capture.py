@@ -167,8 +167,8 @@ class _Connection:
     def _starts_response(self, data: bytes) -> bool:
         """Return whether a response frame starts at the first byte of a segment.
 
-        The result is True if the sizes divide the segment into whole frames. A segment that ends within a
-        frame is also accepted if one of its frames has the correlation id of an open request.
+        The result is True if the frame sizes divide the segment into whole frames. A segment that ends within
+        a frame is also accepted if one of its frames has the correlation id of an open request.
         """
         offset = 0
         while len(data) - offset >= 8:
@@ -253,7 +253,9 @@ def _frames(capture: Capture, path: Path, port: int) -> Iterator[CapturedFrame]:
     if not connections:
         busiest = ", ".join(f"{number} ({count} segments)" for number, count in ports.most_common(5))
         raise ConfigError(
-            "port", port, f"{path} has no traffic on it. Its busiest TCP ports: {busiest or 'none'}"
+            "port",
+            port,
+            f"{path} has no traffic on this port. The file's busiest TCP ports: {busiest or 'none'}",
         )
     for (client, broker), connection in connections.items():
         yield from connection.end(client, broker)

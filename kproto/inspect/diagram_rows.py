@@ -7,9 +7,9 @@
 
 Rules:
 
-1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. Of each other API the
-  first exchange of a client is drawn, and its first exchange of this API after each JoinGroup (except of
-  Metadata and FindCoordinator). An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its
+1. JoinGroup, SyncGroup, LeaveGroup, aborted transactions and failures are drawn. For every other API,
+  a client's first exchange is drawn. Except for Metadata and FindCoordinator, its first exchange after each
+  JoinGroup is drawn, too. An exchange of Metadata, OffsetFetch or ListOffsets is also drawn if its
   response differs from the responses of this API that have been drawn for the client.
 2. Successful heartbeats, fetches without records, and the requests that set up a connection are only counted.
   If a client's requests of an API fail repeatedly with the same response, the first two failures are drawn,
@@ -51,7 +51,7 @@ _NEVER_ENDS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An event of a client that is not a request, or of the cluster if `who` is empty.
+    """An event other than a request: of the client `who`, or of the cluster if `who` is empty.
 
     `at` is in milliseconds of the exchanges' clock. `ends_membership` means that the client is no longer a
     member.

@@ -85,8 +85,8 @@ def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
 def section(events: Sequence[GroupEvent], began: int | None = None, heading: str = "") -> str:
     """Draw a group's timeline as a section of a page. Raises ValueError if there are no events.
 
-    `began` is the time in ms that the page shows as 0; all sections of a page must have the same. None stands
-    for the time of the first event. `heading` is text above the section.
+    `began` is the time in ms that the page shows as 0. It must be the same for all sections of a page. None
+    stands for the time of the first event. `heading` is text above the section.
     """
     if not events:
         raise ValueError("a timeline needs at least one event")
@@ -275,8 +275,8 @@ def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -
         if event.kind in ("assigned", "generation") and event.generation >= 0
     }
     # Maps each row of the table, as (generation, time, reason), to its standstills. A generation has a row
-    # with its cause. The rows below it, ordered by time, have the members that replaced another member
-    # without a rebalance.
+    # with its cause. The rows below it, ordered by time, report which members replaced another member without
+    # a rebalance.
     causes = {
         (generation, -1, cause(events, generation)): still.get(generation, []) for generation in generations
     } | replacements(events)

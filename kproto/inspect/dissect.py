@@ -295,7 +295,8 @@ def record_lines(data: bytes, *, whole: bool = False, most: int | None = None) -
     """Yield a line for each batch of a record set and for its first records, or with `whole` for all.
 
     A batch of a few kilobytes may have millions of records. Without `whole`, about `most` records of the
-    record set are decoded (default: `_MOST_CHECKED`). The header of a batch counts the others.
+    record set are decoded (default: `_MOST_CHECKED`). The number of the other records is read from the
+    headers of the batches.
     """
     from ..records import batches  # The import is local, because most messages contain no records.
     from ..records.record_stream import record_lists

@@ -6,7 +6,8 @@ Rules:
 
 * The offset of a row is the offset of the row above plus the number of bytes of the row above. The first
   offset is 0, or an address whose end is marked by a colon or a bar.
-* The characters of a row agree with its digits. Words in the byte order of a machine (`xxd -e`) do not.
+* The characters of a row agree with its digits. A dump of words in the byte order of a machine (`xxd -e`)
+  breaks this rule.
 * Text before an offset, such as the prefix of a log line, is ignored. A line with several groups of hex
   digits must be a row.
 * Rows that break a rule are rejected with the number of the line. Other forms of bytes (`hexdump.FORMS`) are
@@ -135,7 +136,7 @@ def _digits(rest: str, number: int) -> tuple[bytes, int]:
         elif characters[:1] == ">" and characters.rstrip()[-1:] == "<":  # od -tx1z
             is_enclosed, characters = True, characters.rstrip()[1:-1]
         # Wireshark's dump of a stream has a space in the middle of the characters. If the first characters
-        # are spaces, the gap before the characters has matched them too.
+        # are spaces, `_GAP` has matched them as a part of the gap before the characters.
         spaces = b" " * (len(data) - len(data.lstrip(b" ")))
         variants = (
             characters,

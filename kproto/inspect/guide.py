@@ -264,7 +264,7 @@ def _prose(text: str) -> str:
 
 
 def kinds() -> list[tuple[str, list[str]]]:
-    """Return the table of contents: for each kind of message a title, and names for `fragments`."""
+    """Return the table of contents: for each kind of message a title, and the names of the pages."""
     titles = {"header": "Headers", "data": "Data inside of messages and files"}
     return [
         ("APIs", apis()),

@@ -216,9 +216,11 @@ def _decimal(text: str, is_named: bool) -> bytes | None:
 
 
 def _elements(text: str) -> tuple[list[str], str]:
-    """Return the numbers of an array without comments, and its opening bracket."""
+    """Return the numbers of an array, and its opening bracket. Comments in the array are left out."""
     if "\n" not in text.strip() and re.search(r"[ ,](//|#).*\d", text):
-        raise _rejected(text, "a comment ends with its line, but the text has no line ends")
+        raise _rejected(
+            text, "the text is a single line, so the end of its comment is unknown; remove the comment"
+        )
     code = _SUFFIX.sub("", _CAST.sub(" ", _COMMENT.sub(" ", text)))
     arrays = [(_split(brackets[2]), brackets[1]) for brackets in _BRACKETS.finditer(code)]
     arrays = [array for array in arrays if _are_numbers(array[0])]

@@ -9,9 +9,10 @@ JSON form of a message.
                {"batches", "rows"}                             ->  {"hex": "..."}
 
 `kind` is request, response, header, data or record. `name` is Kafka's name of the message. The bytes are only
-the body, without a frame size, a header, or the int16 version before data and records. Each line of input (a
-`Question`) gets one line of output (its `Answer`), in the same order. The answer to an invalid line is
-{"error": "reason"}. The answer to an invalid record set has the key "error" besides its other keys.
+the body, without a frame size and a header. For the kinds data and record they also lack the int16 version
+that precedes the body. Each line of input (a `Question`) gets one line of output (its `Answer`), in the same
+order. The answer to an invalid line is {"error": "reason"}. The answer to an invalid record set has the key
+"error" besides its other keys.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class RebalanceCauses:
         return removed
 
     def _changes(self, previous: SeenGeneration, generation: SeenGeneration) -> list[tuple[int, str]]:
-        """Return (time, text) for each changed subscription, and for each join without the proxy."""
+        """Return (time, text) for each changed subscription, and for each join that the proxy did not see."""
         assert previous.topics is not None
         assert generation.topics is not None
         changes: list[tuple[int, str]] = []

@@ -49,7 +49,7 @@ def definitions() -> Mapping[str, str]:
 
 @cache
 def definitions_of(page: str) -> Mapping[str, str]:
-    """Return a mapping from the numbers of the rules that a page of docs/rules defines to their texts."""
+    """Return the texts of the rules that a page of docs/rules defines, by rule number."""
     path = ROOT / "docs" / "rules" / f"{page}.md"
     if not path.exists():
         return {}
@@ -75,7 +75,7 @@ def tests() -> Mapping[str, list[RuleTest]]:
     result: dict[str, list[RuleTest]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")
-        if "rule(" not in source:  # Most files: parsing all of them takes seconds.
+        if "rule(" not in source:  # Most files have no rule, and parsing all files takes seconds.
             continue
         for node in _functions_and_classes(ast.parse(source)):
             for number in _marks(node):
@@ -113,10 +113,10 @@ def numbers() -> list[str]:
 
 
 def numbers_in(state: str | None, event: str | None) -> list[str]:
-    """Return the numbers of the rules that cells of this state and this event keep, ignoring case.
+    """Return the numbers of the rules that cells of this state and this event keep; None selects all.
 
-    An event such as "JoinGroup" selects the kinds whose name or meaning contains the word, with or without
-    underscores.
+    An event such as "JoinGroup" selects the kinds of events whose name or meaning contains the word. Case and
+    underscores are ignored.
     """
     wanted_state, wanted_event = _plain(state or ""), _plain(event or "")
     result: dict[str, None] = {}

@@ -10,8 +10,7 @@ Each scenario module covers a part of one document. A scenario states what the d
 and plays it in a group whose outcome is recorded. The module `scenario` defines scenarios, `parameters` has
 the parameters of their runs, `report` renders a run as text, JSON or HTML, and `matrices` runs one situation
 for many clients and settings. The clients are the models of `kproto.models` and kproto's own consumer; the
-cluster is the embedded broker. So each run produces its own results; none of them is copied from the
-documents.
+cluster is the embedded broker. A run computes all of its results; none of them is copied from the documents.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ if TYPE_CHECKING:
     from .scenario import find as find
     from .scenario import scenarios as scenarios
 
-# Hidden from type checkers, which accept every attribute of a module that has `__getattr__`. The command
-# `kproto` reads the table of parameters on each start, and imports the scenarios only to run them.
+# The module `scenario` is imported at the first use of one of its names: the command `kproto` needs only
+# `parameters` on each start. `__getattr__` is hidden from type checkers, because they accept every attribute
+# of a module that has it.
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(
         __name__, dict.fromkeys(("Scenario", "ScenarioRun", "find", "scenarios"), ".scenario")

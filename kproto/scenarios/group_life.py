@@ -52,7 +52,7 @@ def page(world: World, title: str = "A group's life") -> str:
     act = Act(world, START)
     events, picked = history.events(act), history.picked(act)
     if not events:
-        raise IllegalState("nothing happened in this world: join() and run() first")
+        raise IllegalState("nothing happened in this world; call join() and run() first")
     parts = [diagrams.section(events, 0), *([diagrams.conversation(picked)] if picked else [])]
     return diagrams.page(title, [], parts)
 

@@ -62,7 +62,7 @@ def moments_of(act: Act) -> list[Moment]:
 
 
 def _observations(act: Act) -> Iterator[Observation]:
-    """Yield the world's observations. If a member ends after it began to close, its end is "closed"."""
+    """Yield the world's observations. If a member was closing, its "killed" is replaced by "closed"."""
     closing: set[str] = set()
     for observation in act.stage.observations:
         if observation.kind == "closing":

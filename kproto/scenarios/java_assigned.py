@@ -1,4 +1,4 @@
-"""Document 002: the end of Java's onJoinComplete (2.6.2), with the changed state and what poll throws."""
+"""Document 002: how Java's onJoinComplete (2.6.2) ends, the state that it changes, and what poll throws."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def first_of_several(run: ScenarioRun) -> None:
 
 
 def _raising(causes: dict[str, Exception]) -> Callable[[str, object], None]:
-    """Return a rebalance listener that raises each exception at the first call of its callback."""
+    """Return a rebalance listener; each callback in `causes` raises its exception when it is called first."""
     pending = dict(causes)
 
     def call(kind: str, partitions: object) -> None:

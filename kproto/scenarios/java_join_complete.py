@@ -53,7 +53,7 @@ def snapshot(run: ScenarioRun) -> None:
 
 
 def chose_best() -> JoinGroupResponse:
-    """Build a follower's JoinGroup response whose protocol no member offered."""
+    """Build a follower's JoinGroup response with a protocol name that no member has offered."""
     return JoinGroupResponse(
         error_code=0,
         generation_id=1,

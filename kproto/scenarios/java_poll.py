@@ -370,7 +370,7 @@ def in_poll(run: ScenarioRun) -> None:
 
 
 def _refuse_commits(world: World, *codes: int) -> list[int]:
-    """Reject the first commits with these codes; return the list to which arrival times are added."""
+    """Reject the first commits with these codes; return a list that collects the time of every commit."""
     pending = list(codes)
     times: list[int] = []
 

@@ -12,7 +12,8 @@ from ..testing.world import World
 from .parameters import Parameters
 from .scenario import clients, join, lost_and_doubled, produce
 
-# Maps a client to its ways of detecting that a topic grew. Other clients always detect it.
+# Maps a client to the ways in which it can be run: "watched" detects that a topic grew, and "unwatched" does
+# not. All other clients always detect it.
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 MOST_RECORDS = 500_000
 NEW = 2  # The number of partitions by which the topic grows.
@@ -134,7 +135,9 @@ def loss(
 
 
 def losses(parameters: Parameters) -> Iterable[Loss]:
-    """Run the matrix of S1-25: every way of detection, and all clients and reset policies or one of each.
+    """Run the matrix of S1-25: each client in each of its ways to detect growth, with each reset policy.
+
+    If `parameters` has a client or a reset policy, only this one is run.
 
     Raises ConfigError for an unknown client.
     """

@@ -1,4 +1,4 @@
-"""Document 001: a topic gains partitions, and which of five clients detect them.
+"""Document 001: a topic gains partitions, and which clients detect them.
 
 The advertising logs of the document's author got new partitions under load. The Go service that read the
 logs, on sarama-cluster, did not detect them until it was restarted, and lost the records written until then.
@@ -33,7 +33,7 @@ def growth_parameters(run: ScenarioRun) -> dict[str, Any]:
 def grown(run: ScenarioRun, kind: str, *, reset: str, world: World | None = None) -> Loss:
     """Let the topic grow as in this document, with the run's parameters, and record the results.
 
-    The growth runs in `world`, or in a new world without it.
+    The topic belongs to `world`, or to a new world if `world` is None.
     """
     parameters = run.parameters
     stage = world or run.world({"t": 2}, trace=False)

@@ -1,4 +1,4 @@
-"""Document 001: its programs around the libraries other than sarama, their configurations and features."""
+"""Document 001: its programs for the libraries other than sarama, and which features the libraries have."""
 
 from __future__ import annotations
 

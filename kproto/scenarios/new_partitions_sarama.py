@@ -1,4 +1,4 @@
-"""Document 001: its program around sarama, with the function main(), the handler and the configuration."""
+"""Document 001: its program for sarama, with the function main(), the handler and the configuration."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class PollingHandler:
         self.world.run(50)
 
     def _rejoin(self, client: Client, request: Message, version: int) -> None:
-        """Stall the coordinator for the duration of a join, except for the group's first join."""
+        """On each JoinGroup after the group's first join, stall the coordinator for `rejoin_after_ms`."""
         group = self.world.cluster.coordinator.describe("test")
         if isinstance(request, JoinGroupRequest) and group is not None and group.epoch:
             self.world.fault("stall", client, COORDINATOR, lasts=self.run.parameters.rejoin_after_ms)
@@ -128,7 +128,7 @@ class PollingHandler:
         polls, timeout_ms = parameters.polls or polls, parameters.poll_timeout_ms or timeout_ms
         if polls * timeout_ms > LONGEST_MS:
             most = f"at most {LONGEST_MS // timeout_ms} polls of {timeout_ms / 1000:g} s"
-            raise ConfigError("polls", polls, f"{most}: a request may take ten minutes")
+            raise ConfigError("polls", polls, f"{most}, because a request may take at most ten minutes")
         before, reports = len(self.app.records), len(self.app.reports)
         self.run.moment(f"a request: assign and seek to {WANTED}", "handler")
         self.app.do(contract.AssignCalled({TP: WANTED}))

@@ -1,4 +1,4 @@
-"""Document 000 apart from its race: every order of the events, configuration, linking, output."""
+"""Document 000 apart from its race: configuration, linking, output, and every order of the events."""
 
 from __future__ import annotations
 

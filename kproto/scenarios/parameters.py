@@ -158,8 +158,8 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     ),
 }
 
-# The parameters that replace options of the members and nothing else. A story about clients or assignors that
-# differ takes `TIMEOUTS`, and another story with a group takes `GROUP`.
+# The parameters that replace options of the members and nothing else. A scenario about differences between
+# clients or assignors takes `TIMEOUTS`. Any other scenario with a group takes `GROUP`.
 TIMEOUTS: Final = ("session_timeout_ms", "heartbeat_ms")
 GROUP: Final = (*TIMEOUTS, "assignor", "static")
 

@@ -57,7 +57,7 @@ def play_program(program: RaceProgram, seed: int = 7) -> tuple[PollingHandler, R
             handler.subscribe()
             handler.wait(program.sleep_ms)
         last_request = handler.request(program.polls)
-    assert last_request is not None  # Each program has at least one request.
+    assert last_request is not None  # `waits` has at least one item.
     return handler, last_request
 
 

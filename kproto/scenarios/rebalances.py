@@ -84,7 +84,8 @@ def _group(run: ScenarioRun, world: World, members: int = 2, **config: Any) -> l
 def _settle(run: ScenarioRun, world: World, group: list[Any]) -> bool:
     """Run until each partition has an owner and as many members as possible own partitions.
 
-    The run ends two minutes after the session timeout. Returns whether the group has reached this state.
+    Stops waiting after the session timeout plus two minutes. Returns whether the group has reached this
+    state.
     """
     partitions = world.partitions()
 

@@ -43,7 +43,7 @@ def parameter_lines(width: int | None) -> list[str]:
 
 
 def _ranges(marked: Iterable[tuple[bool, str]]) -> str:
-    """Return the marked ids; three or more in a row are shortened to the first and the last one."""
+    """Return the ids marked with True; three or more in a row are shortened to the first and the last one."""
     parts: list[str] = []
     for (is_marked, _), group in groupby(marked, lambda pair: (pair[0], pair[1].partition("-")[0])):
         ids = [id_ for _, id_ in group]
@@ -134,7 +134,7 @@ def _verdict(claim: ScenarioClaim) -> str:
 
 
 def _claim(run: ScenarioRun, claim: ScenarioClaim) -> str:
-    """Return the text of a claim. If it holds only as written, the text names the changed parameters."""
+    """Return the text of a claim. If it does not hold with changed parameters, the text names these."""
     if claim.holds or not run.changes:
         return claim.text
     return f"does not hold with {run.changes}: {claim.text}"
@@ -198,10 +198,10 @@ def _drawn(run: ScenarioRun, number: int, act: Act) -> list[str]:
 
 
 def svg(run: ScenarioRun) -> str:
-    """Draw the requests to the scenario's last cluster as SVG. Raises ConfigError without requests."""
+    """Draw the requests to the scenario's last cluster as SVG. Raises ConfigError if there are none."""
     conversation = history.picked(run.acts[-1]) if run.acts else None
     if conversation is None:
-        raise ConfigError("--svg", "this scenario", "a scenario in which a client sends a request")
+        raise ConfigError("--svg", "this scenario", "choose a scenario in which a client sends a request")
     return sequence.picture(conversation)
 
 

@@ -12,9 +12,9 @@ from ..wire.message import Message
 class RecordedVersions:
     """A wrapper of sarama's model for brokers that no longer support all of its request versions.
 
-    `spoken` has the request versions that the model chose, and `commits` its OffsetCommit requests with their
-    versions. A request whose version current brokers no longer support is sent with the lowest version that
-    they support.
+    `spoken` maps each request class to the version that the model chose last. `commits` lists the model's
+    OffsetCommit requests, each with its version. A request whose version current brokers no longer support is
+    sent with the lowest version that they support.
     """
 
     VERSIONS = sarama.VERSIONS

@@ -150,14 +150,14 @@ class ScenarioRun:
         return world
 
     def clients(self, *written: str) -> tuple[str, ...]:
-        """Return the clients with which the scenario runs: the parameter's client, or those as written."""
+        """Return the clients with which the scenario runs: the parameters' client, or `written`."""
         if self.parameters.client is None:
             return written
         self._replaced["client"] = list(written)
         return (self.parameters.client,)
 
     def names(self, *written: str) -> tuple[str, ...]:
-        """Return the names of the group's members: those as written, or as many as the parameter says."""
+        """Return the names of the group's members: `written`, or as many as the parameters say."""
         count = self.parameters.members
         if count is None:
             return written
@@ -220,7 +220,7 @@ class Scenario:
         """Play the scenario and return its run.
 
         With `drawn` the run keeps the traces that a diagram needs. Raises ConfigError for a parameter that
-        the scenario does not take, and for a value with which an event of the scenario never comes.
+        the scenario does not take, and for a value with which the scenario cannot be played to its end.
         """
         parameters = parameters or Parameters()
         check_taken(self.id, parameters, self.takes, self.fixed)

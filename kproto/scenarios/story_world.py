@@ -25,11 +25,12 @@ _ASSIGNORS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # Clients without static membership.
 NOT_STATIC: Final = ("kafka-go", "sarama-cluster")
-# With the parameter `commit`, how long a batch is processed unless the scenario says otherwise, in ms. A
-# member that is killed soon after a batch was delivered has not processed the batch.
+# How long a batch is processed in a run with the parameter `commit`, in ms, unless the scenario sets another
+# time. A member that is killed soon after a batch was delivered has not processed the batch.
 _PROCESSING_MS = 5_000
-# The lowest default of session.timeout.ms, that of sarama and Java 2.6, and Kafka's default of
-# heartbeat.interval.ms. They count for a member whose options the scenario does not set.
+# The session timeout and the heartbeat interval of a member whose options the scenario does not set. The
+# session timeout is the lowest default of all clients, which sarama and Java 2.6 have. The heartbeat interval
+# is Kafka's default.
 _SESSION_MS, _HEARTBEAT_MS = 10_000, 3_000
 
 
@@ -41,10 +42,10 @@ def assignors_of(client: str) -> tuple[str, ...]:
 class StoryWorld(World):
     """A world that applies `parameters`. The number of partitions is that of the first topic.
 
-    `members` is the number of members that the scenario starts by name, if others may join them. If the
-    parameter asks for more, the others join together with the first member, with its options. `replaced` maps
-    each parameter that was applied to the written values that it replaced. Raises ConfigError for fewer
-    members than the scenario names, and in `join` for a value that the client rejects.
+    `members` is the number of members that the scenario starts by name, or None if no others may join them.
+    If the parameter asks for more, the others join together with the first member, with its options.
+    `replaced` maps each parameter that was applied to the written values that it replaced. Raises ConfigError
+    for fewer members than the scenario names, and in `join` for a value that the client rejects.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class StoryWorld(World):
     ) -> None:
         self.parameters: Final = parameters
         self.replaced: Final[dict[str, list[Any]]] = {}
-        # How much longer than as written an expiry, the rebalance after it and a refresh take, in ms.
+        # The maximum time in ms by which the parameters delay an expiry, the rebalance after it, or a
+        # refresh.
         self.extra_ms = 0
         self._missing, self._named = 0, members or 0
         self._committing: set[str] = set()
@@ -115,7 +117,8 @@ class StoryWorld(World):
             options[own_name["auto_commit"]] = False
         refresh_ms = self.parameters.refresh_ms
         if refresh_ms is not None:
-            # sarama's leader sees growth at the next tick of its checker after a refresh: two intervals.
+            # sarama's leader detects growth at the first tick of its checker after a refresh. Refreshes and
+            # ticks have the same interval, so this takes up to two intervals.
             self._wait_longer(2 * (refresh_ms - (written.get(own_name["metadata_ms"]) or refresh_ms)))
         if {"session_timeout_ms", "heartbeat_ms"} & set(values):
             self._fit_heartbeat(options, written, own_name["session_ms"], own_name["heartbeat_ms"])
@@ -168,7 +171,7 @@ class StoryWorld(World):
 
 def _instance(client: str, is_static: bool, name: str) -> str | None:
     if is_static and client in NOT_STATIC:
-        raise ConfigError("static", True, f"not with {client}, which has no static members")
+        raise ConfigError("static", True, f"{client} does not support static members")
     return name if is_static else None
 
 

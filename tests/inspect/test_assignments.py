@@ -145,9 +145,9 @@ def test_the_outcomes_agree_with_the_assignment(
         ),
         (
             {"topics": {"t": {"partitions": MAX_PARTITIONS + 1}}},
-            "topics.t.partitions is 1000001; allowed are",
+            "topics.t.partitions is 1000001; it must be",
         ),
-        ({"topics": {"t": {"partitions": -1}}}, "topics.t.partitions is -1; allowed are at least 0"),
+        ({"topics": {"t": {"partitions": -1}}}, "topics.t.partitions is -1; it must be at least 0"),
         ({"topics": {"t": 3}}, "topics.t is 3, not an object"),
         (
             {"topics": {"t": {"partitions": 2, "racks": [["a"]]}}},

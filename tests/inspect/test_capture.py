@@ -163,7 +163,7 @@ def test_a_truncated_file_is_reported(tmp_path: Path, convert: Callable[[bytes],
 
 def test_an_absent_port_is_rejected_with_the_ports_in_use(tmp_path: Path) -> None:
     path = write_capture(tmp_path / "c", segment_per_frame())
-    with pytest.raises(ConfigError, match=r"Its busiest TCP ports: 5000 \(42 segments\), 9092"):
+    with pytest.raises(ConfigError, match=r"The file's busiest TCP ports: 5000 \(42 segments\), 9092"):
         list(frames(path, 9093))
 
 

@@ -1,6 +1,6 @@
 """Assignors: functions with which the leader assigns partitions to members.
 
-`ASSIGNORS` maps the names of Kafka's four assignors in JoinGroup to the assignors.
+`ASSIGNORS` has Kafka's four assignors. Its keys are the names that JoinGroup contains, such as "range".
 
 The `assign` of each assignor is a pure function of these arguments:
 
@@ -8,11 +8,11 @@ The `assign` of each assignor is a pure function of these arguments:
 * `members`: member id -> `Subscription`.
 * `racks`: topic -> the racks of each partition's replicas, where the racks are known (KIP-881).
 
-The result of `assign` maps each member id to its partitions (R186). Whatever partitions the members report as
-owned, each partition of a subscribed topic has exactly one owner, which subscribes to the topic (R218, R219).
-With a cooperative assignor a partition that moves has no owner until its previous owner has revoked it. The
-assignment is balanced (R220). The result depends only on the arguments, not on PYTHONHASHSEED or the order of
-mappings (R222).
+The result of `assign` maps each member id to its partitions (R186). Each partition of a subscribed topic has
+exactly one owner, which subscribes to the topic (R218, R219), whatever partitions the members report as
+owned. There is one exception: a partition that a cooperative assignor moves has no owner until its previous
+owner has revoked it. The assignment is balanced (R220). The result depends only on the arguments, not on
+PYTHONHASHSEED or the order of mappings (R222).
 """
 
 from __future__ import annotations

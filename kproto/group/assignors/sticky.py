@@ -17,7 +17,7 @@ generation, neither owns it (R194).
 In two places Java's result depends on the hash order of member ids: which member keeps an extra partition,
 and which of two members that report a partition in the same older generation counts as its previous owner.
 Here the sorted order of the ids decides. A partition moves only if the move reduces the difference between
-two members, so the algorithm ends for every input.
+two members' numbers of partitions, so the algorithm ends for every input.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class _RackDistance:
         return rack is not None and rack in self.replicas[partition]
 
     def distance_gain(self, partition: TopicPartition, source: str, to: str) -> int:
-        """Return a negative number if the partition is nearer to `to` than to `source`."""
+        """Return -1 if the partition is nearer to `to` than to `source`, 1 if it is farther, else 0."""
         return self.is_same(source, partition) - self.is_same(to, partition)
 
     def members_near(self) -> Callable[[TopicPartition], int]:

@@ -1,7 +1,8 @@
 """The classic group coordinator.
 
-The module `table` contains `step`, the table of handlers for each event and state, and the protocol's rules.
-A broker uses the class `ClassicCoordinator` of `service`.
+The docstring of the module `table` states the protocol's rules. The module defines the function `step`, and
+the table that has a handler for each event and state. A broker uses the class `ClassicCoordinator` of the
+module `service`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def describe_groups(context: GroupContext, call: RequestReceived[DescribeGroupsR
 
 
 def _find_written(context: GroupContext, group_id: str) -> ClassicGroup:
-    """Return the group, or a Dead group if it was never written: Kafka does not show such groups (R176)."""
+    """Return the group, or a Dead group if Kafka would have no record of it to show (R176)."""
     group = context.coordinator.find(group_id)
     return group if group.written else ClassicGroup(group_id)
 

@@ -271,7 +271,7 @@ def _java_length(text: str) -> int:
 def end_transaction(context: GroupContext, producer_id: int, committed: bool) -> None:
     """Store or drop the pending offsets of a producer (R111).
 
-    If an OffsetCommit for the same partition arrived after the TxnOffsetCommit, its offset is kept.
+    The offset of an OffsetCommit that arrived after the TxnOffsetCommit for the same partition is kept.
     """
     for group_id in context.coordinator.pending_groups.pop(producer_id, ()):
         group = context.coordinator.groups.get(group_id)

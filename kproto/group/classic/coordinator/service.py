@@ -108,7 +108,10 @@ class ClassicCoordinator(CoordinatorState):
         return sent
 
     def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
-        """Return a response that only reports this error. `request` must be one of `requests` (R4)."""
+        """Return a response that only reports this error (R4).
+
+        `requests` must contain the class of `request`.
+        """
         match request:
             case OffsetFetchRequest():
                 return _offset_fetch_error(request, code, version)

@@ -208,7 +208,8 @@ class ClassicGroup:
     # Whether Kafka would have a record of the group in __consumer_offsets, which DescribeGroups and
     # ListGroups read. If a commit creates the group but none of its offsets is stored, no record is written,
     # and the two requests do not show the group. Kafka shows the group as soon as a record of any group is
-    # written to the same partition, kproto as soon as a record of this group is.
+    # written to the same partition of __consumer_offsets. kproto shows it as soon as a record of this group
+    # is written.
     written: bool = False
     # Maps a producer id to the offsets that the producer committed in its open transaction.
     pending_transactions: dict[int, dict[tuple[str, int], StoredOffset]] = field(
@@ -290,8 +291,8 @@ class ClassicGroup:
     def accepts_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Return whether a member with these protocols is compatible with the group (R24).
 
-        At least one of `names` must be supported by all members. If the member rejoins, it counts as
-        supporting the protocols of its earlier JoinGroup.
+        At least one of `names` must be supported by all members. A member that rejoins still counts as a
+        supporter of the protocols of its earlier JoinGroup.
         """
         if self.state in (ClassicGroupState.EMPTY, ClassicGroupState.DEAD):
             return bool(protocol_type) and any(True for _ in names)

@@ -117,7 +117,9 @@ def step(coordinator: CoordinatorState, event: CoordinatorEvent, now: int) -> li
         case RequestReceived():
             handler = _REQUEST_HANDLERS.get(type(event.request))
             if handler is None:
-                raise TypeError(f"a group coordinator does not serve {type(event.request).__name__}")
+                raise TypeError(
+                    f"{type(event.request).__name__} is not a request of a group coordinator; see REQUESTS"
+                )
             handler(context, event)
         case TopicsDeleted():
             offsets.forget_topics(context, event.names)

@@ -134,7 +134,8 @@ def on_sync_response(member: Member, event: Received, now: int, out: Actions) ->
     elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and member.policy.retry_loading:
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
     else:
-        # Of the error codes in this branch, Java has an exception class for GROUP_AUTHORIZATION_FAILED only.
+        # The next JoinGroup's reason names Java's exception class. Of the error codes in this branch, only
+        # GROUP_AUTHORIZATION_FAILED has a class of its own.
         name = java_name(code) if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else JAVA_OTHER
         fail(member, broker_error(code, "SyncGroup", member.config), name, out)
     back_off_from_repeated_joins(member, now)
@@ -176,8 +177,9 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
         # A cooperative static member that was removed from the group and accepted again keeps
-        # `revoked_since_assignment`. The leader used the owned partitions of the member's last JoinGroup, and
-        # the member has revoked some of them since.
+        # `revoked_since_assignment`. The leader assigned by the owned partitions of the member's last
+        # JoinGroup, and the member has revoked some of them since. If it is not assigned
+        # them again, they have no owner.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False

@@ -73,7 +73,7 @@ def on_refused(member: Member, event: SendRefused, now: int, out: Actions) -> No
 
 
 def on_describe_refused(member: Member, event: SendRefused, now: int, out: Actions) -> None:
-    """Rejoin if DescribeGroups cannot be sent, which checks an inherited assignment.
+    """Rejoin if the DescribeGroups request that checks an inherited assignment cannot be sent.
 
     A restarted static leader inherits the assignment of the process that it replaces (KIP-814).
     """

@@ -229,7 +229,8 @@ def _on_joined(
         return
     metadata = {m.member_id: m.metadata for m in response.members}
     if policy.check_inherited_plan and not skips:
-        # A leader that read wrong metadata of itself would own nothing, and no rebalance would follow.
+        # The leader replaces its own metadata in the response by the metadata that it sent. If the response
+        # had wrong metadata, the leader would own nothing, and no rebalance would follow.
         metadata[response.member_id] = _sent_metadata(request, response.protocol_name)
     member.subscriptions = leadership.decode_subscriptions(
         (m.member_id, m.group_instance_id, metadata[m.member_id]) for m in response.members
@@ -251,7 +252,7 @@ def _sent_metadata(request: JoinGroupRequest, protocol: str | None) -> bytes:
 def _leads_unannounced(member: Member, response: JoinGroupResponse) -> bool:
     """Return whether this restarted static member is the leader although the response does not say so.
 
-    JoinGroup below v9 names as the leader the member id of the process that this member replaces.
+    In a JoinGroup response below v9 the leader is the member id of the process that this member replaces.
     """
     instance_id = member.config.group_instance_id
     if instance_id is None or not member.policy.check_inherited_plan:

@@ -136,7 +136,10 @@ def is_empty_by_mistake(described: DescribeGroupsResponse, member_id: str, topic
 
 
 def _owners(described: DescribeGroupsResponse) -> list[tuple[str, tuple[TopicPartition, ...]]]:
-    """Return each member id with its partitions. Raise DecodeError for an invalid assignment."""
+    """Return the member id and the partitions of each described member.
+
+    Raises DecodeError for an invalid assignment.
+    """
     return [
         (member.member_id, Assignment.decode(member.member_assignment).partitions)
         for group in described.groups
@@ -151,7 +154,7 @@ def update_initial_counts(
     previous: MetadataUpdated | None,
     is_first_generation: bool,
 ) -> dict[str, int]:
-    """Return `initial_counts`, with the counts added that become known at this assignment.
+    """Return `initial_counts`, updated with the numbers of partitions that become known at this assignment.
 
     `previous` is the metadata of the assignment before this one, or None if it is unknown.
     """

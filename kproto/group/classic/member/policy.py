@@ -27,12 +27,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # A static leader that has restarted keeps the group's assignment (KIP-814). With this choice it sends
     # DescribeGroups after its first heartbeat, and rejoins unless every partition is assigned. This also
     # works with JoinGroup below v9, where brokers do not say that the member is the leader. Java assumes that
-    # the assignment was made with the current metadata, and below v9 it ignores changes: new partitions have
-    # no owner until the next rebalance. With this choice a dynamic leader always assigns, even if the
-    # coordinator asks it to skip the assignment; Java's does not. With this choice a leader also rejoins if
-    # the SyncGroup response contains another assignment than the leader has made for itself, and assigns to
-    # itself by the metadata that it sent, not by that of the JoinGroup response. A follower that
-    # owns nothing checks once whether the group knows another assignment for it, or none at all.
+    # the assignment was made with the current metadata, and below v9 it ignores changes of the metadata. In
+    # both cases new partitions have no owner until the next rebalance. With this choice a dynamic leader
+    # always assigns, even if the coordinator asks it to skip the assignment; Java's does not. With this
+    # choice a leader also rejoins if the SyncGroup response contains another assignment than the leader has
+    # made for itself, and assigns to itself by the metadata that it sent, not by that of the JoinGroup
+    # response. A follower that owns nothing checks its empty assignment once. It rejoins if the coordinator
+    # knows another assignment for it, or if no member owns any of its topics' partitions.
     check_inherited_plan: bool = False
     # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because the coordinator
     # will soon have loaded the group. Java raises the error.

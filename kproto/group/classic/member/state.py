@@ -153,8 +153,8 @@ class Member:
 
         self.rejoin_needed = True
         self.rejoin_reason = ""
-        # Whether the partitions that the member cannot keep during the next join are released. It is the
-        # negation of Java's needsJoinPrepare.
+        # Whether the member has already released the partitions that it cannot keep during the next join.
+        # This is the negation of Java's needsJoinPrepare.
         self.is_prepared = False
         # The requests in flight: JoinGroup or SyncGroup, Heartbeat, and the LeaveGroup that follows
         # `CloseRequested`.

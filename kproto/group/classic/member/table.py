@@ -30,8 +30,8 @@ The member differs from Java where Java's members can lose records, or fence eac
 * A restarted static leader keeps the group's assignment, and checks with DescribeGroups that every partition
   is assigned: topics may have gained partitions since the assignment was made. Java assumes that the
   assignment was made with the current metadata.
-* A leader rejoins if the SyncGroup response contains another assignment than it has made for itself. A
-  follower that owns nothing checks once with DescribeGroups whether its empty assignment is right. Java
+* A leader rejoins if the SyncGroup response contains another assignment than the leader has made for itself.
+  A follower that owns nothing checks once with DescribeGroups whether its empty assignment is right. Java
   trusts the response, and reads nothing until the next rebalance if the assignment is wrong.
 * A member that has to rejoin immediately more than five times in a row backs off.
 * After COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response the member rejoins after a backoff, as it does
