@@ -7,7 +7,7 @@
     AsyncPartitionConsumers, ...                   the same for asyncio
     consumer.spark                                 the Spark source and sink
 
-The module of each name is imported when the name is first used. The packages and modules:
+The module of each of these names is imported when the name is first used. The packages and modules:
 
     blocking/, aio/      the public classes, and how they wait and move bytes
     operations/          the methods of the clients, written once for threads and asyncio

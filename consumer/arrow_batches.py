@@ -218,7 +218,7 @@ def _partitions(column: Any) -> Int64s | None:
     non_null = partitions[validity(column)]
     if len(non_null) and not 0 <= non_null.min() <= non_null.max() <= MAX_PARTITION:
         raise ConfigError(
-            "column partition", int(non_null.min()), "0 or more, or null for the partition of the key"
+            "column partition", int(non_null.min()), "0 or more, or null to let the key select the partition"
         )
     return partitions
 
@@ -236,9 +236,7 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
         for row in rows:
             for header in row or ():
                 if header is None or header[first] is None:
-                    raise ConfigError(
-                        "column headers", header, "each header is a struct with a key, and not null"
-                    )
+                    raise ConfigError("column headers", header, "neither a header nor its key may be null")
         pairs = [
             () if row is None else tuple((header[first], header[second]) for header in row) for row in rows
         ]

@@ -43,7 +43,7 @@ def columns_if_loaded() -> Any:
 
 @cache
 def _start_import() -> None:
-    # The thread is no daemon: the end of the process must not interrupt the import of a C library.
+    # The thread is not a daemon, because the end of the process must not interrupt the import of a C library.
     thread = threading.Thread(target=load_columns, name="kproto import")
     # An interpreter that is shutting down starts no thread.
     with contextlib.suppress(RuntimeError):

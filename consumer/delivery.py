@@ -118,7 +118,7 @@ class Delivery(msgspec.Struct, eq=False):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. The message translates the method names of other libraries."""
+            """Raise AttributeError, with this library's method if `name` is a method of another library."""
             raise unknown_method(self, "delivery", name)
 
 

@@ -259,7 +259,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
                 f'{type(self).__name__}("host:9092", option=value, ...) takes the addresses, and each option '
                 "by name; " + (_FOR_GROUPS if hasattr(self, "consume") else _FOR_OTHERS)
             )
-            del self, args, kwargs  # They may contain passwords, and the client has no repr yet.
+            del self, args, kwargs  # The arguments may contain passwords, and the client has no repr yet.
             raise TypeError(error_text)
         shown_args: Any = tuple(map(_without_secrets, args))
         del args
@@ -276,7 +276,7 @@ def hide_secrets(init: Callable[Concatenate[Any, P], None]) -> Callable[Concaten
             for option, value in kwargs.items():
                 is_hidden = option.replace(".", "_") == "bootstrap_servers" or is_secret_value(option, value)
                 kwargs[option] = HIDDEN if is_hidden else value
-            shown_args = servers = value = HIDDEN  # The address may contain a password, as URLs do.
+            shown_args = servers = value = HIDDEN  # The address may contain a password, as a URL may.
             if error.__suppress_context__:
                 error.__context__ = None  # The context would keep its frames alive.
             del self  # A half initialized client has no repr.

@@ -99,7 +99,7 @@ class ProducerRuntime:
         raise NotImplementedError
 
     def check_call(self, *, waits: bool) -> None:
-        """Raise IllegalState if a method may not be called now; `waits` says whether it may wait."""
+        """Raise IllegalState if a method is not allowed now. `waits` says whether the method can wait."""
         raise NotImplementedError
 
     def wake(self) -> None:

@@ -73,7 +73,7 @@ class Driver(Protocol):
         """Log a change, and queue it for the callbacks of the application."""
 
     def on_reports_end(self) -> None:
-        """The runtime calls this method after the last report of a step."""
+        """The runtime calls this method when all pending reports have been passed to `on_report`."""
 
     def on_fork(self) -> None:
         """Handle a fork in the child process, where the client cannot be used. Take no lock."""
@@ -116,8 +116,8 @@ class Runtime:
         # Events of calls that a signal may have interrupted. The engine must apply them before any other
         # event.
         self.owed: deque[ev.Event] = deque()
-        # The callback that a poll has to call, and the error that a poll has to raise. They are stored here
-        # until then, because Ctrl-C may end the poll before.
+        # The callback that a poll has to call, and the error that a poll has to raise. They are stored here,
+        # because Ctrl-C may end a poll before it has called the callback or raised the error.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
         # Whether a method is about to return records. If it is interrupted, the records must be given back to
@@ -351,7 +351,8 @@ class Runtime:
         future = self._new_future()
         try:
             self.apply(event(future))
-        except BaseException:  # The caller does not receive the future, so it is not tracked.
+        # The caller gets this exception and not the future, so the future is no longer tracked.
+        except BaseException:
             self._open.discard(future)
             raise
         return future
@@ -434,7 +435,8 @@ def _drain(queue: deque[T], handle: Callable[[T], None]) -> None:
         items: list[T] = []
         try:
             with suppress(IndexError):  # Another thread may have taken the last item.
-                # The item is moved by one call, which Ctrl-C cannot interrupt, so that no item is lost.
+                # One call, which Ctrl-C cannot interrupt, moves the item from `queue` to `items`, so no item
+                # is lost.
                 items.extend(starmap(queue.popleft, ((),)))
             for item in items:
                 handle(item)

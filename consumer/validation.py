@@ -155,7 +155,7 @@ def partition(name: str, value: Any) -> TopicPartition:
     index: Any = value.partition
     is_index = is_whole(index) and 0 <= index <= MAX_PARTITION
     if not isinstance(topic_name, str) or not topic_name or not is_index:
-        raise ConfigError(name, value, f"{_PARTITION}: a topic's name, and a partition from 0 on")
+        raise ConfigError(name, value, f"{_PARTITION}: a topic's name, and a partition of 0 or more")
     text = encodable_text(name, topic_name)
     return value if text is topic_name else TopicPartition(text, index)
 
@@ -396,7 +396,7 @@ def warn_if_seconds(name: str, time_ms: int) -> None:
 def partition_index(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PARTITION:
         raise ConfigError(
-            "partition", value, "a whole number, 0 or more, or None for the partition of the key"
+            "partition", value, "a whole number, 0 or more, or None to let the key select the partition"
         )
     return int(value)
 

@@ -2,7 +2,7 @@
 
 Each method checks its arguments and runs a plan of `consumer.engine.admin`, which decides what requests to
 send, and what to do when they fail. `consumer.blocking.cluster` runs the same coroutines without an event
-loop. They never suspend there, because the waits of its runtime block the thread.
+loop. There the coroutines never suspend, because each wait of the blocking runtime blocks the thread.
 """
 
 from __future__ import annotations
@@ -82,11 +82,13 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         The class of the response depends on the request's class: a ListGroupsRequest returns a
         ListGroupsResponse. Type checkers see Any, so annotate the variable to which you assign the response.
 
-        `node` is None for any broker, a node id, "controller", or ("leader", topic, partition). A coordinator
-        is ("group", group_id), ("transaction", transactional_id) or ("share", "GROUP:TOPIC_ID:PARTITION").
+        `node` is a node id, "controller", ("leader", topic, partition), or None, which means any broker. A
+        coordinator is ("group", group_id), ("transaction", transactional_id) or ("share",
+        "GROUP:TOPIC_ID:PARTITION").
 
         Error codes in the response are not raised: the caller checks them. Raises ConnectionFailed,
-        RequestTimedOut, UnsupportedVersion, and BrokerError if the coordinator or leader cannot be found.
+        RequestTimedOut and UnsupportedVersion. Raises BrokerError if the coordinator or leader cannot be
+        found.
         """
         response, _ = await self._send("request", request, node, timeout)
         return response
@@ -172,7 +174,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         await self._runner.run("create_topics", plan, limit)
 
     async def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
-        """Add partitions to topics until they have these total numbers.
+        """Add partitions to topics. `totals` maps a topic to the number of partitions that it has afterwards.
 
         The method waits until each partition has a leader.
         """
@@ -302,7 +304,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         return await self._runner.run("groups", plan, self._runner.timeout_ms(timeout))
 
     async def group(self, group: str, timeout: float | None = None) -> Group:
-        """Return the group's state, members with their partitions, committed offsets and lag.
+        """Return the group's state, committed offsets and lag, and its members with their partitions.
 
         If the group does not exist, its state is "Dead".
         """
@@ -348,5 +350,5 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. The message translates the method names of other libraries."""
+            """Raise AttributeError, with this library's method if `name` is a method of another library."""
             raise unknown_method(self, "cluster", name)

@@ -1,4 +1,4 @@
-"""The asyncio consumer, `AsyncConsumer`. The module also exports the `AsyncCluster` of `cluster`.
+"""The asyncio consumer, `AsyncConsumer`. The module also exports `AsyncCluster` from `aio.cluster`.
 
     async with AsyncConsumer("localhost:9092", group_id="g") as consumer:
         consumer.subscribe(["flights"])
@@ -64,9 +64,9 @@ class AsyncConsumer(BoundToProcess):
         """Return whether another member may already own the assigned partitions.
 
         The result is True if the coordinator has not responded for `session_timeout_ms`, or if poll was not
-        called for `max_poll_interval_ms`, even if the process was stopped during that time. The listener is
-        called only by the next poll. This method is for applications that process records outside the polling
-        thread (librdkafka: rd_kafka_assignment_lost).
+        called for `max_poll_interval_ms`, even if the process was stopped during that time. The rebalance
+        listener is called only by the next poll. This method is for applications that process records outside
+        the polling thread (librdkafka: rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
 
@@ -131,7 +131,7 @@ class AsyncConsumer(BoundToProcess):
         self._operations.subscribe(topics, listener, pattern)
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions, without joining a group. A mapping contains their start offsets."""
+        """Read these partitions, without joining a group. The values of a mapping are start offsets."""
         self._operations.assign(partitions)
 
     async def unsubscribe(self, timeout: float | None = None) -> None:
@@ -172,8 +172,8 @@ class AsyncConsumer(BoundToProcess):
     async def __anext__(self) -> ConsumerRecord:
         """Wait for the next record without a time limit, and return it.
 
-        The call marks the record that the previous call returned as processed. Auto commit commits its offset
-        within a second.
+        The call marks the record of the previous call as processed. An auto commit may omit records that were
+        processed in the last second before it.
         """
         return await anext(self._records)
 
@@ -341,7 +341,7 @@ class AsyncConsumer(BoundToProcess):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. The message translates the method names of other libraries."""
+            """Raise AttributeError, with this library's method if `name` is a method of another library."""
             raise unknown_method(self, "consumer", name)
 
 

@@ -110,7 +110,8 @@ class AsyncProducerRuntime(ProducerRuntime):
     def on_event(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
         """Apply an event of the network or of the timer to the engine.
 
-        `event` is None after a call of the application, whose changes the engine then handles.
+        After a call of the application, `event` is None: the engine then handles the changes that the call
+        made.
         """
         try:
             self._perform(step(self.engine, event, now() if at is None else at))

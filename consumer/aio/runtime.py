@@ -54,7 +54,7 @@ class AsyncRuntime(Runtime):
         if self.closed or self.forked or self.failure is not None:
             return
         try:
-            # `_feed` raises IllegalState if the client fails. It has then already woken the waiting tasks.
+            # If the client fails, `_feed` first wakes the waiting tasks and then raises IllegalState.
             with contextlib.suppress(IllegalState):
                 self._feed((event,))
         # After any other exception the client cannot be used, because the engine was interrupted during a

@@ -85,11 +85,13 @@ class Cluster(BoundToProcess, Block):
         The class of the response depends on the request's class: a ListGroupsRequest returns a
         ListGroupsResponse. Type checkers see Any, so annotate the variable to which you assign the response.
 
-        `node` is None for any broker, a node id, "controller", or ("leader", topic, partition). A coordinator
-        is ("group", group_id), ("transaction", transactional_id) or ("share", "GROUP:TOPIC_ID:PARTITION").
+        `node` is a node id, "controller", ("leader", topic, partition), or None, which means any broker. A
+        coordinator is ("group", group_id), ("transaction", transactional_id) or ("share",
+        "GROUP:TOPIC_ID:PARTITION").
 
         Error codes in the response are not raised: the caller checks them. Raises ConnectionFailed,
-        RequestTimedOut, UnsupportedVersion, and BrokerError if the coordinator or leader cannot be found.
+        RequestTimedOut and UnsupportedVersion. Raises BrokerError if the coordinator or leader cannot be
+        found.
         """
         return run_to_end(self._operations.request(request, node, timeout))
 
@@ -151,7 +153,7 @@ class Cluster(BoundToProcess, Block):
         )
 
     def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
-        """Add partitions to topics until they have these total numbers.
+        """Add partitions to topics. `totals` maps a topic to the number of partitions that it has afterwards.
 
         The method waits until each partition has a leader.
         """
@@ -254,7 +256,7 @@ class Cluster(BoundToProcess, Block):
         return run_to_end(self._operations.groups(timeout))
 
     def group(self, group: str, timeout: float | None = None) -> Group:
-        """Return the group's state, members with their partitions, committed offsets and lag.
+        """Return the group's state, committed offsets and lag, and its members with their partitions.
 
         If the group does not exist, its state is "Dead".
         """
@@ -295,5 +297,5 @@ class Cluster(BoundToProcess, Block):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. The message translates the method names of other libraries."""
+            """Raise AttributeError, with this library's method if `name` is a method of another library."""
             raise unknown_method(self, "cluster", name)

@@ -1,4 +1,4 @@
-"""The blocking `Consumer`. The module also exports the `Cluster` of `cluster`.
+"""The blocking `Consumer`. The module also exports `Cluster` from `blocking.cluster`.
 
     with Consumer("localhost:9092", group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["flights"])
@@ -6,8 +6,8 @@
             ...
 
 The consumer's own thread sends and receives bytes, sends heartbeats, and fetches records in advance while the
-application computes. Callbacks never run in this thread: they run inside poll, commit, unsubscribe and close,
-in the thread that calls these methods.
+application computes. Callbacks run inside poll, commit, unsubscribe and close, in the thread that calls these
+methods. Only the callbacks of futures (`commit_async`) run in the consumer's own thread.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Consumer(BoundToProcess):
         """Return whether another member may already own the assigned partitions.
 
         The result is True if the coordinator has not responded for `session_timeout_ms`, or if poll was not
-        called for `max_poll_interval_ms`, even if the process was stopped during that time. The listener is
-        called only by the next poll. This method is for applications that process records outside the polling
-        thread (librdkafka: rd_kafka_assignment_lost).
+        called for `max_poll_interval_ms`, even if the process was stopped during that time. The rebalance
+        listener is called only by the next poll. This method is for applications that process records outside
+        the polling thread (librdkafka: rd_kafka_assignment_lost).
         """
         return self._operations.assignment_lost()
 
@@ -132,7 +132,7 @@ class Consumer(BoundToProcess):
         self._operations.subscribe(topics, listener, pattern)
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions, without joining a group. A mapping contains their start offsets."""
+        """Read these partitions, without joining a group. The values of a mapping are start offsets."""
         self._operations.assign(partitions)
 
     def unsubscribe(self, timeout: float | None = None) -> None:
@@ -173,8 +173,8 @@ class Consumer(BoundToProcess):
     def __next__(self) -> ConsumerRecord:
         """Wait for the next record without a time limit, and return it.
 
-        The call marks the record that the previous call returned as processed. Auto commit commits its offset
-        within a second.
+        The call marks the record of the previous call as processed. An auto commit may omit records that were
+        processed in the last second before it.
         """
         return next(self._records)
 
@@ -342,7 +342,7 @@ class Consumer(BoundToProcess):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError. The message translates the method names of other libraries."""
+            """Raise AttributeError, with this library's method if `name` is a method of another library."""
             raise unknown_method(self, "consumer", name)
 
 

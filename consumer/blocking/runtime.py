@@ -104,8 +104,9 @@ class BlockingRuntime(Runtime):
                     self._feed((ev.Tick(),))
             finally:
                 self._stepping = False
-            # If no thread waits for a change, `flush` writes the requests later, without the lock. Otherwise
-            # another thread could wait for the lock while a request is encrypted, which releases the GIL.
+            # The requests are written here only if a thread waits for a change. If none waits, `flush` writes
+            # them without the lock: encrypting a request releases the GIL, and another thread could then wait
+            # for the lock.
             if self.waiters:
                 self._write()
 
@@ -153,7 +154,7 @@ class BlockingRuntime(Runtime):
             self._publish()
 
     def _rouse(self) -> None:
-        """Write the pending requests, or wake the engine's thread for them or for an earlier deadline.
+        """Write the pending requests. Wake the engine's thread if some remain, or if it must wake earlier.
 
         If possible the calling thread writes the requests itself, which saves waking the engine's thread.
         """
@@ -295,8 +296,9 @@ class BlockingRuntime(Runtime):
         if self.forked:
             self.check_process()
         if threading.current_thread() is self.thread or threading.get_ident() in self._completing:
-            # A callback of a future makes this call. It needs no claim, because the application's thread may
-            # hold the claim meanwhile, for example in the poll that completed the future.
+            # A callback of a future makes this call. The call takes no claim, because the application's
+            # thread may hold the claim until the callback returns, for example in the poll that completed the
+            # future.
             if waits:
                 raise IllegalState(
                     f"{method}() was called in the callback of a future and would block the thread that "

@@ -90,7 +90,7 @@ class SocketOwner:
             return True
 
     def give_back(self, *, has_read: bool = True) -> None:
-        """Release the sockets. If the thread has read, application threads may borrow them within AWAY_S."""
+        """Release the sockets. After a read, only application threads may take them for AWAY_S."""
         with self._lock:
             self._taken, self.borrower = False, 0
             if has_read:

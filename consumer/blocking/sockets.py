@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 TLS_BUFFER_BYTES = 256 * 1024
 # Maximum number of reads from one connection before other connections are read.
 MAX_READS = 16
-# Longest timeout (s) of one `select`. An engine may be idle for a longer time than a selector's timeout, a
-# 32-bit number of milliseconds, can express.
+# Longest timeout (s) of one `select`. A selector's timeout is a 32-bit number of milliseconds, and an engine
+# may be idle for longer than that.
 MAX_SELECT_S = 86_400.0
 
 _DATA = attrgetter("data")
@@ -158,8 +158,8 @@ class Sockets:
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
         """Send the bytes of the first action in `todo`, while another thread may be in `wait`.
 
-        Return False if the action, or its remaining bytes, must be passed to `perform`: its connection is not
-        ready, or it is not a `Write`.
+        Return False if the action, or the rest of its bytes, must be passed to `perform`. This is so if the
+        action is not a `Write`, or if its connection uses TLS or does not accept all of the bytes now.
         """
         action = todo[0]
         if not isinstance(action, Write):

@@ -4,7 +4,7 @@ The clients use this library's engines.
 
 group, group_threads              ConsumerGroup: sessions, with a handler and a claim for each partition
 partitions, partitions_threads    PartitionConsumers: chosen partitions, without a group
-producers, producers_threads      SyncProducer waits for each message, QueueProducer queues them and results
+producers, producers_threads      SyncProducer waits for each message, QueueProducer reports results later
 session, marks                    a session, its claims, and the offsets that handlers have marked
 messages                          the messages that producers accept, and the errors of those not sent
 record_queue                      a queue of the fetched records of one partition

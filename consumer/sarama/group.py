@@ -28,8 +28,8 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
   claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns. Then the marks are
   committed, and the partition is released. Marks of lost partitions are not committed.
 * A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks (also those
-  made by `cleanup`) are committed, and the partitions are released (M103). Heartbeats continue during these
-  steps (M113).
+  made by `cleanup`) are committed, and the partitions are released. Heartbeats continue during these steps.
+  (`docs/rules/member.md`: M103, M113)
 * Only marked offsets are committed: every auto_commit_interval_ms, at the end of a claim, and by
   `session.commit()`. Records that were not marked are returned again in the next session. With
   enable_auto_commit=False only `session.commit()` commits, and marks that were made after the last
@@ -331,7 +331,7 @@ class AsyncConsumerGroup(AsyncBlock):
         """End claims and wait for their handlers. If auto commit is enabled, commit their marks.
 
         `last` means that these are the session's last claims. Then the session ends, and `cleanup` runs
-        before the commit (M103).
+        before the commit (rule M103).
         """
         claims = [session.by_partition[part] for part in partitions if part in session.by_partition]
         if last:
@@ -379,7 +379,7 @@ class AsyncConsumerGroup(AsyncBlock):
                 self._start_claim(session, claim)
 
     async def on_removed(self, partitions: Sequence[TopicPartition], *, commit: bool) -> None:
-        """End the claims of partitions that were revoked or lost. A session ends with its last claim."""
+        """End the claims of partitions that were revoked or lost. A session without further claims ends."""
         self._assigned.difference_update(partitions)
         for session in (self._session, self._next_session):
             if session is None or session.ended:
@@ -416,7 +416,7 @@ class AsyncConsumerGroup(AsyncBlock):
     def mark(
         self, session: Session, partition: TopicPartition, offset: int, metadata: str, *, reset: bool
     ) -> None:
-        """Mark an offset of a partition that the session claims, so that it is committed.
+        """Mark an offset for the next commit, if the session claims the offset's partition.
 
         Raises ConfigError for an offset that cannot be committed, because it would make the commit of all
         marks fail. A mark of a partition that the session does not claim is ignored.

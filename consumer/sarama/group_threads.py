@@ -227,8 +227,8 @@ class ConsumerGroup(Block):
         """End the session, commit the marks, and leave the group.
 
         Raises the error of the last commit. Raises IllegalState in a handler, because `close` waits for the
-        handlers. Handlers that do not return within `timeout` seconds are cancelled. If `close` itself is
-        cancelled, it cancels all handlers, and leaves the group within 2 s.
+        handlers, for at most `timeout` seconds. A handler that has not returned by then continues in its
+        thread.
         """
         timeout = seconds("timeout", timeout)
         if threading.get_ident() in self._handler_threads:

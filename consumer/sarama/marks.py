@@ -104,7 +104,7 @@ class Marks:
                     mark.dirty = False
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Remove the marks of partitions that were revoked or sought."""
+        """Remove the marks of these partitions."""
         with self._lock:
             for partition in partitions:
                 self._marks.pop(partition, None)

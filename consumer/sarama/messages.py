@@ -116,7 +116,7 @@ def still_closing(timeout: float | None) -> RequestTimedOut:
 
 
 def check_returns(return_successes: bool, return_errors: bool) -> None:
-    """Raise ConfigError unless both options are True: a SyncProducer returns or raises each result."""
+    """Raise ConfigError unless return_successes and return_errors are True, as a SyncProducer requires."""
     for name, value in (("return_successes", return_successes), ("return_errors", return_errors)):
         if value is not True:
             raise ConfigError(

@@ -59,7 +59,7 @@ ERROR_PAUSE_S = 0.3
 
 
 class AsyncPartitionConsumer(RecordQueue):
-    """A consumer of one partition, whose records `async for record in consumer` returns.
+    """A consumer of one partition: `async for record in consumer` returns the partition's records.
 
     The loop over the records ends when the consumer is closed, or when its position is no longer in the log.
     """

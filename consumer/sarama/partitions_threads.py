@@ -22,7 +22,7 @@ from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers,
 
 
 class PartitionConsumer:
-    """A consumer of one partition, whose records `for record in consumer` returns.
+    """A consumer of one partition: `for record in consumer` returns the partition's records.
 
     The loop over the records ends when the consumer is closed, or when its position is no longer in the log.
     """
@@ -55,7 +55,7 @@ class PartitionConsumer:
     def high_water_mark_offset(self) -> int:
         """The offset after the partition's last record, as of the last fetch.
 
-        Before the first fetch it is the end of the log when reading began.
+        Before the first fetch, this is the end that the log had when reading began.
         """
         return self._consumer.high_water_mark
 

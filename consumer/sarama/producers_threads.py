@@ -39,7 +39,7 @@ from .messages import (
 
 
 class SyncProducer(Block):
-    """Sends messages and waits for each, for threads.
+    """Sends messages and waits for the result of each: sarama's SyncProducer, for threads.
 
     The options are those of `Producer`, but linger_ms is 0 by default.
 
@@ -89,7 +89,7 @@ class SyncProducer(Block):
 
 
 class QueueProducer(Block):
-    """Queues messages and reports their results later, for threads: sarama's AsyncProducer.
+    """Queues messages and reports their results later: sarama's AsyncProducer, for threads.
 
     The options are those of `Producer`. Several threads may use one producer.
     """

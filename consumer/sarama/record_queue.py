@@ -1,4 +1,4 @@
-"""A queue of the fetched records of one partition that the application has not read yet."""
+"""A queue of one partition's records that were fetched, and that the application has not read yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord
 
 MAX_BUFFERED = 256  # Number of records with which a queue is full: sarama's default of ChannelBufferSize.
-RECHECK_S = 0.01  # Interval (s) of the checks whether a partition is lost.
+RECHECK_S = 0.01  # Interval (s) at which a waiting reader checks whether its partition may be lost.
 
 
 class RecordQueue:

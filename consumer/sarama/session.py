@@ -145,8 +145,9 @@ class Session:
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Mark `offset` as the next record to read, even if it is lower than the last mark.
 
-        The next session begins to read at this offset. If `setup` resets the offset, the session that it
-        prepares reads from the offset. sarama only accepts offsets that are lower than the last mark.
+        The next session begins to read at this offset. If `setup` resets the offset, the session that is
+        being set up begins at this offset already. sarama only accepts offsets that are lower than the last
+        mark.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, reset=True)
 

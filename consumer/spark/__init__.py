@@ -2,7 +2,7 @@
 
 `register` adds the source to a session, and `session` starts a small local session. The options have the
 names of Spark's own Kafka source (see the module `options`). The module `stream` describes the guarantees of
-a stream. `behind` and `log_batches` show operators the lag of a query.
+a stream. `behind` and `log_batches` report the lag of a query.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ API_TIMEOUT_MS = 60_000
 class ResolvedBound(NamedTuple):
     """The offsets to which a bound of the options refers.
 
-    `edges` contains the partitions whose offset is the start or end of the log, which changes. `explicit`
-    contains the partitions whose offset is a number in the options. The offsets of all other partitions were
-    found by a timestamp.
+    `edges` contains the partitions whose offset is the current start or end of the log, which may change
+    later. `explicit` contains the partitions whose offset is a number in the options. The offsets of all
+    other partitions were found by a timestamp.
     """
 
     positions: dict[TopicPartition, int]
@@ -244,7 +244,7 @@ class OffsetReader:
     def _since(
         self, option: str, times: Mapping[TopicPartition, int], ends: Positions, *, strict: bool
     ) -> ResolvedBound:
-        """Return the offset of the first record of each partition that is not older than its timestamp."""
+        """Return the first offset of each partition at or after the partition's timestamp in `times`."""
         offsets = self._retry(
             lambda: self.cluster.list_offsets(times, isolation=self.isolation, timeout=self._timeout)
         )
@@ -325,7 +325,7 @@ class OffsetReader:
             else:
                 self._has_answered = True
                 return result
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 def retry_while_unreachable(request: Callable[[], T], seconds: float, option: str) -> T:

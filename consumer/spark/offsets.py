@@ -22,8 +22,8 @@ Rules:
 * The end offset of a batch also contains the first offset of each partition that is new in the batch, so
   ``partitions(start, end)`` needs only the two offsets. After a crash the batch is therefore repeated with
   the same range. This includes the first batch, although Spark does not store an initial offset.
-* The first end of a new query contains the first offset of every partition, even if there is nothing to read.
-  Spark runs a batch up to that end in any case, and the options are not evaluated again.
+* The first end offset of a new query contains the first offset of every partition, even if there is nothing
+  to read. Spark runs a batch up to that end offset in any case, and the options are not evaluated again.
 * A query that began when no partition existed is not a new query. Its offset is `{"@": {}}` (Spark's own
   source writes `{}`), and the offset of a new query is `{"@new": {}}`. A topic that appears later is read
   from its start, whatever `startingOffsets` says.

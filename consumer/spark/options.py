@@ -391,7 +391,8 @@ _NO_TABLES = (
     "OPTIONS ..."
 )
 
-# The options that Spark's own source and sink do not have, so that no existing program uses them.
+# The options that only kproto has. A sink rejects them: no program that was written for Spark's own sink sets
+# them.
 _OURS = frozenset({"commitGroupId", *decoding.NAMES})
 
 # The options that are ignored: Spark adds them, or users set them for all formats.

@@ -205,7 +205,7 @@ class _Fetches:
 
 
 class LogDeleted(KprotoError):
-    """The error that the log for which a slice was planned no longer exists. The message has the reason."""
+    """Raised if the log for which a slice was planned no longer exists. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

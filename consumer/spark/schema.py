@@ -96,7 +96,7 @@ def checked(schema: StructType, options: Options) -> StructType:
             _check_decodable(f"{field.name.lower()}.schema", field.dataType, "")
             if field.name.lower() in in_json:
                 _check_in_json(f"{field.name.lower()}.schema", field.dataType, "")
-            continue  # The decoder of the column checks its type.
+            continue  # The decoder checks the type of this column.
         kind = allowed.get(field.name.lower())
         if kind is None:
             hint = " without includeHeaders" if field.name.lower() == "headers" else ""

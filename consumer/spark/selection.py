@@ -45,7 +45,7 @@ class SpecificOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
-    """A bound at the first record of each partition that is not older than a timestamp, in ms since 1970."""
+    """A bound at the first record, in each partition, at or after a timestamp in ms since 1970."""
 
     timestamp_ms: int
 

@@ -324,7 +324,7 @@ _NEEDED = ("kproto", "consumer", "numpy", "pyarrow", "msgspec")
 
 
 class MissingOnExecutors(KprotoError, ImportError):
-    """The error that the Python of the executors lacks a required package."""
+    """Raised if the Python of the executors lacks a required package."""
 
     def __init__(self, packages: str, python: str) -> None:
         super().__init__(packages, python)

@@ -33,9 +33,10 @@ class Plan(NamedTuple):
         """Return whether the current task's action began between `load()` and the plan.
 
         For an action directly on the DataFrame that `load()` returned, such as `collect`, the time in the id
-        is that of the DataFrame, which is not after `load()`. The result is False, and tasks determine the
-        ends again. This is safe, because such an action has no shuffle. A job on `df.rdd` has no id, and the
-        result is False as well. Before Spark 4.2 the ids of actions contain no time, and the result is True.
+        is that of the DataFrame. This time is not after `load()`, so the result is False, and tasks determine
+        the ends again. This is safe, because such an action has no shuffle. A job on `df.rdd` has no id, and
+        the result is False as well. Before Spark 4.2 the ids of actions contain no time, and the result is
+        True.
         """
         context = TaskContext.get()
         if context is None or context.getLocalProperty(EXECUTION) is None:

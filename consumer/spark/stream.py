@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The number of partitions from which on the list of topics is cached between calls of latestOffset.
+# With at least this number of partitions, the list of topics is cached between calls of latestOffset.
 MANY_PARTITIONS = 1_000
 # The maximum age of the cached list in ms, unless kafka.metadata.max.age.ms sets it. A request for the list
 # takes milliseconds. New partitions are detected with this delay. Re-created topics are detected immediately
@@ -96,7 +96,7 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:
         """Return the offset of a new query, which names no partitions.
 
-        The first end offset contains where each partition began.
+        The first end offset contains the first offset of each partition.
         """
         return Offsets().to_json()
 
@@ -222,7 +222,7 @@ class Planner:
                 if not retries_left or start.new:
                     raise
                 self._topics_at = float("-inf")
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def stop_at_present_ends(self) -> None:
         """Exclude records that arrive after this moment from the run."""

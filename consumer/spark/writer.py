@@ -4,7 +4,8 @@ Rules, as in Spark's own sink:
 
 * The column `value` is required. `key`, `topic`, `partition` and `headers` are written if they exist, and
   other columns are ignored. A column name with capitals is accepted if no other column has the exact name
-  (Spark's own sink ignores it). Keys and values are strings or binary. A null value is a tombstone.
+  (Spark's own sink ignores such a column). Keys and values are strings or binary. A null value is a
+  tombstone.
 * The option `topic` takes precedence over the column. If `partition` is null, the partitioner chooses the
   partition by the murmur2 hash of the key.
 * Errors in columns, types and modes, and a missing topic, are raised before anything is written.
@@ -65,7 +66,7 @@ _PARTITION = "The column partition selects the partition. Where it is null, the 
 
 _DELIVERY = "A record is retried for kafka.delivery.timeout.ms. Acknowledged records stay in the topic."
 
-# The number of pending deliveries from which on finished ones are removed and checked for failures.
+# If a task keeps at least this number of deliveries, those that have finished are checked and removed.
 _OPEN = 1_000
 
 

@@ -148,7 +148,7 @@ def _schema_text(column_format: ColumnFormat) -> str | None:
 
 
 class BadValue(KprotoError, ValueError):
-    """The error that a key or value cannot be decoded in the format that the options name."""
+    """Raised if a key or value cannot be decoded in the format that the options name."""
 
     def __init__(self, column: str, partition: str, offset: int, reason: str) -> None:
         super().__init__(column, partition, offset, reason)

@@ -234,8 +234,8 @@ class _Read:
             is_null = branch == writer.null
             lanes.fail(at, is_null, f"{place} is null, and its type in the reader's schema is {reader.kind}")
         members = [n for n in range(count) if n != writer.null]
-        # For each branch its position in the reader's union, which is also the number of its member in the
-        # column.
+        # The position of each branch in the reader's union. The column's member for the branch has the same
+        # number.
         positions = [0] * len(members) if merged or target is None else branch_positions(writer, reader)
         columns: list[Column] = []
         branch_rows: list[Ints] = []

@@ -26,8 +26,10 @@ def has_name_of(writer: AvroNode, reader: AvroNode, *, full: bool = False) -> bo
 
 
 def reader_of_union(writer: AvroNode, reader: AvroNode) -> AvroNode:
-    """Return the reader's type for the values of a writer's union with one type besides null. It is the
-    reader's only type if the two unions are equal except for namespaces, or else the reader's union.
+    """Return the type to which the values of a writer's union with a common type are converted.
+
+    If the reader has an equal union, except for namespaces, this is the common type of the reader's union.
+    Otherwise it is the reader's type itself.
     """
     only = common_type(reader)
     if only is None or reader.kind != "union":

@@ -113,7 +113,7 @@ def quoted(name: str) -> str:
 
 
 def parse(option: str, text: str, references: Iterable[str] = ()) -> AvroNode:
-    """Parse a schema in JSON, after the schemas `references` to which it refers. Raises ConfigError."""
+    """Parse a schema in JSON, after `references`, the schemas whose types it uses. Raises ConfigError."""
     names: dict[str, AvroNode] = {}
     for reference in references:
         _Reader(option, names).read(_load(option, reference), "", "")

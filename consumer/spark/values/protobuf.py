@@ -79,7 +79,9 @@ def _check(message: Any, target: Any, place: str) -> None:
         if field is None:
             names = ", ".join(message.fields_by_name)
             raise ConfigError(
-                "schema", f"{place}.{target_field.name}", f"{message.full_name} has the fields {names}"
+                "schema",
+                f"{place}.{target_field.name}",
+                f"{message.full_name} has no such field; its fields are {names}",
             )
         _check_field(field, target_field.type, f"{place}.{target_field.name}")
 
@@ -154,8 +156,9 @@ _MAX_DEPTH = 32
 
 
 class _FieldReader:
-    """Collects the values of one field in the order of reading. Each read adds a chunk: the values, and the
-    lane of each value.
+    """Collects the values of one field in the order of reading.
+
+    Each read adds a chunk: the values, and for each value its lane, which is the number of its message.
     """
 
     def __init__(self, field: Any, target: Any) -> None:
@@ -219,7 +222,11 @@ class _FieldReader:
         return scatter(self._build(lanes, rows, starts, ends, self.target), rows, count)
 
     def _build(self, lanes: Lanes, rows: Ints, starts: Any, ends: Any, target: Any) -> Column:
-        """Return a column of values, whose lanes are `rows`."""
+        """Return a column of the field's values. Value i belongs to the message (lane) `rows[i]`.
+
+        The bytes of value i are from `starts[i]` to `ends[i]`. If the values are numbers, `starts` has the
+        numbers.
+        """
         field = self.field
         if field.type == MESSAGE:
             moment = known(field.message_type)

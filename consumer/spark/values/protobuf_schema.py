@@ -129,8 +129,8 @@ def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
     """Return what `message_names` returns, for a schema that is the text of a .proto file."""
     names: dict[tuple[int, ...], str] = {}
     package = ""
-    # The blocks that are open at the current position, outermost first. The entry is the message indexes for
-    # a message, and None for any other block.
+    # The blocks that are open at the current position, outermost first. A message is represented by its
+    # message indexes, and any other block by None.
     blocks: list[tuple[int, ...] | None] = []
     for match in _BLOCK.finditer(_NOISE.sub(" ", text)):
         if match[1]:

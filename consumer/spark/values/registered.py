@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Mismatch(ValueError):
-    """The error that a writer's schema does not fit the reader's schema or the column."""
+    """Raised if a writer's schema does not fit the reader's schema or the column."""
 
 
 class Registered:

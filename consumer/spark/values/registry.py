@@ -32,7 +32,7 @@ MAX_MESSAGE: Final = 300
 
 
 class RegistryFailed(KprotoError, OSError):
-    """The error that the registry cannot be reached or rejects a request for `schema`."""
+    """Raised if the registry cannot be reached or rejects a request for `schema`."""
 
     def __init__(self, schema: str, reason: str) -> None:
         super().__init__(schema, reason)
@@ -43,7 +43,7 @@ class RegistryFailed(KprotoError, OSError):
 
 
 class NoSuchSchema(RegistryFailed):
-    """The error that the registry does not have the schema."""
+    """Raised if the registry does not have the schema."""
 
     def text(self) -> str:
         return f"{self.schema}: {self.reason}; check {REGISTRY_URL}, and value.subject or key.subject"
@@ -51,7 +51,7 @@ class NoSuchSchema(RegistryFailed):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A registered schema. `names` maps each name that it uses for another schema to that schema."""
+    """A registered schema. `names` maps the names of its references to the referenced schemas."""
 
     text: str
     kind: str
@@ -158,7 +158,7 @@ class _References:
     known: dict[tuple[str, str], Schema] = field(default_factory=dict[tuple[str, str], "Schema"])
 
     def read(self, answer: dict[str, Any], path: tuple[tuple[str, str], ...] = ()) -> Schema:
-        """Return the schema in a response. `path` has the subjects and versions that led to it."""
+        """Return the schema in a response. `path` is the chain of references to it: (subject, version)."""
         names: dict[str, Schema] = {}
         for reference in cast("list[dict[str, Any]]", answer.get("references") or []):
             try:

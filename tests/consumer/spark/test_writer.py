@@ -376,7 +376,7 @@ def test_contradicting_options_are_rejected() -> None:
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
 def test_a_header_that_is_null_is_rejected_with_its_column(filled: Filled, header: Any) -> None:
     filled.topic("t", 0)
-    with pytest.raises(ConfigError, match=r"column headers.*is a struct with a key, and not null"):
+    with pytest.raises(ConfigError, match=r"column headers.*neither a header nor its key may be null"):
         write(filled, plain().add("headers", HEADERS), [{"value": "x", "headers": [header]}], topic="t")
 
 
