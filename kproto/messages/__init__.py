@@ -8,7 +8,7 @@ The declarations follow the definitions of the Kafka that `index.KAFKA_RELEASE` 
 declaration with Kafka's definition. The package also declares the records of Kafka's own topics, and some
 files of a broker's log directories. Names and ranges follow these rules:
 
-* A file has the name of its API in snake_case. A class has Kafka's name.
+* A file is named after its API, in snake_case. The class of a message has Kafka's name for it.
 * A field has Kafka's name in snake_case, with an underscore before every capital letter but the first:
   ``KRaftVersion`` is ``k_raft_version``, ``V3AndBelowTopics`` is ``v3_and_below_topics``.
 * A struct has Kafka's name. Kafka nests structs in their message; here they are classes of the module. If two

@@ -255,8 +255,8 @@ def record_classes(
 ) -> tuple[type[Message], type[Message]]:
     """Return the key and the value class of a record type of this topic.
 
-    Raises KeyError for an unknown type, for a topic that is not in `RECORDS_OF`, and for the topics whose
-    records have no keys, which `record_value_class` serves.
+    Raises KeyError for an unknown type, for a topic that is not in `RECORDS_OF`, and for a topic whose
+    records have no keys. For such a topic use `record_value_class`.
     """
     name = RECORDS_OF[topic][record_type]
     return message_class(f"{name}Key"), message_class(f"{name}Value")

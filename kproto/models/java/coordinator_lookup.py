@@ -42,10 +42,7 @@ def lookup_coordinator(state: JavaState, out: Out) -> None:
 def on_find_coordinator_response(
     state: JavaState, response: FindCoordinatorResponse | None, out: Out
 ) -> None:
-    """Handle FindCoordinator's response (FindCoordinatorResponseHandler).
-
-    If `response` is None, the connection was lost.
-    """
+    """Handle FindCoordinator's response; None means a lost connection (FindCoordinatorResponseHandler)."""
     state.find_open = False
     code = DISCONNECTED if response is None else parse_find_coordinator(response).error
     if code == E.NONE and response is not None:

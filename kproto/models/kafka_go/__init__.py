@@ -22,8 +22,8 @@ The structure of kafka-go's goroutines leads to the following behaviour:
 * New partitions of a topic are noticed only with WatchPartitionChanges (`ModelConfig.watch`), and only by the
   leader: the JoinGroup of a follower starts no rebalance.
 * Records that are queued when a generation ends are still delivered, and committed by the next generation.
-* Only the third of three consecutive errors of the group is returned to the application, and only if it is in
-  a call at that time.
+* Only the third of three consecutive errors of the group is returned to the application, and only if the
+  application is in a call at that time.
 * A member that joins before the partitions of its topic are known has no partitions until the next rebalance.
 
 RunCallback("assigned") stands for the log line "subscribed to topics and partitions", and

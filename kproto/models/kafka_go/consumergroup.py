@@ -157,7 +157,7 @@ def _decode_topics(metadata: bytes) -> tuple[str, ...]:
     body, stop = decode_from(ConsumerProtocolSubscription, view, 0, 0)
     if stop != len(view):
         raise DecodeError(
-            "groupMetadata", 0, "", stop + 2, f"{len(view) - stop} bytes follow the subscription"
+            "groupMetadata", 0, "", stop + 2, f"{len(view) - stop} bytes follow the fields of version 0"
         )
     return tuple(body.topics)
 

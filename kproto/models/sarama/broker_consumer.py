@@ -11,8 +11,8 @@ All consumed partitions of the broker share the loop.
   request, the fetcher sleeps for 100 ms.
 * Each partition has a feeder, a goroutine that passes messages to the application. The response goes to the
   feeders of all requested partitions, and the next request waits until all feeders have finished. So the
-  slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After that time the loop no
-  longer waits for this partition (M188).
+  slowest partition delays its whole broker (M187), up to twice MaxProcessingTime. After that time the fetcher
+  no longer waits for this partition (M188).
 * A request without a response ends the broker consumer. Each of its partitions reports the error and is
   dispatched again: its leader is looked up, and it subscribes there (M178). The errors of partitions are
   handled when all feeders have finished (M173, M177). OFFSET_OUT_OF_RANGE ends the partition consumer (M155).
