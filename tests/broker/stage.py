@@ -358,7 +358,7 @@ class Socket:
         while len(data) < size:
             more = self.socket.recv(size - len(data))
             if not more:
-                raise ConnectionError("the broker closed the connection")
+                raise ConnectionError("the broker closed the connection before the end of a response")
             data += more
         return data
 

@@ -1,4 +1,4 @@
-"""The purgatory: delayed requests are found by the partition or session that completes them, and expire."""
+"""The purgatory finds the delayed requests that a partition or session completes, and those that expire."""
 
 from __future__ import annotations
 

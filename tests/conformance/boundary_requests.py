@@ -162,7 +162,8 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "topic_names": (topics, odd_topics),
         "topic_name": (topics, odd_topics),
         "topic_id": (ids, [NO_ID, SOME_ID]),
-        # Kafka 4.3.1 throws a NullPointerException if a topic without an id precedes another topic.
+        # NO_ID is left out: Kafka 4.3.1 throws a NullPointerException if a topic without an id precedes
+        # another topic.
         "FetchTopic.topic_id": (ids, [SOME_ID]),
         "partition": ([0, 0, 0, 1], [*edges(32), 99]),
         "partitions": ([0, 0, 0, 1], [*edges(32), 99]),

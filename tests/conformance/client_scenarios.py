@@ -98,7 +98,9 @@ class DrivenMember:
         try:
             self.lines.append(self.arrived.get(timeout=max(0.01, end - time.monotonic())))
         except queue.Empty:
-            raise AssertionError(f"{self.name} did not print {wanted!r}: {self.lines[-12:]}") from None
+            raise AssertionError(
+                f"{self.name} did not print {wanted!r} in time; its last lines: {self.lines[-12:]}"
+            ) from None
 
     def close(self) -> None:
         self.send("close")
@@ -195,7 +197,7 @@ class Stage:
         before = self._asked(member, api) if repeated else 0
         while self._asked(member, api) <= before:
             if time.monotonic() > end:
-                raise AssertionError(f"{member} did not send {api}")
+                raise AssertionError(f"{member} did not send the expected request in time: {api}")
             time.sleep(0.02)
 
     def _asked(self, member: str, api: str) -> int:

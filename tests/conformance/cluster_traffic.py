@@ -173,7 +173,7 @@ def client_resources(fleet: Fleet) -> set[str]:
 
 
 def new_resources(fleet: Fleet, before: set[str]) -> set[str]:
-    """Return the new threads and sockets, after at most two seconds for a Proxy to close.
+    """Return the threads and sockets that are not in `before`. Those of a Proxy get two seconds to close.
 
     Threads and sockets of earlier tests may disappear between the two measurements, so only new ones are
     reported.

@@ -1,4 +1,4 @@
-"""Fixtures for the outside judges. `judges.py` states where each judge comes from."""
+"""Fixtures for the outside judges: Kafka's jars, a real broker, Java. `judges.py` finds or starts them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
 # Releases of sarama: the one that docs/lessons/003 describes, the last one of Shopify, and the one that
 # kproto's model of sarama follows.
 RELEASES = (NAMED, LAST, OURS)
-# The releases with which the main() of docs/lessons/001 runs.
+# The releases of sarama with which the main() of docs/lessons/001 runs.
 MAINS = (LAST, OURS)
 # sarama's Offsets.Retention, in ms. With a retention, 1.38.1 sends a version of OffsetCommit that brokers
 # still support.
@@ -82,7 +82,7 @@ def run_place(kind: str) -> Iterator[Place]:
 
 
 def only_one_broker(request: pytest.FixtureRequest) -> None:
-    """Skip the test if it has the broker (embedded or Kafka) that this run did not draw for it.
+    """Skip the test on the broker (embedded or Kafka) that this run did not draw for it.
 
     With `KPROTO_ALL_PLAYS=1` each test runs on both brokers (tox -e soak). The same `KPROTO_SEED` draws the
     same brokers.

@@ -42,7 +42,7 @@ def poll_until(
         a.until("done poll-once")
         if sum(line.startswith(start) for line in a.lines[before:]) >= times:
             return
-    raise AssertionError(f"{a.name} did not print {start!r}: {a.lines[-12:]}")
+    raise AssertionError(f"{a.name} did not print {start!r} in any poll; its last lines: {a.lines[-12:]}")
 
 
 def ask(a: DrivenMember, *commands: str) -> None:
@@ -69,7 +69,7 @@ def seek_before_assignment(stage: Stage) -> None:
 
 
 def seek_back_and_commit(stage: Stage) -> None:
-    """A commit sends the position after a seek back, even if a higher offset was committed before."""
+    """After a seek back, a commit sends the new position, even if a higher offset was committed before."""
     a = by_hand(stage)
     t = stage.topic
     poll_until(a, f"R {t}:0 9")
@@ -222,8 +222,8 @@ def a_subscribed_topic_is_deleted(stage: Stage) -> None:
     stage.produce(4)
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
-    # Automatic commits are off: if the broker has deleted the topic only in part when one arrives, its
-    # response would vary between runs.
+    # Automatic commits are off: if a commit arrived while the broker deletes the topic, the response would
+    # vary between runs.
     a = stage.member("A", auto_commit=False)
     ask(a, f"subscribe {stage.topic} {more}")
     a.until("assigned")

@@ -25,7 +25,7 @@ from kproto.testing.brokers import free_port as free_port
 
 OLD_KAFKA = "3.9.1"  # The last version of Kafka that converts records between magics (format versions).
 
-# The highest versions of `KAFKA` of the APIs for which the embedded broker has newer versions.
+# API -> its highest version in `KAFKA`, for the APIs of which the embedded broker has newer versions.
 HIGHEST_OF_KAFKA = {"ApiVersions": 4, "TxnOffsetCommit": 5, "DeleteGroups": 2}
 
 # The Python module that each client needs.
@@ -48,7 +48,8 @@ def java() -> str:
 def kafka_jars(version: str = KAFKA) -> str:
     """Return a class path with Kafka's broker, clients and tools, which Maven fetches once per machine.
 
-    The jars of `OLD_KAFKA` convert records. `KPROTO_KAFKA_JARS` names a folder with the jars of `KAFKA`.
+    For `OLD_KAFKA`, the class path has only the jars that convert records. `KPROTO_KAFKA_JARS` names a folder
+    with the jars of `KAFKA`.
     """
     with _required():
         if version == OLD_KAFKA:
@@ -89,7 +90,7 @@ def newest_kafka(known: str) -> str | None:
 
 
 def is_newer(version: str, known: str) -> bool:
-    """Return whether a version of Kafka is newer than another one. Release candidates are not newer."""
+    """Return whether `version` is a release of Kafka newer than `known`. Release candidates do not count."""
     if not re.fullmatch(r"\d+(\.\d+)+", version):
         return False
     return [int(part) for part in version.split(".")] > [int(part) for part in known.split(".")]

@@ -24,7 +24,7 @@ ALL = (*NAMES, *BESIDES, *PYTHON)
 
 
 def program(client: str) -> list[str]:
-    """Return the command of a client, to which BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON are added."""
+    """Return the command of a client. The caller appends BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON."""
     if client in JAVA:
         return _java(*JAVA[client])
     if client in GO or client in BESIDES:

@@ -236,7 +236,7 @@ class BrokerScene:
                 if code not in NOT_READY:
                     return
             time.sleep(0.1)
-        raise AssertionError(f"{self.address} does not coordinate {group}: {ErrorCode(code).name}")
+        raise AssertionError(f"{self.address} did not coordinate {group} within 60 s: {ErrorCode(code).name}")
 
     def _some_partition(self) -> OffsetDeleteRequestTopic:
         partitions = [OffsetDeleteRequestPartition(partition_index=0)]
@@ -418,7 +418,7 @@ class ScriptRunner:
     def _receive_other_member_ids(self, response: Any) -> None:
         """Receive other members' JoinGroup responses before the lines that expect them.
 
-        The method ends when the actor of each member id in `response` is known.
+        The method returns as soon as it knows which actor has which member id in `response`.
         """
         named = {response.leader, *(member.member_id for member in response.members)}
         for actor in self.actors.values():
@@ -674,7 +674,7 @@ class ScriptRunner:
 
 
 def fits(expected: Seen, response: Seen) -> bool:
-    """Return whether the response has the expected error code, which comes first, and all expected fields."""
+    """Return whether the response has the expected error code (the first element) and all expected fields."""
     return (
         bool(response)
         and (expected[0] == response[0] or "=" in expected[0])

@@ -114,8 +114,8 @@ class RecordingProxy:
         self.refusals.setdefault((client, api), []).extend(answers)
 
     def cut(self, client: str, api: str, after: int = 0) -> None:
-        """Forward the responses to the next `after` requests of this API. Close the connection instead of
-        sending the response to the one that follows.
+        """Forward the responses to the next `after` requests of this API. Instead of forwarding the response
+        to the request after these, close the connection.
         """
         self.cuts[client, api] = after
 
@@ -128,7 +128,7 @@ class RecordingProxy:
         return [request for request in list(self.all) if request.client == client]
 
     def versions(self, client: str) -> dict[str, int]:
-        """Return the version of the client's last request of each API that was recorded or is unsupported."""
+        """Map each API to the version of the client's last request, readable by kproto's codecs or not."""
         headers = [header for header in list(self.unsupported) if header.client_id == client]
         old = {API_NAMES[header.request_api_key]: header.request_api_version for header in headers}
         return old | {request.api: request.envelope.version for request in self.requests(client)}
@@ -284,7 +284,7 @@ def request_lines(requests: Iterable[RecordedRequest], leave_out: Iterable[str] 
 
 
 def lookup_lines(requests: Iterable[RecordedRequest]) -> dict[str, set[str]]:
-    """Map each lookup API to its different requests: their partitions, offsets, epochs and topics.
+    """Map each lookup API to its distinct requests: their partitions, offsets, epochs and topics.
 
     The number of lookups depends on timing and is left out.
     """

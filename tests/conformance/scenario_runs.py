@@ -28,8 +28,8 @@ LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
 # sarama-cluster, a Go select can either deliver a notification or end the consumer, and chooses at random.
 # The model always ends the consumer.
 TOLD_OR_NOT = {("sarama-cluster", "close-while-joining"): "assigned "}
-# Clients whose model moves the same partitions as the original: it also has the original's order of hash
-# tables.
+# Clients whose model moves the same partitions as the original, because it iterates over hash tables in the
+# same order.
 SAME_ONES_MOVE = ("java", "java-2.6")
 
 

@@ -19,7 +19,7 @@ RowWriter = list[dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The session of `consumer.spark.session`, started once, with Spark's event log."""
+    """The Spark session of all tests, from `consumer.spark.session`. Spark writes an event log of it."""
     try:
         import pyspark  # noqa: F401
     except ImportError:

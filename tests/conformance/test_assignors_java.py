@@ -2,9 +2,9 @@
 
 Java keeps members in hash maps. Each input is therefore tried with several sets of member ids in the same
 order. If all of Java's assignments are equal and all members subscribe to the same topics, kproto's
-assignment must equal Java's. Java's assignments may differ, for example if more members have an extra
-partition than may keep it. In these cases kproto's assignment must be at least as good in balance, then in
-retained partitions, then in matching racks.
+assignment must equal Java's. Java's assignments may differ, for example if several members own one partition
+more than their quota and only some of them may keep it. In these cases kproto's assignment must be at least
+as good in balance, then in retained partitions, then in matching racks.
 """
 
 from __future__ import annotations
@@ -115,8 +115,9 @@ def ours(name: str, question: Question) -> Plan:
 def quality(name: str, question: Question, plan: Plan) -> tuple[int, int, int, int]:
     """Return the rank of an assignment; a lower rank is better.
 
-    The rank is a tuple: the sum of pairwise differences, the largest difference, minus the retained
-    partitions, minus the matching racks.
+    The rank is a tuple of four numbers. The first two are the sum of all pairwise differences between the
+    members' partition counts, and the largest difference. The last two are the negated numbers of retained
+    partitions and of matching racks.
     """
     _, members, racks = question
     sizes = sorted(len(part) for part in plan.values())

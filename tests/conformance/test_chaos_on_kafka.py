@@ -40,8 +40,8 @@ def test_no_record_is_lost_when_brokers_die_and_networks_break(number: int, tmp_
     with repeatable(seed, f"KPROTO_CHAOS={min(RUNS, 1)}"):
         ledgers = chaos.run(tmp_path, seed, records, kills, seconds)
         assert chaos.errors_in(ledgers, records) == []
-        # The longest time without records: request timeouts, after which a client detects a dead connection,
-        # and the session timeout of its member.
+        # The longest allowed time without records: the session timeout, plus two request timeouts, in which
+        # clients detect dead connections, plus 5 s.
         patience = (chaos.SESSION_MS + 2 * chaos.OPTIONS["request_timeout_ms"]) / 1000 + 5
         for group, ledger in ledgers.items():
             assert ledger.longest_silence < patience, group

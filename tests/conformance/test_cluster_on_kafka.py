@@ -1,8 +1,8 @@
 """Operator actions on a Kafka of three brokers, while groups read and producers write.
 
-No record is lost, no committed record is read again, and no client reports an error. `traffic` starts the
-readers and writers. A run draws two scenarios. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak). The same
-`KPROTO_SEED` draws the same two.
+No record is lost, no record below a committed offset is read again, and no client reports an error. `traffic`
+starts the readers and writers. A run draws two scenarios. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
+The same `KPROTO_SEED` draws the same two.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ class Kafka:
         self._errors = errors
 
     def ask(self, data: bytes, magic: int, **where: int) -> bytes:
-        """Return the converted bytes. Raise the text of Kafka's error if Kafka rejects them."""
+        """Return the converted bytes. If Kafka rejects `data`, raise ValueError with the text of Kafka's
+        error.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         question = {"hex": data.hex(), "magic": magic, **where}

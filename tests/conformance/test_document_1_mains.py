@@ -355,7 +355,7 @@ def test_a_blocked_sink_blocks_only_messages(place: Place) -> None:
 
 
 def _moved(line: str) -> str:
-    """Replace single partitions, because random member ids decide which one moves."""
+    """Replace lists of a single partition by [p]: random member ids decide which partition moves."""
     return re.sub(r"\[\d\]", "[p]", line)
 
 

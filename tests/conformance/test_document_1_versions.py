@@ -36,7 +36,7 @@ def results(story: str) -> dict[str, Any]:
 
 
 def test_the_version_of_a_config_selects_the_request_versions_of_the_story(place: Place) -> None:
-    """S1-7: brokers of Kafka 4 reject Fetch 3 of V0_10_2_1, so that nothing is read and committed.
+    """S1-7: with V0_10_2_1 sarama sends Fetch v3. Kafka 4 rejects it, so nothing is read or committed.
 
     The version of OffsetCommit depends only on Retention. The test records it with V2_0_0_0.
     """

@@ -43,7 +43,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["java-2.6", "java"])
 def results(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """Run the Java program. Return its results by scenario, and its "release"."""
+    """Run the Java program. Map each scenario to its printed result, and "release" to the client's name."""
     topics = {f"t-{request.param}": 4, f"empty-{request.param}": 1}
     with Cluster(broker) as cluster:
         cluster.create_topics(topics)

@@ -146,7 +146,7 @@ def test_assignments_are_those_of_the_stories(place: Place, release: str) -> Non
 
 
 def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
-    """Return three results: all reads were committed, any was, and Errors() reported an error.
+    """Return whether all records read were committed, whether any were, and whether Errors() had an error.
 
     In the manual example the handlers of all claims commit. Up to 1.38.1 one commit may overtake another, so
     that an older offset remains committed. For these releases the first result is therefore True in any case.

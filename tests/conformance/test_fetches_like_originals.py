@@ -1,7 +1,7 @@
 """Each of kproto's models sends the Fetch, ListOffsets and Metadata requests of its original, field by field.
 
-test_clients_like_originals compares the requests to the coordinator. The number of the requests in this test
-depends on timing, so it compares the first Fetch, and which different lookups were sent.
+test_clients_like_originals compares the requests to the coordinator. How many Fetch, ListOffsets and Metadata
+requests are sent depends on timing. This test therefore compares the first Fetch, and the distinct lookups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.conformance.recording_proxy import RecordedRequest, RecordingProxy, l
 pytestmark = pytest.mark.originals
 
 RECORDS = 5
-# The options of the drivers' protocol, whose defaults sarama's driver does not have.
+# These options of the drivers' protocol are set, because sarama's driver has no defaults for them.
 OPTIONS = {
     "reset": "earliest",
     "session_ms": 10_000,

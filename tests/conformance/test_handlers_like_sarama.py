@@ -1,4 +1,4 @@
-"""Handlers that fail, mark and reset, in sarama and in `ConsumerGroup`.
+"""Handlers that fail, mark offsets or reset offsets, in sarama and in `ConsumerGroup`.
 
 Both clients read the same records and report the same errors.
 """

@@ -98,7 +98,7 @@ def test_there_are_tags_of_other_versions() -> None:
     assert len(FOREIGN) > 10
 
 
-# Numbers without a meaning to Kafka: error codes, flags, types.
+# Numbers that Kafka does not define: error codes, flags, types.
 
 
 @pytest.mark.parametrize("name", index.names())

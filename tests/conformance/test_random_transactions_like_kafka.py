@@ -2,8 +2,8 @@
 
 A real Kafka and the embedded broker respond alike.
 
-The producers take turns. A request may have an old epoch: the epoch before the producer's last transaction
-ended, or the one before the other producer called InitProducerId.
+The producers take turns. A request may have an old epoch: either the producer's previous one, or its current
+one after InitProducerId of the other producer has fenced it.
 """
 
 from __future__ import annotations

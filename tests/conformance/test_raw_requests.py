@@ -41,7 +41,7 @@ every_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: scr
 
 
 class RealBrokers:
-    """Real Kafkas by the name of their settings. Each is started when a script first needs it."""
+    """One real Kafka for each named set of settings. Each is started when a script first needs it."""
 
     def __init__(self, usual: judges.RealKafka, stack: contextlib.ExitStack) -> None:
         self._stack = stack

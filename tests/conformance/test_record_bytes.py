@@ -1,7 +1,7 @@
 """Kafka's MemoryRecords, and the builders and readers of two Python clients, check kproto's record batches.
 
-Batches of every codec and magic (format version) are read in both directions: theirs by kproto, and kproto's
-by them. Uncompressed batches have the same bytes.
+Batches of every codec and magic (format version) are read in both directions: kproto reads the batches of
+Kafka and the clients, and they read kproto's. Uncompressed batches have the same bytes.
 """
 
 from __future__ import annotations

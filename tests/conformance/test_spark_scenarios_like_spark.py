@@ -32,7 +32,9 @@ REFUSED = "refused"
 
 
 class ScenarioRun:
-    """Runs a scenario with one source format. Topics get the prefix `name`, which results omit."""
+    """Runs a scenario with one source format. Topic names begin with `name`, which is removed from the
+    results.
+    """
 
     def __init__(self, spark: Any, kafka: Kafka, word: str, folder: Path) -> None:
         self.spark, self.word = spark, word

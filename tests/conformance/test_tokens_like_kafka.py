@@ -173,7 +173,7 @@ def at(**seconds: float) -> Token:
 
 
 def hand(algorithm: str = "RS256", **header: Any) -> Token:
-    """Return a token of the first issuer's newest key with another header."""
+    """Return a token that is signed with the first issuer's newest key and has this header."""
     return lambda known: make_token(usual(), known.rsa._private, algorithm, **header)
 
 
@@ -382,7 +382,7 @@ def test_the_error_for_a_token_of_another_audience_names_what_to_check(known: Kn
 
 @pytest.mark.java
 def test_java_authenticates_by_its_credentials(known: Known, tmp_path: Path, kafka_jars: str) -> None:
-    """Java's client gets a token from kproto's issuer by its client credentials.
+    """Java's client sends its client id and secret to kproto's issuer and gets a token.
 
     The broker accepts the token.
     """

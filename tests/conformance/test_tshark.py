@@ -1,6 +1,6 @@
 """tshark dissects the traffic between kproto's client and broker without malformed packets.
 
-One capture is made by tshark itself, and one by `kproto watch --pcap`, also with a cluster that uses TLS.
+tshark itself makes one capture. `kproto watch --pcap` makes two, one of them of a cluster that uses TLS.
 Debian's tshark supports only old versions of the protocol, so the broker advertises old versions.
 """
 

@@ -110,8 +110,8 @@ def settled(client: str, scenario: dict[str, dict[str, list[str]]]) -> dict[str,
 
 
 def last_rounds(lines: list[str], first: str, second: str) -> list[str]:
-    """Drop the first of two consecutive pairs of lines that begin with `first` and `second`. It is dropped if
-    both pairs end with the same line, or if its own second line has no result.
+    """Drop repeated pairs of lines that begin with `first` and `second`. The earlier of two consecutive pairs
+    is dropped if both pairs have the same second line, or if its own second line has no result.
     """
     kept_lines: list[str] = []
     for line in lines:

@@ -50,7 +50,7 @@ NOT_READY = (
 
 
 class Side:
-    """A broker, a topic with two partitions, and the producers under the scenario's names."""
+    """A broker, a topic with two partitions, and the producers that the scenario refers to by name."""
 
     def __init__(self, bootstrap: str, topic: str, now: int) -> None:
         self.socket = Socket(bootstrap)

@@ -252,8 +252,8 @@ def test_an_election_completes_a_fetch_with_the_old_epoch(stage: Stage, client: 
 
 
 def test_an_unknown_last_fetched_epoch_is_out_of_range(client: Client) -> None:
-    """A fetch whose last fetched epoch is after the log's current epoch is out of range. The broker knows no
-    diverging epoch for it, and a diverging epoch of -1 would mean that the logs do not diverge.
+    """A fetch whose last fetched epoch exceeds the log's current epoch is out of range. For such an epoch the
+    broker knows no diverging epoch, and a diverging epoch of -1 would mean that the logs do not diverge.
     """
     [data] = partitions_of(client.fetch(fetch_request(fetch_topic(fetched_epoch=5))))
     assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -286,8 +286,8 @@ def test_a_truncated_position_with_an_epoch_is_answered_with_the_diverging_epoch
 ) -> None:
     """A fetch beyond the end of a truncated log gets the diverging epoch.
 
-    It does not get OFFSET_OUT_OF_RANGE, because it has a last fetched epoch. The broker checks the epoch
-    before the end of the log, as Kafka's Partition.readRecords does.
+    As in Kafka's Partition.readRecords, the broker checks the last fetched epoch first, and the end of the
+    log only afterwards. The fetch therefore does not get OFFSET_OUT_OF_RANGE.
     """
     producer.produce(batch_of(b"a", b"b"))
     producer.produce(batch_of(b"c"))

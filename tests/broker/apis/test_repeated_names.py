@@ -1,4 +1,4 @@
-"""A name that a request contains several times gets as many results, unless the results are large."""
+"""A name that a request repeats gets as many results, but only one if the results are large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random requests that ask for much: large arrays, repeated names, and names that exist."""
+"""Random requests that cost the broker much work: large arrays, repeated names, and names that exist."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ KEYS: Final = {name: key for key, name in API_NAMES.items()}
 
 
 class Request(NamedTuple):
-    """A request of the table. `title` begins with its API; `versions` are those in which it is sent.
+    """A request of the table. `title` begins with the API's name. The request is sent in each of `versions`.
 
     `instead` is a type of resource. A permission on a resource of this type can replace a permission that the
     table lists for the request, such as CREATE on the cluster for CREATE on a topic.

@@ -112,7 +112,7 @@ def check_cost(seed: int) -> None:
 
 
 def test_work_and_responses_are_bounded_by_the_size_of_the_request() -> None:
-    # Quick and ci draw the same requests each time, so that failures are reproducible.
+    # The profiles quick and ci draw the same requests each time, so that failures are reproducible.
     draws_new = PROFILE == "soak" or "KPROTO_SEED" in os.environ
     for seed in seeds(COUNT) if draws_new else range(COUNT):
         with repeatable(seed, "KPROTO_REQUESTS=1"):

@@ -356,14 +356,12 @@ class Need(NamedTuple):
     denied: str
 
     def allow(self, operation: Operation | None = None) -> Acl:
-        """Return the ACL that allows bob the operation on the resource. Without an argument, it is the
-        permission's own operation.
-        """
+        """Return the ACL that allows bob `operation` on the resource, by default `self.operation`."""
         return allow(operation or self.operation, self.resource, self.name)
 
 
 class Row(NamedTuple):
-    """The answer to a request with all permissions, and the permissions that it needs."""
+    """The answer to a caller with all permissions, and the permissions that the request needs."""
 
     permitted: str
     needs: list[Need]
@@ -449,7 +447,7 @@ class PermissionStage(LoginStage):
 
 @cache
 def _pickled_stage() -> bytes:
-    """Return a stage to copy: unpickling takes a sixth of the time of the requests that create a stage."""
+    """Return a pickled stage. Unpickling is six times faster than the requests that create a stage."""
     return pickle.dumps(PermissionStage())
 
 

@@ -55,7 +55,7 @@ class Fate:
 
     began: int
     offset: int = -1  # The offset that the transaction commits for the group.
-    committed: bool | None = None  # None while the transaction is ongoing
+    committed: bool | None = None  # Whether the transaction was committed, or None while it is ongoing.
 
 
 @dataclass
@@ -99,13 +99,14 @@ class Transacting(RuleBasedStateMachine):
         return self.stage.log("t", partition).end_offset
 
     def settle(self, process: Process, *, committed: bool) -> None:
-        # The last batch is not sent again: it belongs to an older epoch, or to a transaction that ended.
+        # Forget the last batch, so that it is not sent again: it belongs to an older epoch or an ended
+        # transaction.
         process.last_batch = None
         if process.open is not None:
             process.open.committed = committed
             if committed and process.open.offset >= 0:
-                # Each commit has a larger offset than all earlier commits. If two transactions commit
-                # offsets, those that were written later win.
+                # Each offset commit has a larger offset than all earlier ones. If two transactions commit
+                # offsets, the offset that was written later is the group's offset.
                 self.offset = max(self.offset, process.open.offset)
             process.open = None
 

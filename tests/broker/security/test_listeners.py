@@ -1,4 +1,4 @@
-"""The listeners of the broker, as the client library connects to them."""
+"""The listeners of the broker: their settings, and connections of kproto's clients to each listener."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_wrong_password_raises_immediately_and_leaves_no_connection(
 def test_no_log_or_error_contains_a_secret(
     server: Any, files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Logins that fail by wrong passwords, ports or mechanisms leave no secret in a log or an error."""
+    """Logins with a wrong password, port or mechanism leave no secret in a log or an error."""
     caplog.set_level(0)
     secret = "not-to-be-told-42"
     texts: list[str] = []

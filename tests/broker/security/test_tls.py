@@ -1,4 +1,4 @@
-"""The protocols and ciphers of a TLS listener, checked in the way of a scanner such as sslyze."""
+"""The protocols and ciphers of a TLS listener, checked as by a scanner such as sslyze."""
 
 from __future__ import annotations
 

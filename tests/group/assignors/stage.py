@@ -131,7 +131,7 @@ def every_subscribed_partition_is_assigned(
 
 
 def no_partition_moves_within_one_round(members: Mapping[str, Subscription], plan: Plan) -> None:
-    """Check that an owned partition stays with its owner; the newest generation decides between owners."""
+    """Check that owned partitions stay with their owners. Of several owners, the newest generation counts."""
     for member_id, partitions in plan.items():
         mine = reported_ownership("cooperative-sticky", members[member_id])
         for partition in partitions:

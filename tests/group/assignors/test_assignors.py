@@ -45,7 +45,7 @@ def settled(
         if text(then) == text(plan):
             return plan
         plan = then
-    raise AssertionError(f"the assignment keeps changing: {text(plan)}")
+    raise AssertionError(f"the assignment still changes in the sixth round: {text(plan)}")
 
 
 # The members report any ownership, valid or invalid.
@@ -146,7 +146,8 @@ def test_a_member_that_leaves_equal_members_moves_no_other_partitions(
 def test_members_do_not_swap_partitions_of_one_topic(inputs: AssignorInput) -> None:
     """Two members do not swap partitions of one topic, as in AbstractStickyAssignorTest.
 
-    No topic has moves in both directions between them.
+    If one partition moves from a member to another, no partition of the same topic moves in the other
+    direction.
     """
     topics, members, _ = inputs
     plan = assign("sticky", topics, None, **members)

@@ -78,8 +78,7 @@ def test_topics_of_equal_size_are_assigned_together() -> None:
     assert plan["a"] == "t1-0 t1-1 t1-2 t2-0 t2-1 t2-2 t3-0 t3-1 t3-2"
 
 
-# Racks, as in RangeAssignorTest.testRackAware..., with equal and different subscriptions, and all cases
-# without racks.
+# Assignments that prefer replicas in the member's rack, as in RangeAssignorTest.testRackAware...
 
 
 @rule("R191")

@@ -1,4 +1,4 @@
-"""The round-robin assignor: the members take turns over all topics."""
+"""The round-robin assignor: the partitions of all topics go to the members in turn."""
 
 from __future__ import annotations
 

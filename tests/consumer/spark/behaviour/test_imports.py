@@ -87,11 +87,10 @@ def test_spark_finds_the_source_on_the_path() -> None:
 
 @pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
 def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None:
-    """The stream reader of an older Spark raises the error in its first call.
+    """In an older Spark, the first method that is called on a stream reader raises the error.
 
-    Spark 4.0 and 4.1 replace an error that is raised before the reader's first call by their own error. In
-    these versions, the first call of a new query is `latestOffset`, and that of a resumed query
-    `initialOffset`.
+    Spark 4.0 and 4.1 would replace an earlier error by their own. In these versions, Spark calls
+    `latestOffset` first for a new query, and `initialOffset` first for a resumed query.
     """
     program = (
         "import sys\n"
@@ -125,7 +124,7 @@ def test_the_checkpoint_class_has_the_package_of_the_spark_version(version: str,
     ("first", "arguments"), [("initialOffset", ()), ("latestOffset", ()), ("partitions", ({}, {}))]
 )
 def test_a_wrong_stream_option_raises_at_whichever_call_comes_first(first: str, arguments: Any) -> None:
-    """A wrong option raises an error at the reader's first call.
+    """A wrong option raises an error in the first method that Spark calls on the stream reader.
 
     A query that repeats a batch after a crash calls `partitions` first.
     """

@@ -115,7 +115,7 @@ class GroupStage:
         self.apply(self.actors[name], CloseRequested())
 
     def grow(self, topic: str, count: int) -> None:
-        """Grow the topic to `count` partitions, which the next metadata of each member contains."""
+        """Grow the topic to `count` partitions, and queue the new metadata for each member."""
         self.topics[topic] = count
         for actor in self.actors.values():
             actor.events.append(MetadataUpdated(dict(self.topics)))
@@ -239,7 +239,7 @@ class GroupStage:
                 return
             self.wait(1_000)
         states = {actor.name: actor.state.value for actor in self.actors.values()}
-        raise AssertionError(f"did not converge: {states}, {owners(self)}")
+        raise AssertionError(f"no stable group after 40 s: states {states}, owners {owners(self)}")
 
 
 # Invariants

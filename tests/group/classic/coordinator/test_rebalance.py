@@ -430,7 +430,7 @@ def test_the_next_deadline_is_never_late() -> None:
 
 @rule("R132")
 def test_deadlines_fire_before_a_later_event() -> None:
-    """A heartbeat after a missed Tick, as on a suspended broker, first expires the member."""
+    """After a missed Tick, as on a suspended broker, a member expires before its heartbeat is served."""
     stage = Stage()
     (member,) = stage.create_stable_group()
     stage.now += SESSION
@@ -439,8 +439,8 @@ def test_deadlines_fire_before_a_later_event() -> None:
 
 @rule("R132")
 def test_a_deadline_that_an_earlier_one_has_moved_does_not_fire() -> None:
-    """A deadline does not fire if an earlier deadline, handled in the same Tick, moves it. The Tick is late
-    for two deadlines: the end of the join phase comes first, and restarts the leader's session timeout.
+    """A deadline does not fire if an earlier deadline, handled in the same Tick, moves it. Here a late Tick
+    follows two deadlines: the end of the join phase comes first, and restarts the leader's session timeout.
     """
     stage = Stage()
     leader, _ = stage.create_stable_group({"rebalance": 8_000}, {"rebalance": 8_000})

@@ -105,7 +105,7 @@ def test_the_next_heartbeat_follows_the_response_to_the_previous_one() -> None:
 def test_javas_session_timeout_looks_the_coordinator_up_and_loses_nothing() -> None:
     """With Java's policy, a session timeout makes the member look the coordinator up.
 
-    The member loses no partitions, because the coordinator decides about them
+    The member keeps its partitions, because only the coordinator can remove it from the group
     (HeartbeatTest.testSessionTimeoutExpired).
     """
     solo = Solo().stable()
@@ -714,7 +714,7 @@ def test_a_poll_restarts_the_poll_interval() -> None:
 
 @rule("M112")
 def test_the_poll_interval_does_not_run_inside_poll() -> None:
-    """The poll interval stops while the application waits in poll.
+    """The time in which the application waits in poll does not count towards max.poll.interval.ms.
 
     librdkafka does the same in rd_kafka_app_poll_start.
     """

@@ -376,8 +376,7 @@ def test_joins_back_off_if_the_application_polls_after_each_error(synced: bool) 
 def test_joins_back_off_if_each_assignment_revokes_a_partition() -> None:
     """The member rejoins after each assignment, and backs off after five JoinGroups.
 
-    The back-off begins once it has sent more than five JoinGroups in a row. A single cooperative revocation
-    is not delayed, because it takes only two.
+    A single cooperative revocation is not delayed, because it takes only two JoinGroups.
     """
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
     solo.apply(RejoinRequested("because"))

@@ -1,4 +1,4 @@
-"""The leader assigns partitions, waits for metadata, watches metadata, and sends initial counts."""
+"""The leader awaits and watches metadata, assigns partitions, and sends members initial partition counts."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def test_an_assignor_that_fails_is_fatal() -> None:
 def test_an_assignor_that_fails_to_make_user_data_is_fatal_and_retried_by_the_next_poll(
     user_data: Any,
 ) -> None:
-    """An assignor's error in its user data is reported by poll, and the next poll tries again. Regression:
-    the exception ended the consumer's thread.
+    """If an assignor cannot create user data, poll reports the error, and the next poll tries again.
+    Regression: the exception ended the consumer's thread.
     """
     solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
     solo.subscribe("t")
@@ -209,8 +209,8 @@ def test_a_restarted_static_leader_sends_no_assignment_but_watches_metadata() ->
 
 @pytest.mark.parametrize("ours", [False, True])
 def test_a_dynamic_leader_ignores_skip_assignment(ours: bool) -> None:
-    """A dynamic leader that is told to skip the assignment assigns with `check_inherited_plan`. Java's leader
-    does not, and then no member owns a partition.
+    """With `check_inherited_plan`, a dynamic leader assigns even if the response says to skip the assignment.
+    Java's leader does not, and then no member owns a partition.
     """
     solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
     solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
@@ -661,9 +661,9 @@ def test_user_data_of_other_clients_has_no_initial_counts() -> None:
 
 
 def test_sticky_assignments_have_no_initial_counts() -> None:
-    """Sticky assignments do not contain initial partition counts.
+    """Assignments by the assignor "sticky" do not contain initial partition counts.
 
-    sarama's members would return the counts as user data.
+    sarama's members would send the counts back, as the user data of their next JoinGroup.
     """
     plan = Solo(("sticky",)).joining().become_leader()
     assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))

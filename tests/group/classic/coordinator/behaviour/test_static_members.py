@@ -211,7 +211,7 @@ def test_a_restart_replaces_the_timeouts() -> None:
 def test_after_a_restart_the_first_session_still_has_the_old_timeout() -> None:
     """After a restart of a static member, its first session keeps the old session timeout.
 
-    As in Kafka 4.3.1, the timer starts before the new timeout is stored.
+    As in Kafka 4.3.1, the coordinator starts the session before it stores the new timeout.
     """
     stage = Stage()
     stage.create_stable_group({**A, "session": 6_000})
@@ -307,7 +307,7 @@ def test_a_replaced_new_member_does_not_expire_while_it_waits() -> None:
 
 @rule("R49")
 def test_a_new_incarnation_that_has_synced_is_not_removed_for_its_former_one() -> None:
-    """A restarted static member that has sent SyncGroup is not removed at the deadline for it.
+    """A restarted static member that has sent SyncGroup is not removed at the deadline for SyncGroup.
 
     Kafka 4.3.1 still expects SyncGroup from the former member id, and starts a rebalance.
     """

@@ -1,6 +1,6 @@
 """Mutants: members with one broken rule, each of which must fail a test of the members.
 
-A mutant that no test fails shows an untested rule.
+A mutant that passes all tests shows that a rule is not tested.
 """
 
 from __future__ import annotations
