@@ -79,7 +79,7 @@ class PartitionTransactions:
         del self._aborted[: bisect_left(self._aborted, offset, key=_last_offset)]
 
     def remove(self, transactions: Iterable[AbortedTransactionRange]) -> None:
-        """Remove aborted transactions whose records are no longer in the log."""
+        """Remove aborted transactions of which compaction has left only the markers."""
         for aborted in transactions:
             self._aborted.remove(aborted)
 

@@ -101,7 +101,7 @@ class _Slow(RebalanceListener):
             time.sleep(self.release_ms / 1000)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Release lost partitions without a delay: another member may already own them."""
+        """Do not delay the release of lost partitions: another member may already own them."""
 
 
 def _reads(records: list[ConsumerRecord]) -> list[ReadBatch]:

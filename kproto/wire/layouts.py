@@ -38,7 +38,7 @@ MAX_BYTES = 65_536
 # The maximum number of layouts, and of compiled loops, that are kept for one array of a declaration.
 MAX_LAYOUTS = 64
 
-# The maximum number of numbers in a list within an element that is read by layout.
+# The maximum length of a list of numbers in an element that is read by layout.
 MAX_NUMBERS = 16
 
 # The pattern of an element's lengths. A length counts as -1 for null, 0 for an empty value, the count for a
