@@ -1,4 +1,4 @@
-"""Kafka's consumer protocol in pure Python, and the public names of its clients.
+"""Kafka's consumer protocol in pure Python, and the public names of kproto's clients.
 
     from kproto import Consumer, Producer, running
 
@@ -17,7 +17,7 @@
 The modules below are imported separately:
 
     kproto.messages            all requests and responses; `kproto.messages.index` finds them by key or name
-    kproto.messages.headers    header and body; kproto.wire.frame adds the size prefix
+    kproto.messages.headers    requests and responses with headers; kproto.wire.frame adds the size prefix
     kproto.wire                the declaration of messages; `kproto.wire.flat_tuples` decodes to plain tuples
     kproto.records             record batches as rows; `kproto.records.columns`: as Arrow columns
     kproto.group               the group coordinator and the group member, as state machines without I/O
@@ -26,7 +26,7 @@ The modules below are imported separately:
     kproto.testing.strategies  Hypothesis strategies for all messages and batches
     kproto.testing.plugin      the pytest fixture `kafka`, a broker for each test
     kproto.errors              all exceptions
-    consumer                   the clients, and `consumer.spark`
+    consumer                   the clients; `consumer.spark` is a data source for Spark
 
 Importing kproto imports none of the modules above. The first use of a public name imports the module that
 defines the name.
@@ -148,7 +148,7 @@ def _client() -> ModuleType:
         )
     spec = spec_from_file_location("consumer", ours, submodule_search_locations=[str(ours.parent)])
     if spec is None or spec.loader is None:
-        raise ImportError(f"kproto's package 'consumer' is missing: {ours}")
+        raise ImportError(f"kproto's package 'consumer' is missing, reinstall kproto: {ours}")
     sys.modules["consumer"] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

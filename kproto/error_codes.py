@@ -160,7 +160,8 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
     GROUP_DELETION_FAILED = 134
-    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135  # The broker could not store the description (KIP-1331).
+    # The broker could not store the topology's description (KIP-1331).
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
     CONTROLLER_ID_NOT_REGISTERED = 136
 
     @property

@@ -10,7 +10,7 @@
     ├── ConfigError            an option has a value that is not allowed
     ├── MissingExtra           a codec or a feature needs a package that is not installed
     ├── ConnectionFailed       no broker accepts connections at the address, or the connection broke
-    ├── AuthenticationFailed   a broker rejects this client or this client the broker: TLS or SASL
+    ├── AuthenticationFailed   a broker rejects this client, or this client rejects the broker: TLS or SASL
     ├── RequestTimedOut        no response within request.timeout.ms or the caller's timeout
     ├── NotDelivered           records that a producer accepted were not acknowledged
     ├── IllegalState           a call does not fit the object's state (poll after close, ...)
@@ -70,8 +70,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
-# Matches long quotations and long words. A value that `brief` has shortened does not match, even with a name
-# in front, because the minimum length is higher.
+# Matches quotations and words of at least three times `_MAX_SHOWN` characters. A value that `brief` has
+# shortened has fewer characters and does not match, even with a name in front.
 _LONG = re.compile(rf"(?<!\w)'[^']{{{3 * _MAX_SHOWN},}}'(?!\w)|\S{{{3 * _MAX_SHOWN},}}")
 
 
@@ -114,7 +114,8 @@ class DecodeError(KprotoError):
 class FrameError(DecodeError):
     """The size prefix of a frame, `size`, is negative or larger than the reader allows.
 
-    `limit` is the reader's limit in bytes if an earlier frame shows that the peer sends frames, else None.
+    `limit` is the reader's limit in bytes, or None if the reader does not report it. For the first frame of a
+    connection `limit` is None, because the peer may not use Kafka's protocol at all.
     """
 
     size: int | None = None
@@ -180,7 +181,7 @@ class BatchFull(EncodeError):
 
 
 class UnsupportedVersion(KprotoError, ValueError):
-    """The message does not have the version, or both peers have no version in common.
+    """The message does not have the version, or the two peers have no version in common.
 
     `version` is -1 if a broker does not know the message at all.
     """

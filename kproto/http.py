@@ -26,7 +26,7 @@ from .errors import KprotoError, MissingExtra
 if TYPE_CHECKING:
     import ssl
 
-# The seconds for connecting and for each read, as in Java's sasl.login.connect.timeout.ms.
+# The timeout in seconds for connecting and for each read, as in Java's sasl.login.connect.timeout.ms.
 TIMEOUT_S: Final = 10.0
 # The seconds until the whole body must have arrived.
 BODY_TIMEOUT_S: Final = 30.0
@@ -81,7 +81,7 @@ def request(
 ) -> Response:
     """Send a request and return the response, whatever its status.
 
-    `feature` names the feature that needs urllib3, for the error if it is missing. `context` is the TLS
+    `feature` names the feature that needs urllib3, for the error if urllib3 is missing. `context` is the TLS
     context; the default trusts the system's certificates. `redirects` is the number of redirects to follow.
     Raises HttpFailed, MissingExtra.
     """
@@ -178,7 +178,7 @@ def _read(answer: Any, url: str, max_bytes: int) -> bytes:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason for which a request failed, without the bytes that the server has sent."""
+    """Return the reason why a request failed. It contains no bytes that the server has sent."""
     import ssl
 
     import urllib3

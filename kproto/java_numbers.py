@@ -1,8 +1,8 @@
 """Parse and format numbers as Java does, which differs from Python's `int` and `float`.
 
-Unlike Java, Python accepts underscores in numbers, and treats other characters as white space. Java accepts
-hexadecimal floating point, and a letter for the type at the end of a number, as in `1.5f`. Both accept the
-decimal digits of every script in integers.
+Unlike Java, Python accepts underscores in numbers. Python and Java remove different sets of white space. Java
+accepts hexadecimal floating point, and a letter for the type at the end of a number, as in `1.5f`. Both
+accept the decimal digits of every script in integers.
 """
 
 from __future__ import annotations

@@ -52,9 +52,10 @@ def lazy_attributes(
 
 
 def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleType]:
-    """Return a `__getattr__` for `package` that imports one of the modules with these paths.
+    """Return a `__getattr__` for `package` that imports a module of the package when it is first used.
 
-    The attribute for a module is the last part of its path.
+    `paths` are the paths of the modules, relative to the package. The attribute for a module is the last part
+    of its path.
     """
     modules = {path.rpartition(".")[2]: f".{path}" for path in paths}
 

@@ -5,7 +5,8 @@ A machine has an Enum of states, an Enum of event kinds, and a `Table` with a `C
     TABLE = Table(State, EDGES, {Kind.SYNC: (Cell(refuse), Cell(wait, to=(State.STABLE,), rules=("R63",)))})
     TABLE[Kind.SYNC, group.state].act(context, group, request)
 
-The table is the dispatch. It is complete: a combination that cannot occur has `IMPOSSIBLE` as its cell.
+A machine finds the handler of each event in its table. The table is complete: a combination that cannot
+occur has `IMPOSSIBLE` as its cell.
 `move` is the only place that assigns a state, and it accepts only the machine's edges. `draw` returns the
 table as data for text and SVG. `draw_edges` does the same for a machine that has edges but no table.
 
@@ -32,8 +33,8 @@ RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 # A time in milliseconds that is later than any other: the value of a deadline that is not set.
 NEVER: Final = 1 << 62
 
-# Maps a state to the states that may directly follow it: a set, or a mapping to the cause of each transition
-# in words.
+# Maps a state to the states that may directly follow it. These states are a set, or the keys of a mapping
+# whose values describe the cause of each transition.
 Edges: TypeAlias = Mapping[StateT, Set[StateT] | Mapping[StateT, str]]
 
 
@@ -105,7 +106,7 @@ def paths(state: Enum, cell: Cell, edges: Edges[Any]) -> Iterator[tuple[Enum, En
 
 
 class Stateful(Protocol[StateT]):
-    """An object whose `state` only `move` assigns."""
+    """An object with a `state`. Only `move` assigns the state."""
 
     state: StateT
 
@@ -136,7 +137,7 @@ def label(state: Enum) -> str:
 
 
 class DrawnCell(NamedTuple):
-    """A cell in words. `action` is the first line of the handler's docstring, empty if it is impossible."""
+    """A cell in words. `action` is the first line of the handler's docstring, or empty for `IMPOSSIBLE`."""
 
     action: str
     to: tuple[str, ...]

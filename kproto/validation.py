@@ -94,7 +94,7 @@ class Rule(NamedTuple):
     """A rule for the values of an argument."""
 
     is_right: Callable[[Any], bool]
-    # A description of the allowed values for the error.
+    # A description of the allowed values, which the error contains.
     allowed: str
     # Whether the error must not show the value.
     is_secret: bool = False
@@ -164,13 +164,13 @@ def _argument_checker(
                     try:
                         signature.bind(*args, **kwargs)
                     except TypeError:
-                        return  # The arguments do not fit the function. The call raises an error for it.
+                        return  # The arguments do not fit the function: the call itself raises a TypeError.
                     raise ConfigError(name, "..." if rule.is_secret else value, rule.allowed)
 
     return check
 
 
-# ---- checks, of which the rules below are made
+# ---- checks that the rules below use
 
 
 def is_text(value: Any) -> bool:
