@@ -61,9 +61,9 @@ def views(
 ) -> Any:
     """Return a BinaryViewArray of the bytes from each start to its stop, without a copy.
 
-    The bytes stay in `data`, except that a view contains the bytes of a value of up to 12 bytes. 12 bytes are
-    copied for each of these small values, so `data` must have 12 bytes from each start on. `null` says which
-    values are null.
+    Values of more than 12 bytes stay in `data`. Arrow stores a smaller value inside its view. This function
+    copies 12 bytes for every smaller value, whatever its size, so `data` must have 12 bytes from each start
+    on. `null` says which values are null.
     """
     size = len(start)
     # The columns of Arrow's view: length, first four bytes (used in comparisons only), buffer number,

@@ -34,7 +34,9 @@ Data = bytes | bytearray | memoryview
 def check_data(data: object) -> None:
     """Raise ConfigError if the caller passed a string or the path of a file instead of bytes."""
     if isinstance(data, str | PurePath):
-        raise ConfigError("data", data, "bytes; those of a file are Path(...).read_bytes(), or an mmap of it")
+        raise ConfigError(
+            "data", data, "bytes; to read a file, pass Path(...).read_bytes() or an mmap of the file"
+        )
 
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -76,10 +78,10 @@ def preload_crc32c() -> None:
 
 @cache
 def _crc32c_of_package() -> Callable[[Any, int], int]:
-    """Import the package at the first checksum.
+    """Import the package crc32c at the first checksum, and return its function.
 
-    The import of crc32c is not at the top of the module, because it would take a quarter of a consumer's
-    import time: the package looks up its own version.
+    At the top of the module, this import would take a quarter of a consumer's import time, because crc32c
+    looks up its own version when it is imported.
     """
     from crc32c import crc32c  # pyright: ignore[reportMissingTypeStubs]
 
@@ -126,8 +128,8 @@ class Batch:
     codec: int
     # "CreateTime", "LogAppendTime", or for magic 0 "NoTimestampType".
     timestamp_type: str
-    # The timestamp in ms to which the records' timestamp deltas are added. In a batch with a delete horizon
-    # the header field has the delete horizon instead.
+    # The header field baseTimestamp: the timestamp in ms to which the records' timestamp deltas are added.
+    # In a batch with a delete horizon, this field contains the delete horizon.
     base_timestamp: int
     max_timestamp: int
     producer_id: int
@@ -215,7 +217,9 @@ def read_batch(data: Data, at: int, stop: int, checked: memoryview | None) -> Ba
         batch.count,
     ) = HEADER.unpack_from(data, at)
     if checked is not None and crc32c(checked[at + CRC_FROM : stop]) != crc:
-        raise RecordError("RecordBatch", 2, "crc", at + CRC_AT, "the checksum is not that of the bytes")
+        raise RecordError(
+            "RecordBatch", 2, "crc", at + CRC_AT, "the CRC in the header does not match the bytes"
+        )
     batch.codec = attributes & CODEC_BITS
     if batch.codec >= len(CODECS):
         raise RecordError("RecordBatch", 2, "attributes", at + 21, f"codec {batch.codec} doesn't exist")

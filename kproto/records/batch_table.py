@@ -37,7 +37,7 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
     KIND,
     APPENDED,  # 1 if all records have the batch's max timestamp (LogAppendTime), otherwise 0.
     PART,
-    LEAST,  # The lowest offset to return of the batch's records.
+    LEAST,  # Records of the batch below this offset are left out.
     WIDTH,
 ) = range(13)
 
@@ -46,7 +46,7 @@ Table = NDArray[np.int64]
 ALL = -(1 << 63)
 
 _NO_BATCHES = np.empty((WIDTH, 0), np.int64)
-# The total size in bytes of the parts from which on numpy reads the batch headers faster than Python.
+# If all parts together have at least this number of bytes, numpy reads the batch headers faster than Python.
 _MANY_BATCHES = 64 << 10
 _HEADER = np.dtype(
     [

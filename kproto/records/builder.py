@@ -81,7 +81,7 @@ def encode_batch(
     is_control: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """Encode one batch of magic 2 with these records, and keep their offsets and gaps.
+    """Encode one batch of magic 2 with these records, and keep their offsets and the gaps between them.
 
     `base_offset` defaults to the offset of the first record, `last_offset` to that of the last record. The
     range between them may be larger than that of the records, as in a compacted log. A batch without records
@@ -239,8 +239,8 @@ class BatchBuilder:
     ) -> None:
         """Append a record with this `timestamp` in ms.
 
-        Raises `BatchFull` if the record does not fit, and `EncodeError` for values of other types. After an
-        error the record is not appended.
+        Raises `BatchFull` if the record does not fit, and `EncodeError` for a value that a record cannot
+        hold. After an error the record is not appended.
         """
         count = self._count
         if not count:
@@ -251,7 +251,7 @@ class BatchBuilder:
         # record, and a call of `record_parts` would take extra time.
         try:
             delta = timestamp - self._base_timestamp
-            if delta < 0:  # The list `deltas` would accept a negative index.
+            if delta < 0:  # A negative index would read from the end of `deltas`.
                 raise IndexError
             offset = varints[count]
             if headers:
@@ -422,7 +422,7 @@ def _check(name: str, value: object) -> None:
 def lay_out(records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int) -> BytesIO:
     """Compress the records with the codec in `attributes`; leave space for the header in front of them."""
     # A batch without records is compressed too: Java decompresses before it checks the number of records, and
-    # no bytes at all are not valid data of gzip, snappy or lz4.
+    # empty data is not valid for gzip, snappy or lz4.
     if attributes & CODEC_BITS:
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]

@@ -201,7 +201,10 @@ def _run(windows: Windows, position: Int64s, size: Int64s, most: Int64s, number:
 
 
 def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int], int]:
-    """Return the starts of `count` records from `at` on, and their end, or -1 for a malformed length."""
+    """Return the starts of `count` records from `at` on, and the end of the last record.
+
+    The end is -1 if a length is malformed or leads beyond `limit`.
+    """
     places: list[int] = []
     add = places.append
     for _ in range(count):
@@ -306,8 +309,8 @@ def _guess(
         return _NO_GUESS
     which, pick = np.unique(which, return_index=True)
     place, number, owner = place[pick], number[pick], owner[which]
-    # Record numbers must be ascending, so guesses with a lower number are dropped. Reading the records
-    # verifies the remaining guesses.
+    # Record numbers must be ascending within a batch, so a guess is dropped if its number is not above that
+    # of the guess before it. Reading the records verifies the remaining guesses.
     rising = np.append(True, (number[1:] > number[:-1]) | (owner[1:] != owner[:-1]))
     return place[rising], number[rising], owner[rising]
 

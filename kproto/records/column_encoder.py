@@ -6,7 +6,7 @@
 * The bytes before the values are computed for all records together, as a matrix of bytes and a mask of the
   used bytes. Arrow then joins these bytes and the values of all records. A batch is a slice of the result
   with a header in front.
-* If all values have one length, there are no keys and headers, and timestamps are ascending, the values form
+* If all values have one length, no record has a key or headers, and timestamps are ascending, the values form
   a matrix. numpy copies this matrix into the batch, in a third of the time.
 
 Needs the extra ``columns`` (numpy, pyarrow).
@@ -66,8 +66,8 @@ def encode_columns(
     at most `max_bytes` bytes before compression, or a single larger row. With a producer id, sequence numbers
     continue from `base_sequence`.
 
-    Raises `EncodeError` for columns of different lengths and for values of other types, `ConfigError` for an
-    unknown codec, and `MissingExtra` without the codec's package.
+    Raises `EncodeError` for columns of different lengths and for values of types that are not listed above,
+    `ConfigError` for an unknown codec, and `MissingExtra` without the codec's package.
     """
     encoded: list[bytes] = []
     for batch in unnumbered(
@@ -183,7 +183,7 @@ def _encoded(
 
 
 def _widest(number: int) -> int:
-    """Return the width in bytes of the varint of `number`; no smaller number from 0 on has a wider varint."""
+    """Return an upper bound of the width in bytes of the varint of any number from 0 to `number`."""
     return (2 * number).bit_length() // 7 + 1
 
 

@@ -3,13 +3,13 @@
 * `columns` returns the same records as `kproto.records.rows`, in the same order and with the same errors.
   Records that `column_decoder` cannot read are read row by row. The only difference is that headers are
   parsed, and malformed headers reported, when the caller reads the headers.
-* One call decodes the records of many partitions (`columns_of`). A call takes 0.2 ms and 0.2 µs per record,
-  so decode all partitions of a fetch together.
+* One call decodes the records of many partitions (`columns_of`). A call takes 0.2 ms, plus 0.2 µs per
+  record, so decode all partitions of a fetch together.
 * The arrays own their bytes and do not refer to the fetched data. The arena into which batches are
   decompressed comes from a pool, so threads may decode at the same time.
-* Converting columns to rows needs no copy of the values. With `columns(lent=True)` the values are views into
-  the arena, until `Columns.release` puts the arena back into the pool. The conversion of rows with large
-  values is then 1.2 times as fast.
+* Columns that are only converted to rows need no copy of the values in Arrow. With `columns(lent=True)` the
+  values are views into the arena, until `Columns.release` puts the arena back into the pool. For large values
+  the conversion to rows is then 1.2 times as fast.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -206,7 +206,7 @@ class Columns:
     def release(self) -> None:
         """Return the memory of lent columns to the pool.
 
-        `value` is None afterwards. The values of columns that `part` or `slice` returned are invalid.
+        `value` is None afterwards. The values of columns that `part` or `slice` returned become invalid.
         """
         self.value = None
         if self._arena is not None:
@@ -339,9 +339,6 @@ def columns_of_records(
         0,
         [record.headers for record in records],
     )
-
-
-# Decoding with numpy and Arrow.
 
 
 def _read_columns(

@@ -6,9 +6,9 @@
 * The output buffer grows step by step. A decompressed size that the input *claims* is used only if its ratio
   to the size of the input is plausible for the codec. Any output may grow to its `allowance`: 16 MiB, or 16
   times the compressed size if that is more.
-* Beyond the allowance, decompression continues up to `MOST` only if the output starts as records do. Java's
-  consumer has no limit, and repetitive logs compress to a thousandth. ``max_decompressed`` (bytes) replaces
-  both limits.
+* Beyond the allowance, decompression continues up to `MOST` only if the output starts as records do. `MOST`
+  is high, because Java's consumer has no limit, and repetitive logs compress to a thousandth of their size.
+  ``max_decompressed`` (bytes) replaces both limits.
 * With these limits, compressed data that does not contain records is rejected within 100 ms and 50 MB of
   memory (measured: 5 to 80 ms). A record of 10 MB of zeros is still read.
 * Malformed or oversized input raises `CodecError`. The readers convert it to a `RecordError` with the
@@ -44,14 +44,14 @@ ALLOWED_RATIO = 16
 # of max.message.bytes. gzip and zstd reach a ratio of 1000 on the most repetitive logs.
 MOST = 1 << 30
 
-# The most bytes of the output's start that `begins` receives.
+# `begins` receives at most this number of bytes from the start of the output.
 LOOK = 64 << 10
 
 # A function that checks whether decompressed bytes start like records or messages. It receives at most the
 # first `LOOK` bytes.
 Begins = Callable[[memoryview], bool]
 
-# The first size in bytes of the output buffer if the size is unknown: four times Kafka's default of
+# The smallest estimate in bytes of a decompressed size that is unknown: four times Kafka's default of
 # batch.size.
 _FIRST_STEP = 64 << 10
 
@@ -141,8 +141,9 @@ def decompress_blocks(
     """Decompress block by block, as an iterator. Arguments and errors are those of `decompress`.
 
     Blocks have at most 1 MiB with gzip and zstd, and 4 MiB with lz4. A block of snappy has at most 22 times
-    its compressed size. The output is one block without compression, of zstd without the package zstandard,
-    and of lz4 frames whose blocks depend on each other. Java's consumer rejects these frames.
+    its compressed size. In three cases the whole output is one block: the data is not compressed, the codec
+    is zstd and the package zstandard is missing, or the blocks of an lz4 frame depend on each other. Java's
+    consumer rejects such an lz4 frame.
     """
     source = memoryview(data)
     blocks: Iterator[bytes] | None = None

@@ -119,7 +119,7 @@ class HeaderColumns:
                 headers, end = parse_headers(data, 0, len(data), known)
                 if end != len(data):
                     raise MalformedRecord(
-                        "headers", end, f"the headers end at {end}, the record at {len(data)}"
+                        "headers", end, f"the headers end at {end}, but the record ends at {len(data)}"
                     )
             except MalformedRecord as error:
                 raise _broken(error.field, error.at, error.detail, row) from None
@@ -135,9 +135,9 @@ class HeaderColumns:
 
 
 def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
-    """Return the error for the headers of a row.
+    """Return the error for a row whose headers are malformed.
 
-    The offset counts from the start of the row's headers section.
+    Its offset counts from the start of the row's headers section.
     """
     detail = f"{detail or 'the bytes end too early'} (in row {row}, counted from the end of its value)"
     return RecordError("RecordBatch", 2, f"records.{field}", at, detail)
@@ -177,7 +177,7 @@ def _slice(
     places: NDArray[np.int32],
     null: Bools,
 ) -> bool:
-    """Read the headers of a slice of rows into `places` and `null`. `at` has their starts.
+    """Read the headers of a slice of rows into `places` and `null`. `at` has the start of each row's headers.
 
     Returns False if a row's headers are irregular.
     """

@@ -44,7 +44,8 @@ _PART_BYTES = 1 << 20
 # The maximum number of decompressed bytes that a wrapper keeps, so that they are decompressed only once.
 _FEW_BYTES = 1 << 20
 
-# The bytes of a message up to its magic, and the smallest value of its size field that contains the magic.
+# The number of bytes of a message up to and including its magic, and the smallest value of the size
+# field of a message that contains a magic.
 _LEAST_HEAD = 17
 _LEAST_SIZE = 5
 
@@ -106,7 +107,9 @@ def _read(data: bytes, at: int, stop: int, check_crc: bool, where: str) -> tuple
             _MESSAGE, magic, f"{where}.size", at + 8, f"{stop - at - OVERHEAD} bytes are less than a message"
         )
     if check_crc and not crc_ok(data, at, stop):
-        raise RecordError(_MESSAGE, magic, f"{where}.crc", at + 12, "the checksum is not that of the bytes")
+        raise RecordError(
+            _MESSAGE, magic, f"{where}.crc", at + 12, "the CRC of the message does not match its bytes"
+        )
     attributes = data[at + 17]
     codec = attributes & CODEC_BITS
     if codec > _LZ4:
@@ -193,8 +196,8 @@ class Wrapper:
             (last_offset,) = _int64(part.data, part.last)
         if not total:
             raise RecordError(_MESSAGE, self._magic, "value", self._at, "a wrapper without messages")
-        # Old producers send a wrapper with offset 0, because the broker assigns the offset. Its inner offsets
-        # are not changed.
+        # Old producers send a wrapper with offset 0, because the broker assigns the offset. The inner
+        # offsets of such a wrapper are returned as they are.
         if self._magic and self._record.offset:
             self._shift = self._record.offset - last_offset
         if self._shift < 0:

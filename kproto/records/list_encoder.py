@@ -4,9 +4,9 @@
 lists and encodes them when it sends. A batch with numbers that are not in the tables of small varints is
 encoded by `BatchBuilder`.
 
-Encoding a record takes 0.28 µs in batches of 2,500 and of 600 records, and 0.32 µs in batches of 100
-(measured). Joining the pieces of all records with one call, instead of joining the pieces of each record
-first, takes 0.28, 0.38 and 0.87 µs.
+The pieces of each record are joined first, because this is faster for small batches. Measured for batches of
+2,500, 600 and 100 records, it takes 0.28, 0.28 and 0.32 µs per record. Joining the pieces of all records in
+one call takes 0.28, 0.38 and 0.87 µs.
 """
 
 from __future__ import annotations

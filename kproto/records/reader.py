@@ -31,12 +31,12 @@ from .compression import CODECS
 from .legacy import read_message
 from .record_stream import record_lists
 
-# The number of records from which decoding to columns is faster than decoding row by row. Measured: 600 to
+# From this number of records on, decoding to columns is faster than decoding row by row. Measured: 600 to
 # 1800, depending on the records.
 WORTH_COLUMNS = 1000
 
-# The number of records that are decoded together, at most, unless they have seven bytes each before they are
-# decompressed. Decoding a million records as columns takes 120 MB.
+# The most records of a records field that are decoded together. Only a field with seven or more bytes per
+# record, as stored, may exceed this number. Decoding a million records as columns takes 120 MB.
 TOO_MANY = 500_000
 
 _int32 = struct.Struct(">i").unpack_from
@@ -62,7 +62,11 @@ def _batches(data: Data, at: int, check_crc: bool, max_decompressed: int | None)
         size = int.from_bytes(whole[at + 8 : at + 12], "big", signed=True)
         if size < _SMALLEST:
             raise RecordError(
-                "RecordBatch", -1, "size", at + 8, f"a batch of {size} bytes; at least {_SMALLEST}"
+                "RecordBatch",
+                -1,
+                "size",
+                at + 8,
+                f"the size of the batch is {size}, but must be at least {_SMALLEST}",
             )
         stop = at + OVERHEAD + size
         magic = whole[at + 16] if at + 16 < end else 0
@@ -130,8 +134,8 @@ def has_many_records(*fields: Data) -> bool:
 def has_too_many_records(data: Data) -> bool:
     """Return whether the batch headers announce so many records that they should be decoded in parts.
 
-    Only compressed batches can have so many records: `TOO_MANY`, and more than one for every seven bytes of
-    `data`.
+    The result is true for more than `TOO_MANY` records if `data` has less than seven bytes per record. Since
+    the smallest record has seven bytes, this is only possible for compressed batches.
     """
     count = at = 0
     end = len(data)

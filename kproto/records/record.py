@@ -23,8 +23,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 # If a base or an encoded delta reaches this absolute value, the sum of the two may exceed int64, and is
 # wrapped as in Java.
 _FAR = 1 << 61
-# The maximum number of headers of one record. A header without a value takes two bytes of the record, which
-# compression removes, and forty times as much memory. Java has no limit except its memory.
+# The maximum number of headers of one record. A header without a value is two bytes in the encoded
+# record, which compress well, but takes forty times as much memory. Java has no limit except its memory.
 MAX_HEADERS = 100_000
 # The bytes of the smallest record after its length: attributes, two deltas, two nulls and a count of headers.
 _SHORTEST = 6
@@ -149,7 +149,7 @@ def parse_records(
             headers = ()
             at += 1
         if at != end:
-            raise MalformedRecord("length", end, f"the fields end at {at}, the record at {end}")
+            raise MalformedRecord("length", end, f"the fields end at {at}, but the record ends at {end}")
         add(Record(offset, timestamp, key, value, headers))
     if append_time is not None:
         for record in records:

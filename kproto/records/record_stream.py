@@ -17,8 +17,8 @@ from .compression import decompress_blocks
 from .legacy import wrapper_of
 from .record import Record, begins_records, complete_records
 
-# The records of a list start within this number of encoded bytes. The list of a small record with a million
-# headers takes a hundred times the memory of its bytes.
+# The records of a list start within this number of encoded bytes. A limit on the number of records would not
+# suffice, because a record may have many headers, which take forty times the memory of their bytes.
 PART_BYTES = 1 << 20
 
 

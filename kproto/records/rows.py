@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .columns import Columns
 
 
-# The maximum number of decompressed bytes that `row_lists` decodes to columns. A records field of two
-# megabytes or more may have 16 times its own size.
+# The maximum number of decompressed bytes that `row_lists` decodes to columns, or 16 times the size of the
+# records field if that is more.
 _MOST_BYTES = 32 << 20
 
 
@@ -79,9 +79,9 @@ def row_lists(
 ) -> Iterator[list[Record]]:
     """Decode as `rows` does, into lists of at most `size` records; the other arguments are those of `rows`.
 
-    Iterating over lists is twice as fast as one long list if the caller drops each list before it requests
-    the next. The records before a malformed batch are returned, then its `RecordError` is raised. Raises
-    `ConfigError` for a `size` below 1.
+    Iterating over lists is twice as fast as decoding to one long list if the caller drops each list before it
+    requests the next. The records before a malformed batch are returned, then its `RecordError` is raised.
+    Raises `ConfigError` for a `size` below 1.
 
     Compressed batches may have millions of records. If the records are very many or very large, they are
     decompressed and decoded list by list.
@@ -109,8 +109,8 @@ def _as_columns(
 ) -> tuple[Columns | None, RecordError | None]:
     """Decode to columns if this is faster than row by row.
 
-    Returns (columns, None), or (None, error) if decoding failed, or (None, None) if it is not faster or its
-    packages are missing.
+    Returns (columns, None), or (None, error) if decoding failed, or (None, None) if decoding to columns is
+    not faster or if numpy or pyarrow is missing.
 
     After an error the caller reads row by row, which returns the records before the error. Raises
     `IllegalState` if the records decompress to more than `most` bytes.

@@ -11,7 +11,7 @@ from typing import Any
 from . import CodecError, Full
 
 _STEP = 1 << 20
-_AHEAD = 1 << 10  # The number of input bytes in the first piece of each member after the first member.
+_AHEAD = 1 << 10  # The size in bytes of the first piece of input for every member except the first.
 _LEAST = 18  # The smallest size of a member in bytes: its header and its trailer.
 
 

@@ -1,6 +1,6 @@
 """The codec lz4, which writes as Java does: a frame of independent blocks of 64 KiB.
 
-See Kafka's `Lz4BlockInputStream`. For magic 0 Kafka computes the header checksum over other bytes than lz4
+See Kafka's `Lz4BlockInputStream`. For magic 0, Kafka's header checksum also covers lz4's magic number
 (KAFKA-3160).
 """
 
@@ -128,7 +128,7 @@ def _blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator[byt
 
 
 def _raw_blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator[tuple[memoryview, bool]]:
-    """Iterate over the blocks of a frame, and whether each is stored without compression."""
+    """Yield each block of a frame, and whether the block is stored without compression."""
     end = len(data)
     while at + 4 <= end:
         size: int = _uint32(data, at)[0]

@@ -72,7 +72,7 @@ def size_of(block: memoryview) -> int:
     except Exception as error:  # cramjam.DecompressionError
         raise CodecError(str(error)) from None
     if size > _RATIO * len(block) or not len(block):
-        raise CodecError(f"a snappy block of {len(block)} bytes says that it holds {size}")
+        raise CodecError(f"a snappy block of {len(block)} bytes is too small for its stated size of {size}")
     return size
 
 
