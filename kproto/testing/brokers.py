@@ -100,7 +100,7 @@ _SECURITY_OPTIONS: Final = Rule(names_to(lambda _: True), "options of TLS and SA
 
 
 class BrokerMissing(KprotoError):
-    """The error that a broker cannot be started or reached. The message gives the reason."""
+    """The error for a broker that cannot be started or reached. The message gives the reason."""
 
 
 def java() -> str:
@@ -111,7 +111,7 @@ def java() -> str:
     home = os.environ.get("JAVA_HOME")
     command = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
     if command is None:
-        raise BrokerMissing("java (a JDK, 17 or newer)")
+        raise BrokerMissing("there is no java command in JAVA_HOME or on PATH: install a JDK, 17 or newer")
     return command
 
 
@@ -126,7 +126,9 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
     if not list(place.glob("*.jar")):
         maven = shutil.which("mvn")
         if folder is not None or maven is None:
-            raise BrokerMissing(f"jars in {place} (or Maven, to fetch {', '.join(artifacts)})")
+            raise BrokerMissing(
+                f"no jars are in {place} (copy them there, or let Maven fetch {', '.join(artifacts)})"
+            )
         with one_at_a_time(place.parent), tempfile.TemporaryDirectory(dir=place.parent) as scratch:
             # While this process waited for the lock, another process may have filled the folder.
             if list(place.glob("*.jar")):
@@ -269,7 +271,7 @@ def jars(
                 raise BrokerMissing(f"a real Kafka: {formatted.stdout[-300:]}{formatted.stderr[-300:]}")
         broker, log = stack.enter_context(_process([*run, "kafka.Kafka", config], scratch))
         if why_silent(f"127.0.0.1:{port}", broker):
-            raise BrokerMissing(f"a real Kafka: it did not start: {log.read_text()[-500:]}")
+            raise BrokerMissing(f"the Kafka broker did not start: {log.read_text()[-500:]}")
         yield f"127.0.0.1:{port}"
 
 
@@ -322,7 +324,7 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
     try:
         module: Any = import_module("testcontainers.core.container")
     except ImportError:
-        raise BrokerMissing("a Kafka in Docker: pip install testcontainers") from None
+        raise BrokerMissing("a Kafka in Docker needs testcontainers: pip install testcontainers") from None
     port = free_port()
     settings = {
         **_COMMON,
@@ -340,9 +342,9 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
             container.start()
         # All exceptions are caught, because the Docker client raises exceptions of many classes.
         except Exception as error:
-            raise BrokerMissing(f"a Kafka in Docker: {error}") from error
+            raise BrokerMissing(f"a Kafka in Docker cannot be started: {error}") from error
         if why := why_silent(f"127.0.0.1:{port}", None):
-            raise BrokerMissing(f"a Kafka in Docker: it did not start ({why})")
+            raise BrokerMissing(f"the Kafka in Docker did not start ({why})")
         yield f"127.0.0.1:{port}"
 
 
@@ -357,7 +359,7 @@ def free_port() -> int:
             with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
                 _given.add(port)
                 return port
-    raise BrokerMissing(f"a free port from {_PORTS[0]} to {_PORTS[-1]}")
+    raise BrokerMissing(f"no port is free from {_PORTS[0]} to {_PORTS[-1]}")
 
 
 def why_silent(

@@ -61,8 +61,8 @@ CONNECT_MS = 100  # The wait in ms before the next bootstrap address is tried.
 # How long in ms a member looks for a broker before it reports that no broker responds. If `close` or the end
 # of the input was read by then, the member ends.
 REPORT_NO_BROKER_MS = 2_000
-# How long in ms a driver still polls after unsubscribe, because the client runs the callback of unsubscribe
-# in poll.
+# How long in ms a driver still polls after unsubscribe, so that the client can run the callback of
+# unsubscribe in poll.
 POLL_AFTER_UNSUBSCRIBE_MS = {"librdkafka": 1_500}
 
 NAMES = ("kproto", *model_names())  # The clients that can be driven.

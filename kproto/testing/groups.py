@@ -309,7 +309,9 @@ def _listener(application: object) -> Any:
     if foreign:
         allowed = "assigned(partitions), revoked(partitions), lost(partitions)"
         raise ConfigError(
-            "application", application, f"{foreign[0]} is a name of another library; use {allowed}"
+            "application",
+            application,
+            f"{foreign[0]} is another library's name for a callback; use {allowed}",
         )
 
     def call(kind: str, partitions: tuple[TopicPartition, ...]) -> None:

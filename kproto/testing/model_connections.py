@@ -166,7 +166,7 @@ class ModelConnections:
         correlation, response = decode_response(body, response_class(key), request.version)
         if correlation != request.correlation:
             raise KprotoError(
-                f"the broker answered request {correlation}; the oldest one is {request.correlation}"
+                f"the broker answered request {correlation}, but the oldest request is {request.correlation}"
             )
         if isinstance(response, ApiVersionsResponse):
             self.offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}

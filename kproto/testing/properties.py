@@ -140,7 +140,7 @@ def a_batch_ends_where_its_rows_end(
         stop = end.get(partition, begin)
         if offsets and not begin <= min(offsets) <= max(offsets) < stop:
             raise InvariantBroken(
-                f"{partition}: rows {min(offsets)} to {max(offsets)} in a batch from {begin} to {stop}"
+                f"{partition}: rows {min(offsets)} to {max(offsets)} exceed the batch from {begin} to {stop}"
             )
         if not offsets and stop != begin:
             raise InvariantBroken(f"{partition}: the batch goes from {begin} to {stop}, but has no rows")

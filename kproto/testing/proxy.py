@@ -238,11 +238,11 @@ class WatchProxy:
 
 
 class _SpeaksTls(EOFError):
-    """The error that the broker answers a plaintext request with TLS."""
+    """The error for a broker that answers a plaintext request with TLS."""
 
 
 class _ClientSpeaksTls(EOFError):
-    """The error that a client starts a TLS handshake with the proxy."""
+    """The error for a client that starts a TLS handshake with the proxy."""
 
 
 async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes:

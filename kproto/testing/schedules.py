@@ -424,7 +424,7 @@ class Schedule:
             )
 
     def _one_consumer(self) -> list[Consumer]:
-        """Return one random consumer that is alive and not closing, or an empty list."""
+        """Return a list with one random consumer that is alive and not closing, or an empty list."""
         candidates = [consumer for consumer in self.world.alive_clients(Consumer) if not consumer.is_closing]
         return [self.random.choice(candidates)] if candidates else []
 

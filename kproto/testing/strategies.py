@@ -5,7 +5,7 @@
     @given(from_message(JoinGroupRequest, version=9))
     def test_my_broker_reads_any_join(request): ...
 
-    @given(versioned(JoinGroupRequest))          # any of its versions, and a message that it can carry
+    @given(versioned(JoinGroupRequest))          # a version, and a message that this version can encode
     def test_my_codec(drawn):
         version, request = drawn
 
@@ -169,7 +169,9 @@ def _of_apis(class_of: Any, apis: Any, versions: Any, unknown_tags: bool) -> st.
     if unknown := [api for api in apis_requested if api not in keys]:
         name = str(unknown[0]).removesuffix("Request").removesuffix("Response")
         like = get_close_matches(name, API_NAMES.values()) or ["Fetch"]
-        raise ConfigError("apis", unknown[0], f"Kafka has no such API; names are such as {', '.join(like)}")
+        raise ConfigError(
+            "apis", unknown[0], f"Kafka has no API of this name; some names are {', '.join(like)}"
+        )
     keys_requested = [keys[api] for api in apis_requested]
     classes_and_versions = [
         (cls, matching)
@@ -255,7 +257,7 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
 
 NOW = 1_700_000_000_000  # A time in ms since 1970, near which most timestamps are drawn.
 
-# Keys and values: null, short ones, and lengths at which the varint of the length grows.
+# Keys and values: null, at most 12 bytes, or as many bytes as the limits at which a length's varint grows.
 contents = (
     st.none()
     | st.binary(max_size=12)

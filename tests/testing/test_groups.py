@@ -265,7 +265,7 @@ def test_an_application_with_names_of_another_library_is_rejected() -> None:
 
             return Listener()
 
-    with pytest.raises(ConfigError, match="on_partitions_assigned is a name of another library"):
+    with pytest.raises(ConfigError, match="on_partitions_assigned is another library's name for a callback"):
         run(ForeignNames, 1, 1)
 
 

@@ -13,7 +13,7 @@ from .queries import (
 
 
 def what_is_owned_is_read(world: World) -> None:
-    """I1, I15: a consumer that polls has read its partitions to the end, up to offsets without records."""
+    """I1, I15: a consumer that polls has read its partitions to the end, past offsets without records."""
     for consumer in consumers(world):
         if not consumer.alive or not consumer.is_polling:
             continue
@@ -99,11 +99,15 @@ def the_group_converges(world: World) -> None:
         if not world.is_stable(group_id) or group is None:
             state = "gone" if group is None else group.state
             raise violation(
-                world, group_id, f"is {state}, with {', '.join(member.name for member in polling)}"
+                world,
+                group_id,
+                f"is {state}, not Stable; these members poll: {', '.join(member.name for member in polling)}",
             )
         outside = [member.name for member in polling if group.member(member.member_id) is None]
         if outside:
-            raise violation(world, group_id, f"does not contain {', '.join(outside)}")
+            raise violation(
+                world, group_id, f"these consumers poll but are not its members: {', '.join(outside)}"
+            )
         owned = [partition for member in polling for partition in member.owned]
         subscribed = {
             partition

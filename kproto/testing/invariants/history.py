@@ -330,7 +330,11 @@ def close_ends_in_time(world: World) -> None:
         )
         limit = consumer.close_timeout_ms + consumer.slowest_ms * 4 + consumer.slept_ms + GRACE_MS
         if ended > closing.at + limit:
-            raise violation(world, name, f"close began at {closing.at} ms, and took until {ended} ms")
+            raise violation(
+                world,
+                name,
+                f"close began at {closing.at} ms and exceeded its timeout: it took until {ended} ms",
+            )
 
 
 def every_error_has_an_exit(world: World) -> None:

@@ -15,12 +15,12 @@ END_KINDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
 # The kinds of observations that change a position. Those in END_KINDS end the ownership of partitions.
 POSITION_CHANGES: Final = ("assigned", "sought", *END_KINDS)
 
-# Tolerance for deadlines: 1,000 ms, for a tick and for other events of the same millisecond.
+# How many ms an operation may exceed its deadline. This allows for a tick and for other events before it.
 GRACE_MS: Final = 1_000
 
 
 class InvariantBroken(AssertionError):
-    """The error that an invariant does not hold."""
+    """The error for an invariant that does not hold."""
 
 
 def violation(

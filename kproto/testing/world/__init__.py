@@ -1,9 +1,9 @@
 """A world: a cluster, its network and its clients in virtual time.
 
-Every run is identical. An hour of an idle group of three consumers takes about 5 s of CPU time (Python 3.11
-on a busy Xeon): each member fetches twice and polls once per second, and the brokers and clients encode and
-decode each message. With `fetch_max_wait_ms=10_000`, and `poll_timeout_ms = 10_000` at each client, the hour
-takes 1 s. `benchmarks/world.py` measures both.
+Two worlds with the same arguments and the same calls run identically. An hour of an idle group of three
+consumers takes about 5 s of CPU time (Python 3.11 on a busy Xeon): each member fetches twice and polls once
+per second, and the brokers and clients encode and decode each message. With `fetch_max_wait_ms=10_000`, and
+`poll_timeout_ms = 10_000` at each client, the hour takes 1 s. `benchmarks/world.py` measures both.
 
     from kproto.testing.world import World, tp
 
@@ -28,8 +28,8 @@ Cluster and network: methods of the world, such as `grow`, `elect`, `truncate`, 
 `stop_broker` and `fault`, and the attribute `tamper`.
 
 Results: `client.records`, `client.owned`, `world.observations`, and `world.trace()`, which returns every
-event and action as JSON lines. A turn is one event of a run: the call that was scheduled next.
-`world.rewind()` returns the world one turn ago, `world.replay(1234)` the world at turn 1234.
+event and action as JSON lines. A turn is one event of a run: one scheduled call.
+`world.rewind()` returns a new world in the state of one turn ago, `world.replay(1234)` in that of turn 1234.
 `world.save(path)` stores a run, and `World.load(path)` repeats it. `kproto.testing.invariants` has
 invariants, which are functions of a world:
 

@@ -51,7 +51,7 @@ class Wire:
     frames: Frames = field(default_factory=Frames)
     open: bool = True  # Whether the client considers the connection open.
     known: bool = True  # Whether the broker considers the connection open.
-    # Errors in the next response that fence the client, with the member id and generation of the request.
+    # The fencing errors in the next response, each with the member id and generation of its request.
     fencings: list[tuple[int, tuple[str, int]]] = field(default_factory=list[tuple[int, tuple[str, int]]])
 
 

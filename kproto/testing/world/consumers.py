@@ -112,7 +112,7 @@ class Consumer(EngineClient):
 
     @property
     def has_final_error(self) -> bool:
-        """Whether the consumer can never join again. Every poll raises the reason."""
+        """Whether the consumer can never join again. In this case every poll raises the reason."""
         return self.engine.group_status.final_error is not None
 
     @property
@@ -272,7 +272,7 @@ class Consumer(EngineClient):
                 self._end_poll(self._poll_number)
 
     def _poll_in_one_step(self) -> bool:
-        """Poll without waiting, in one step.
+        """Poll without waiting, by a single event of the engine (`Poll`).
 
         Return False if there are no records, so that the application has to poll with a timeout.
         """
@@ -412,7 +412,7 @@ class Consumer(EngineClient):
     @checked(ms=ZERO_OR_MORE)
     @journaled
     def wait_in_poll(self, ms: int) -> None:
-        """Poll repeatedly for `ms`, with `ms` as the timeout of each poll, as a loop over the consumer does.
+        """Poll repeatedly for `ms`, as a `for` loop over the consumer does. Each poll has the timeout `ms`.
 
         The consumer stops polling after `ms`.
         """

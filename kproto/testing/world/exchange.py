@@ -99,7 +99,7 @@ class NetworkExchange(WorldState):
             wire.client.on_broken(wire, why)
 
     def _on_request(self, wire: Wire, body: bytes) -> None:
-        """Pass a request to the broker, or respond to it by `tamper`."""
+        """Pass a request to the broker, unless `tamper` returns a response to it."""
         if not wire.known:
             return
         client, tamper = wire.client, self.tamper
@@ -210,7 +210,7 @@ class NetworkExchange(WorldState):
     def on_coordinator_step(self, node: int, coordinator_step: GroupCoordinatorStep) -> None:
         """Record what a group coordinator did in response to one event.
 
-        The records are stored offsets, fenced and removed members, generations and completed rebalances.
+        The method records stored offsets, fenced and removed members, generations and completed rebalances.
         """
         event = coordinator_step.event
         for action in coordinator_step.actions:

@@ -2,7 +2,8 @@
 
 Rules:
 * A world is determined by its arguments and by the calls on it and its clients, with their times. The journal
-  keeps each call that is made between two runs with its turn, and for each `run` the number of turns.
+  keeps each call that is made between two runs, together with the number of turns before it. For each `run`
+  the journal keeps how many turns it took.
 * Calls during a run (by a listener, or by a function of `call_later`) are not kept, because the same code
   makes them again in the replay. `until` runs between two turns, so its calls are kept.
 * A journal whose arguments contain a function, such as that of `call_later`, can be replayed, but not saved.

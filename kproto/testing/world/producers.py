@@ -95,10 +95,14 @@ class Producer(EngineClient):
     # ---- the interface that `Delivery` needs
 
     def wait_for_delivery(self, delivery: Delivery, timeout: float | None) -> None:
-        raise AssertionError("virtual time cannot wait: let the world run until delivery.done()")
+        raise AssertionError(
+            "a delivery cannot be awaited in virtual time: let the world run until delivery.done()"
+        )
 
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:
-        raise AssertionError("virtual time cannot wait: let the world run until delivery.done()")
+        raise AssertionError(
+            "a delivery cannot be awaited in virtual time: let the world run until delivery.done()"
+        )
 
     def add_callback(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]

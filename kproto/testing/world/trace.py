@@ -56,8 +56,8 @@ class ResponseEntry(NamedTuple):
 def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
     """Yield each request with its response, as `kproto watch` does, in the order of the responses.
 
-    The client id is the client's name in the world. Requests without a response come last, except Fetch
-    requests, which are omitted, because the broker may still delay their responses.
+    The client id is the client's name in the world. Requests without a response come last. Fetch requests
+    without a response are omitted, because the broker may still delay the response.
     """
     talks: dict[int, Conversation] = {}
     names: dict[str, dict[UUID, str]] = {}

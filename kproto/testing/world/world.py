@@ -83,7 +83,7 @@ _MODEL: Final = Rule(has_attributes("start", "step", "next_deadline"), "a module
 
 
 class Stuck(AssertionError):
-    """The error that turns repeat without end and virtual time does not advance."""
+    """The error for a world whose turns repeat without end while virtual time does not advance."""
 
 
 class World(Operator):
@@ -146,7 +146,7 @@ class World(Operator):
         self, name: str, model: Model | None, /, *, topics: Iterable[str] = (), **options: Any
     ) -> Consumer | ModelClient: ...
 
-    # mypy requires that `name` can be a keyword argument, but with it pyright cannot resolve the overloads.
+    # mypy requires that `name` may be passed by keyword. Then pyright cannot resolve the overloads.
     @checked(name=TEXT, model=_MODEL)  # type: ignore[misc]
     @journaled
     def join(
@@ -254,7 +254,7 @@ class World(Operator):
             self.journal.insert(at, journals.Command(turn, "", "replay_turns", turns_and_now, raised=raised))
 
         def check_until() -> bool:
-            """Call `until`. If `until` adds calls to the journal, insert the turns so far before them."""
+            """Call `until`. If it makes journaled calls, journal the turns that came before them."""
             nonlocal index, turn
             with self._outside_run():
                 result = until is None or bool(reject_awaitable("until", until, until()))
