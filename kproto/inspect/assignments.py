@@ -225,7 +225,8 @@ def assign_until_settled(group: AssignorInput) -> dict[str, list[TopicPartition]
     """Return the assignment after as many rebalances as a cooperative assignor needs.
 
     A cooperative assignor withholds partitions from their new owners until the previous owners have revoked
-    them, and assigns them in the next rebalance. Members with different subscriptions may need a third one.
+    them, and assigns them in the next rebalance. Members with different subscriptions may need a third
+    rebalance.
     """
     assigned = group.assign()
     if not group.assignor.cooperative:

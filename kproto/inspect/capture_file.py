@@ -109,7 +109,7 @@ class Capture:
             self.is_cut = True
 
     def _read(self, count: int, *, at_end: bool = False) -> bytes:
-        """Read `count` bytes. With `at_end` the file may end before them; the result is then empty."""
+        """Read `count` bytes. With `at_end` the file may end before these bytes; then return b""."""
         try:
             data = self._file.read(count) if count <= _MAX_SIZE else b""
         except (EOFError, OSError, zlib.error):  # The gzip file is truncated or broken.

@@ -10,8 +10,8 @@ Rules:
 
 * `without_secrets` removes passwords, SASL proofs and tokens from the messages of an exchange.
 * Frames that cannot be decoded are forwarded unchanged. Their exchange has the reason in `trouble`.
-* The addresses in responses can be replaced, so that a client stays behind a proxy. The other fields of a
-  response are not changed. A response in which no address is replaced is forwarded byte for byte.
+* The addresses in responses can be replaced, so that a client connects only to the proxy. The other fields of
+  a response are not changed. A response in which no address is replaced is forwarded byte for byte.
 """
 
 from __future__ import annotations

@@ -155,7 +155,9 @@ def _string(text: str, is_named: bool) -> bytes | None:
             return None
         return _unescape(re.sub(r"\s+(?=\\)", "", text), text)
     if not _AROUND.fullmatch(_LITERAL.sub("\0", text)):
-        raise _rejected(text, "other text is between the quoted strings, or around them")
+        raise _rejected(
+            text, "there is text between the quoted strings or around them; paste only the strings"
+        )
     return _unescape("".join(literal[2][1:-1] for literal in literals), text)
 
 
@@ -180,7 +182,7 @@ def _unescape(body: str, text: str) -> bytes:
             if not is_octal:
                 data += b"\0" + match["octal"][1:].encode()
             elif int(match["octal"], 8) > 0xFF:
-                raise _rejected(text, f"{match[0]} is more than a byte")
+                raise _rejected(text, f"{match[0]} is more than a byte; the largest is \\377")
             else:
                 data.append(int(match["octal"], 8))
         elif match["simple"] and match["simple"] != "\n":
@@ -189,7 +191,7 @@ def _unescape(body: str, text: str) -> bytes:
             data.append(_SIMPLE_ESCAPES[match["simple"]])
         elif match["character"]:
             if not " " <= match["character"] <= "~":
-                raise _rejected(text, f"{match[0]!r} in a string depends on an encoding; print hex")
+                raise _rejected(text, f"the bytes of {match[0]!r} depend on an encoding; print hex")
             data += match["character"].encode()
     return bytes(data)
 

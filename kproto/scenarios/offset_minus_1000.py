@@ -1,11 +1,11 @@
 """Document 000: an offset of -1000 in confluent-kafka-go, and the race behind it.
 
 A handler of HTTP requests assigns partition 0 at an offset, seeks to this offset, and polls. Depending on
-where the program subscribes, messages start at this offset, or they start at the committed offset and the
-assignment has the offset -1000. The document ends before it explains why. The reason is that librdkafka's own
-thread joins the group, while the application's thread handles events. The group's assignment is an event that
-waits until the application polls. When the event is handled, its partitions, which have no offsets, replace
-the partitions that were assigned by hand.
+whether the program subscribes once at its start or in each request, messages start at this offset, or they
+start at the committed offset and the assignment has the offset -1000. The document ends before it explains
+why. The reason is that librdkafka's own thread joins the group, while the application's thread handles
+events. The group's assignment is an event that waits until the application polls. When the event is handled,
+its partitions, which have no offsets, replace the partitions that were assigned by hand.
 """
 
 from __future__ import annotations

@@ -213,8 +213,8 @@ def _is_within(value: int, limits: tuple[int, int]) -> bool:
 def check_taken(story: str, parameters: Parameters, takes: Iterable[str], fixed: str = "") -> None:
     """Raise ConfigError if `parameters` has a parameter that is not among `takes`.
 
-    The error lists what `story` takes, and says which stories take the parameter. `fixed` is the story's own
-    reason for taking no parameter.
+    `story` is the scenario's id. The error lists the parameters that this scenario takes, and says which
+    scenarios take the parameter. `fixed` is the scenario's own reason for taking no parameter.
     """
     allowed = [name for name in PARAMETERS if name in set(takes)]
     for name, value in parameters.changed().items():

@@ -31,7 +31,7 @@ def line(scenario: Scenario) -> str:
 
 
 def parameter_lines(width: int | None) -> list[str]:
-    """List for each parameter the stories that take it, and for the other stories why they take none."""
+    """List for each parameter the scenarios that take it, then why other scenarios take no parameter."""
     every = scenarios()
     lines = [
         f"{row.option}: {_ranges([(name in story.takes, story.id) for story in every])}"

@@ -190,10 +190,10 @@ class ScenarioRun:
         self.claims.append(ScenarioClaim(text, holds))
 
     def why(self, text: str, *, of_run: bool = False) -> None:
-        """Explain the result, after the claims.
+        """Add an explanation of the result. All claims must have been added before.
 
-        Unless `of_run` says that the text depends on the run, it explains the scenario as written. The report
-        says so if parameters changed the run and a claim does not hold.
+        The text explains the scenario as written. The report says so if parameters changed the run and a
+        claim does not hold. With `of_run` the text explains the run itself.
         """
         is_other = bool(self.changes) and not self.holds and not of_run
         self.because.append(f"(as written) {text}" if is_other else text)

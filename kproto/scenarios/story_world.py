@@ -70,7 +70,9 @@ class StoryWorld(World):
             topics = {**topics, first: parameters.partitions}
         if parameters.members is not None and members is not None:
             if parameters.members < members:
-                raise ConfigError("members", parameters.members, f"at least {members}, which the story names")
+                raise ConfigError(
+                    "members", parameters.members, f"at least {members}, which the scenario starts by name"
+                )
             self.replaced["members"] = [members]
             self._missing = parameters.members - members
         super().__init__(topics, settings, seed=parameters.seed, **options)

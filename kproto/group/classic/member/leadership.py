@@ -9,9 +9,9 @@
   leader knows them. A partition beyond the count was created after that assignment. If it has no committed
   offset, it is read from its first record: from `latest` the group would skip the records that were written
   before it noticed the partition. A count is stored only if it is certain: in the group's first generation,
-  or if the topic is new because it was missing in earlier, complete metadata. With the sticky assignor no
-  counts are sent, because sarama's members would send them back as the user data of their next subscription
-  (R226).
+  or if the topic is known to be new, because earlier metadata was complete and did not have it. With the
+  sticky assignor no counts are sent, because sarama's members would send them back as the user data of their
+  next subscription (R226).
 * A static leader that has restarted keeps the group's assignment (KIP-814). The leader does not know the
   metadata from which the assignment was made. From the response to DescribeGroups, `is_complete` determines
   whether every partition has an owner, and `is_empty_by_mistake` whether a follower's empty assignment is
