@@ -81,7 +81,8 @@ class TableColumns(msgspec.Struct, frozen=True):
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
         """Group the rows by partition, for a topic of `count` partitions: yield (partition, row numbers).
 
-        The partition is None for rows that may go to any partition: those without a partition and a key.
+        The partition is None for rows that may go to any partition: those that have neither a partition nor a
+        key.
         """
         everywhere = np.arange(self.rows)
         where = np.full(self.rows, -1 if count > 1 else 0, np.int64)

@@ -238,8 +238,8 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 
-# Advice for constructor calls with more than one positional argument. In other libraries these are topics. In
-# sarama's groups they are the group id and the topics.
+# Advice for constructor calls with more than one positional argument. In other libraries the further
+# arguments are topics. In sarama's groups they are the group id and the topics.
 _FOR_GROUPS: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
 _FOR_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
 

@@ -77,8 +77,8 @@ class AsyncProducerRuntime(ProducerRuntime):
     def check_call(self, *, waits: bool) -> None:
         if (
             not self.forked
-            # Every other method checks by itself whether it runs in the child process of a fork; close() does
-            # nothing there.
+            # In the child of a fork this check is omitted: close() does nothing there, and every other method
+            # checks for the fork by itself.
         ):
             self.check_loop()
 

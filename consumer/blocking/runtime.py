@@ -335,7 +335,7 @@ class BlockingRuntime(Runtime):
         self._wake()
 
     def _wake(self) -> None:
-        """Wake the engine's thread, whether it waits for readable sockets or for their owner."""
+        """Wake the engine's thread, whether it waits for readable sockets or for their release."""
         self.owner.recall()
         self.sockets.wake()
 

@@ -111,7 +111,7 @@ def close_timeout(timeout: float | None) -> float | None:
 
 def still_closing(timeout: float | None) -> RequestTimedOut:
     """Return the error of a `close` whose timeout passed before an earlier `async_close` was complete."""
-    detail = "async_close() was called before, and what was sent is not acknowledged yet"
+    detail = "async_close() was called before, and not all sent messages are acknowledged yet"
     return RequestTimedOut("close", int((timeout or 0) * 1000), detail)
 
 

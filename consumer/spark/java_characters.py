@@ -23,8 +23,8 @@ DIGITS = frozenset(string.digits)
 _PUNCTUATION = frozenset("._-")
 NOTHING = frozenset[str]()
 
-# The characters of each name that may stand in \p{NAME}: POSIX classes, methods of java.lang.Character,
-# Unicode's binary properties, scripts and blocks.
+# Maps each name that may stand in \p{NAME} to the characters that match. The names are those of POSIX
+# classes, methods of java.lang.Character, and Unicode's binary properties, scripts and blocks.
 _PROPERTIES: dict[str, frozenset[str]] = {
     "lower": _LOWER,
     "upper": _UPPER,

@@ -167,8 +167,8 @@ class _Fetches:
         raise RequestTimedOut("Fetch", timeout_ms, f"{detail}; see kafkaConsumer.pollTimeoutMs")
 
     def _fetch_once(self, position: int, most: int, timeout: float) -> FetchedBytes:
-        """Send one fetch and return its response. Raises LogDeleted if the topic was re-created since it was
-        planned.
+        """Send one fetch and return its response. Raises LogDeleted if the topic was re-created since the
+        slice was planned.
         """
         topic = self.range.topic
         answer = self.worker.cluster.fetch(

@@ -8,7 +8,7 @@ its consequences:
   depends only on its arguments. The module `offsets` describes how an end offset contains the first offsets
   of new partitions.
 * Spark requests the initial offset twice, and again if batch 0 is repeated, and does not store it. It is
-  therefore always the same offset, and ``startingOffsets`` is evaluated for the first end.
+  therefore always the same offset, and ``startingOffsets`` is evaluated for the first end offset.
 * Spark calls ``commit(end)`` one batch late, and never for the last batch. Spark usually does not call
   ``stop()``. It also calls ``latestOffset(start)`` after the last batch, with the completed offset as
   `start`. The group's offsets are therefore committed in ``latestOffset`` as well (`commitGroupId`).
