@@ -252,8 +252,9 @@ class ConsumerEngine:
     def poll(self, event: ev.Poll, now: int) -> None:
         """Return buffered records in one step if no deadline, error or callback is due.
 
-        Most polls take this path instead of PollBegan, Take and PollEnded. As these polls only free buffers,
-        usually only the fetcher is updated, and no deadline moves to an earlier time.
+        Most polls take this path instead of PollBegan, Take and PollEnded. Usually such a poll only frees
+        room in buffers. Then only the fetcher is updated, and the deadlines are not computed again, because
+        none moves to an earlier time.
         """
         core, partitions, status = self.core, self.core.partitions, self.group_status
         member, callbacks = status.member, status.callbacks

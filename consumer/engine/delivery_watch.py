@@ -159,7 +159,7 @@ class DeliveryWatch:
         return None
 
     def _of_position(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return the lookup or the validation of the position that is in progress."""
+        """Return the lookup or validation in progress, without which the partition has no valid position."""
         reason = "position"
         if state.state is FetchState.FETCHING:
             return None
@@ -239,7 +239,7 @@ class DeliveryWatch:
 
 
 def _of_application(state: PartitionState) -> _Obstacle | None:
-    """Return that the application has paused the partition, or has to seek."""
+    """Return that the application has paused the partition, or has to seek because of an error."""
     if state.paused:
         return _Obstacle("paused", "pause() was called for the partition; resume() ends the pause")
     if state.error is not None and not state.fetches:

@@ -207,7 +207,7 @@ class ConsumerDriver:
 
     def on_report(self, change: GroupChange) -> None:
         logged = change
-        # The option is added to the logged reason, because Java's message does not name it.
+        # The value of max_poll_interval_ms is added to the logged reason, because Java's message lacks it.
         if change.kind == "lost" and change.reason == POLL_TIMEOUT:
             limit = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
             logged = msgspec.structs.replace(change, reason=f"{change.reason} ({limit})")

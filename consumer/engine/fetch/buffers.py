@@ -11,9 +11,9 @@ Rules:
   contains the last int64 offset. Java accepts such batches, but then returns records twice or moves the
   position back. Within a batch, offsets may repeat or decrease, as brokers accept that from producers without
   compression.
-* A batch of a few kilobytes may have millions of records, or a gigabyte of them. So compressed batches are
-  decoded in parts of `PART_RECORDS` records, unless a fetch is decoded as columns. A part is decoded when a
-  poll needs its records. If a record is malformed, the records of the parts before it are returned.
+* A compressed batch of a few kilobytes may have millions of records, or a gigabyte of data. So such batches
+  are decoded in parts of `PART_RECORDS` records, unless a fetch is decoded as columns. A part is decoded when
+  a poll needs its records. If a record is malformed, the records of the parts before it are returned.
 * If a fetch has many records, they are decoded as columns, and each poll converts the rows that it needs into
   objects. This is twice as fast as decoding records one by one. A fetch is decoded batch by batch if it has
   few or invalid records, or if numpy and pyarrow are not imported. The returned records are the same in both

@@ -172,7 +172,8 @@ class Fetcher:
             return None
         node = self._replicas.fetch_node(state)
         if node is None:
-            # `visit` is called again after the next Metadata response, which marks all partitions dirty.
+            # The leader is unknown. `visit` is called again after the next Metadata response, which marks all
+            # partitions dirty.
             self._metadata.need()
         return node
 

@@ -147,7 +147,10 @@ class OffsetLookup:
         self._mark_in_flight(states, self._finding)
 
     def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
-        """Return a response handler that calls `then` with the partitions whose epoch is still the same."""
+        """Return a response handler.
+
+        The handler calls `then` with the partitions whose epoch has not changed since the request.
+        """
         requested = [(state, state.epoch) for state in states.values()]
         core = self._core
         for leader in dict.fromkeys(map(core.view.leader, states)):
@@ -342,7 +345,8 @@ class OffsetLookup:
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
-                # The next Metadata response marks all partitions dirty, so this partition is looked up again.
+                # The leader is unknown. The next Metadata response marks all partitions dirty, so that this
+                # partition is looked up again.
                 self._metadata.need()
                 self._listing.pop(partition, None)
             else:
