@@ -170,7 +170,9 @@ def _of_apis(class_of: Any, apis: Any, versions: Any, unknown_tags: bool) -> st.
         name = str(unknown[0]).removesuffix("Request").removesuffix("Response")
         like = get_close_matches(name, API_NAMES.values()) or ["Fetch"]
         raise ConfigError(
-            "apis", unknown[0], f"Kafka has no API of this name; some names are {', '.join(like)}"
+            "apis",
+            unknown[0],
+            f"Kafka has no API of this name; its APIs have names such as {', '.join(like)}",
         )
     keys_requested = [keys[api] for api in apis_requested]
     classes_and_versions = [
