@@ -168,7 +168,7 @@ def test_other_text_gives_no_bytes(text: str) -> None:
         ("[0, 11, 300]", "300 is not a byte"),
         ("a = {1, 2}; b = {3, 4, 5}", "arrays of 3 and 2 numbers"),
         ("byte[3] {0x00, 0x0b}", "paste one"),
-        ("0x00, 0x0b, // key 0x00, 0x09", "no line ends"),
+        ("0x00, 0x0b, // key 0x00, 0x09", "the end of its comment is unknown"),
         ("0:0:0:11", "--form decimal"),
         ("<Buffer 00 0b 00 ... 13 more bytes>", "shortened"),
         ("$1 = {0x0, 0xb <repeats 12 times>}", "gdb omits"),
@@ -177,7 +177,7 @@ def test_other_text_gives_no_bytes(text: str) -> None:
         ('"\\\\x00\\\\x0b"', "escaped twice"),
         ('"\\u0000\\u00c8"', "depend on an encoding"),
         ('"\\00" "\\1"', "octal"),
-        ('"\\x00" and "\\x0b"', "other text"),
+        ('"\\x00" and "\\x0b"', "paste only the strings"),
         ('"\\x00\\q"', "not a known escape"),
     ],
 )
