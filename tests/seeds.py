@@ -44,4 +44,4 @@ def expect_failure(check: Callable[[int], object], seeds: range, *errors: type[E
             check(seed)
         except (AssertionError, *errors):
             return
-    raise RuntimeError(f"no check failed with the seeds {seeds}")
+    raise RuntimeError(f"expected the check to fail with at least one seed; it succeeded with all of {seeds}")

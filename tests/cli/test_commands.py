@@ -410,7 +410,7 @@ def test_stories_fit_a_narrow_terminal_without_loss(
         assert main(words.split()) == 0
         printed[columns] = capsys.readouterr().out
         assert max(map(len, printed[columns].splitlines())) <= columns
-    if "race" not in words:  # The race is printed as a table, or as a list in a narrow terminal.
+    if "race" not in words:  # `scenario race` prints a table in a wide terminal, and a list in a narrow one.
         assert re.findall(r"\w+", printed[40]) == re.findall(r"\w+", printed[200])
 
 

@@ -1,4 +1,4 @@
-"""The list of all state machines."""
+"""The list of state machines that `kproto show` can draw."""
 
 from __future__ import annotations
 

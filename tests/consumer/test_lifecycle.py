@@ -308,7 +308,7 @@ def test_a_bug_fails_the_open_futures() -> None:
     with running(topics={"t": 1}) as server:
         consumer = Consumer(server.bootstrap, group_id="g", request_timeout_ms=1000)
         consumer.assign([P0])
-        server.slow(60)  # The delay keeps the commit pending until the bug.
+        server.slow(60)  # The delay keeps the commit pending until the engine fails.
         server.drop_connections()
         future = consumer.commit_async({P0: 1})
         fail_from_now(consumer, ZeroDivisionError("a bug"))

@@ -190,7 +190,7 @@ def test_delivery_callbacks_continue_if_a_log_handler_fails(away: None) -> None:
     called: list[int] = []
 
     def wrong(delivery: Delivery) -> None:
-        raise ValueError("a mistake of the application's")
+        raise ValueError("an error in the application's callback")
 
     with running({"t": 1}) as server, Producer(server.bootstrap, linger_ms=0) as producer:
         producer.send("t", b"0").add_done_callback(wrong)

@@ -239,7 +239,7 @@ RETURNED: dict[str, object] = {
 
 
 def missing_names(hint: str, kind: type) -> list[str]:
-    """Return the names in a hint for `kind` that do not exist."""
+    """Return the names in a hint that do not exist. The hint is for users of the client class `kind`."""
     absent: list[str] = []
     for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", hint):
         if name.endswith("Request"):

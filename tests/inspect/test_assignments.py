@@ -1,4 +1,4 @@
-"""The outcome of each partition, and its reason, for the assignors of the leader."""
+"""The outcome of each partition, and its reason, for the assignors that a group's leader runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows with offsets, digits and characters are joined, or rejected with the line that breaks a rule."""
+"""The rows of a hex dump are joined, or rejected with the number of the line that breaks a rule."""
 
 from __future__ import annotations
 

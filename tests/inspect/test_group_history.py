@@ -95,7 +95,7 @@ def test_a_generation_without_visible_cause_says_so() -> None:
     world.run(5_000)
     history = GroupHistory()
     for exchange in exchanges(world.entries):
-        if exchange.client == "b":  # The only client that uses the proxy, and not the leader.
+        if exchange.client == "b":  # Only b uses the proxy, and b is not the leader.
             history.add(exchange)
     assert causes(history) == ["b joined", "not seen: nothing that was observed explains it"]
 

@@ -24,7 +24,7 @@ def end_response(error: ErrorCode = ErrorCode.NONE) -> EndTxnResponse:
 
 
 def summary_of(*exchanges: tuple[Message, Message | None]) -> list[str]:
-    """Return the summary of the transactional id `billing`, for one request every 10 ms.
+    """Return the summary line of the transactional id `billing` after these exchanges, one every 10 ms.
 
     Each response arrives 1 ms after its request.
     """

@@ -40,7 +40,7 @@ PRIMITIVES = {
     )
 }
 
-# The default in a declaration for Kafka's types of which a definition gives none. Integers have 0.
+# Kafka's type -> the default of a field whose definition gives none. The other types are integers and have 0.
 _ZEROS = {
     "bool": "False",
     "float64": "0.0",
@@ -220,10 +220,11 @@ class _Message:
 
 
 def _class_names(messages: list[_Message], names: Mapping[StructKey, str]) -> dict[StructKey, str]:
-    """Return the class of each struct: Kafka's name, or with the message's name before it.
+    """Return the class name of each struct: Kafka's name, which may have the message's name as a prefix.
 
-    Messages of one module share a class if their structs of the same name are equal. Otherwise the names have
-    the prefix. Names that the module already declares stay, unless one class would have two shapes.
+    Messages of one module share a class if their structs of the same name are equal. Otherwise the class
+    names have the prefix. Names that the module already declares stay, unless one class would have two
+    shapes.
     """
     shapes: dict[str, set[str]] = defaultdict(set)
     for message in messages:

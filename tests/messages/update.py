@@ -4,8 +4,9 @@
     python -m tests.messages.update FOLDER    # a folder with the jars
 
 The command changes only what differs: it adds messages, structs, fields and versions, and removes what Kafka
-removed. Comments and unchanged declarations stay. New messages are added to `index`, in a module of their own
-unless their records belong to a topic of Kafka's.
+removed. Comments and unchanged declarations stay. New messages are added to `index`. A new record of one of
+Kafka's topics is declared in a module of this topic; every other new message, or pair of a request and its
+response, gets its own module.
 
 The descriptions in Kafka's definitions are not copied. Each new field and module gets a line with `GAP`. The
 maintainer replaces it by a description, or deletes the line if the name of the field says enough.
@@ -107,7 +108,7 @@ def updated_index(source: str, defined: Mapping[str, Definition], release: str |
 
 
 def _row(name: str, definition: Definition) -> tuple[str, int | str, str]:
-    """Return the table of the index with a message, and its key and value there."""
+    """Return the index table to which a message belongs, and the key and value of the message's row."""
     kind = definition["type"]
     if kind in ("request", "response"):
         return "API_NAMES", definition["apiKey"], re.sub("(Request|Response)$", "", name)

@@ -1,4 +1,4 @@
-"""Find the batches of a records field, with batches built byte by byte."""
+"""How the reader finds the batches of a records field. The batches are built byte by byte."""
 
 from __future__ import annotations
 

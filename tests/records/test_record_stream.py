@@ -135,7 +135,7 @@ def test_the_memory_does_not_depend_on_the_number_of_messages_in_a_wrapper(magic
 @pytest.mark.parametrize("codec", CODECS[:4])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_the_lists_have_the_messages_of_a_wrapper(magic: int, codec: str, size: int) -> None:
-    """The offsets do not begin at 0, and the messages have more than one block."""
+    """The offsets do not begin at 0, and the compressed messages have more than one block."""
     time = NOW if magic else -1
     sent = [Record(90 + n, time, b"k%d" % n, bytes([n % 251]) * (n * 997 % 9001)) for n in range(400)]
     wrappers = list(batches(encode_messages(sent, magic, compression=codec)))

@@ -1,4 +1,4 @@
-"""Rows of a records field, in one list, in several, and by way of columns."""
+"""Rows of a records field: as one list, as several lists, and decoded as columns first."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ MEASURED = {
 
 @pytest.mark.parametrize("client", MEASURED)
 def test_a_model_can_lose_as_much_as_its_original_did(client: str) -> None:
-    """The model loses nearly as many records as the worst run if the topic grows at a certain time."""
+    """The model loses almost as much as its original's worst run if the topic grows at the right time."""
     grow_at = {"java": 5_200, "java-2.6": 6_000}.get(client, 7_300)
     assert abs(loss(client, grow_at_ms=grow_at).lost - MEASURED[client][-1]) <= 130
 

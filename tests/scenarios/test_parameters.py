@@ -21,7 +21,8 @@ from kproto.scenarios.scenario import clients
 from kproto.testing.world import Consumer, ModelClient, World
 from kproto.testing.world.trace import exchanges
 
-# One changed value of each parameter. No story of the documents is written with it.
+# One changed value of each parameter. It differs from the values with which the scenarios are written;
+# `changed` makes two exceptions.
 CHANGED: dict[str, Any] = {
     "client": "java",
     "members": 5,
@@ -97,7 +98,7 @@ def partitions(run: ScenarioRun) -> set[int]:
 def journal(run: ScenarioRun) -> list[object]:
     """Return the run's results, and the time, client and kind of each entry of its worlds' traces.
 
-    Calls of the application have their arguments, too.
+    For calls of the application the arguments are returned, too.
     """
     entries = [entry for world in run.worlds for entry in world.entries]
     calls = [repr(entry.data) if entry.kind == "event" else "" for entry in entries]
@@ -120,9 +121,11 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
     """Return the parameters without and with one changed value.
 
-    S4 is written with Java's model, and S1-2 with the policy earliest.
+    The scenarios of S4 are written with Java's model, and S1-2 with the policy earliest, so these get other
+    values.
 
-    The requests of S0-1 and S0-2 end before the join begins, so the time of the join needs more polls.
+    With the default number of polls, the requests of S0-1 and S0-2 end before the join begins. More polls
+    make the time of the join visible.
     """
     value: Any = "sarama" if name == "client" and story.id.startswith("S4") else CHANGED[name]
     if name == "reset" and story.id == "S1-2":

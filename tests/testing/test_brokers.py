@@ -102,7 +102,7 @@ def test_an_invalid_version_is_rejected(version: str) -> None:
 def test_each_release_has_its_own_artifacts(
     version: str, artifacts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not every release has Scala 2.13, kafka-tools, or a ZooKeeper that runs on Java 17."""
+    """The artifacts depend on the release: some lack Scala 2.13, kafka-tools, or a ZooKeeper for Java 17."""
     monkeypatch.setattr(brokers, "maven_jars", lambda name, wanted, folder: f"{name} {' '.join(wanted)}")
     folder, *wanted = kafka_jars(version).split()
     assert folder == f"kafka-{version}"
@@ -123,8 +123,8 @@ def test_a_broker_with_zookeeper_rejects_format_options(monkeypatch: pytest.Monk
 def test_a_container_whose_start_fails_is_stopped(
     error: BaseException, error_type: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container whose start fails is stopped. testcontainers starts it before it reads its ports, which may
-    fail.
+    """A container whose start fails is stopped. testcontainers reads the ports of the container after its
+    start, which may fail.
     """
     calls: list[str] = []
 

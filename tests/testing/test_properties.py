@@ -1,4 +1,4 @@
-"""Properties of single parts: correct parts keep them, and each kind of defect breaks one."""
+"""Checks of one assignor, decoder or reader: correct ones pass them, and each kind of defect fails one."""
 
 from __future__ import annotations
 
@@ -171,9 +171,9 @@ def test_a_decoder_without_the_property_is_found(
 
 
 def test_the_compilation_of_a_codec_is_not_counted() -> None:
-    """The compilation of a codec does not count towards an example's deadline.
+    """The compilation of a codec is not traced, and its lines do not count towards the limit.
 
-    The tracing of its lines would make it 30 times slower.
+    Tracing would make the compilation 30 times slower.
     """
 
     class Unused(Message, versions="0"):

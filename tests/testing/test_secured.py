@@ -162,8 +162,8 @@ def test_acls_allow_and_deny_operations(kafka_secured: MakeKafka) -> None:
 
 
 def test_removed_acls_apply_to_connected_clients(kafka_secured: MakeKafka) -> None:
-    """Removed ACLs apply to connected clients. The removal ends no membership, and aborts only one
-    transaction of the producer.
+    """The removal of ACLs also affects clients that are already connected. The removal ends no membership,
+    and aborts only one transaction of the producer.
     """
     reads, writes = allow("alice", "READ", topic="t"), allow("alice", "WRITE", topic="t")
     rules = [

@@ -10,7 +10,9 @@ from tests.machines import sent_codes
 
 
 def codes_of(event: Any, actions: list[Any]) -> Iterable[int]:
-    """Return the error codes of the responses. Cells about partitions collect their codes in the event."""
+    """Return the error codes of the responses. A `PartitionsRequest` event has the codes of its partitions
+    itself.
+    """
     if isinstance(event, PartitionsRequest):
         return {*event.codes.values()}
     return {*sent_codes(event, actions)}

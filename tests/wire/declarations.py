@@ -177,7 +177,7 @@ class Thing(Struct):
 
 
 class Fixed(Message, versions="0-2", flexible="2+"):
-    """A message with arrays of fixed-size elements, with and without missing fields."""
+    """A message with arrays of fixed-size elements. Some element types lack fields in some versions."""
 
     dense: list[Point]
     gaps: list[Gaps]

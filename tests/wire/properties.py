@@ -79,7 +79,7 @@ def alike(draw: st.DrawFn, version: int) -> Alike:
 
 
 def reads_runs_of_elements_alike(make: Make) -> None:
-    """Check that arrays are decoded as by the interpreter after any other layouts."""
+    """Check that arrays are decoded as by the interpreter, whatever layouts the decoder has seen before."""
     for version in (0, 1, 2):
         decode = make.decoder(Alike, version)  # All examples share a decoder, which remembers layouts.
 

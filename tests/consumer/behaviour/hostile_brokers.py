@@ -33,10 +33,10 @@ from tests.consumer.stage import Consumer, World, tp
 KEYS = {name: key for key, name in API_NAMES.items()}
 CODES = [*(code for code in ErrorCode if code), 9999, -32768]
 TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unreachable"}
-# The maximum number of requests of one kind in ten seconds, for a client that backs off between attempts at
-# two brokers.
+# The maximum number of requests of one type in ten seconds. A client that backs off between its retries sends
+# fewer, even if it retries at two brokers.
 MOST = 60
-# The highest versions that a broker supports before KIP-890's second version of transactions.
+# The highest API versions of a broker that does not support KIP-890's second version of transactions.
 FIRST = {"Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4, "AddPartitionsToTxn": 3}
 WRITES = "Produce responses.partition_responses.error_code"
 GROUP = GroupMetadata("g", -1, "", None)
@@ -46,7 +46,7 @@ AT_ONCE = {"linger_ms": 0, "delivery_timeout_ms": 20_000, "request_timeout_ms": 
 
 
 def parts(message: Message, path: list[str]) -> Iterator[Message]:
-    """Yield each struct of a message that has the field at the end of a path of names."""
+    """Follow a path of field names from a message. Yield each struct that has the last field of the path."""
     if len(path) == 1:
         yield message
         return
@@ -85,8 +85,8 @@ def final(a: Consumer) -> bool:
 
 
 def check_consumer_recovers(world: Hostile, late: bool, *, told_of: bool = True) -> None:
-    """Check that a consumer survives a minute of wrong responses and recovers. `told_of` says whether the
-    consumer can detect these responses. It then has to report them.
+    """Check that a consumer survives a minute of wrong responses and recovers. With `told_of` the consumer
+    can detect these responses, and must report them unless it reads all records.
     """
     world.put()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)
@@ -226,8 +226,8 @@ class Clerk(Application):
         self.committed: list[tuple[int, str]] = []
 
     def call(self, name: str, ms: int) -> bool:
-        """Call the method of this name and wait for `ms`. Return whether it has succeeded. A call that times
-        out may be repeated.
+        """Start the operation `name`, and wait at most `ms` for its end. Return whether it has succeeded.
+        After a timeout the operation may be started again.
         """
         try:
             call = self.machine.call(name)

@@ -113,7 +113,7 @@ def _fields(message: Message) -> Iterator[tuple[Message, str]]:
 
 
 def _parts(message: Any, way: list[str]) -> Iterator[Any]:
-    """Yield the structs of a message that the field names `way` lead to."""
+    """Follow the field names `way` from a message, and yield the structs at the end."""
     if not way:
         yield message
         return

@@ -19,11 +19,11 @@ from tests.consumer.stage import World
 AGE_MS = 10_000
 SESSION_MS = 6_000
 REQUEST_TIMEOUT_MS = 8_000
-# After its last wrong response a client recovers within this time: a request that was never answered times
+# A client recovers within this time after the last wrong response: a request that was never answered times
 # out, then the metadata expires, then the coordinator expires the session of an abandoned member.
 RECOVERY_MS = REQUEST_TIMEOUT_MS + AGE_MS + SESSION_MS
 PARTITIONS = 3
-# The most requests in one second of virtual time. 36 were the most of 395 runs.
+# The maximum number of requests in one second of virtual time. The largest number in 395 runs was 36.
 MOST_REQUESTS = 60
 
 
@@ -36,7 +36,7 @@ class LyingCluster(World):
     def __init__(self, seed: int) -> None:
         super().__init__({"t": PARTITIONS}, brokers=2, seed=seed)
         self.lies = Random(seed)
-        self.rate = self.lies.choice([0.05, 0.3, 0.8])  # The part of the responses that are wrong.
+        self.rate = self.lies.choice([0.05, 0.3, 0.8])  # The probability that a response is wrong.
         self.is_lying = True
         self.told: Counter[str] = Counter()  # The lies that were told, by the name of their function.
         self.earlier: dict[tuple[int, int], list[bytes]] = {}
@@ -63,7 +63,7 @@ Lie = Callable[[LyingCluster, Wire, int, int, bytes], bytes | None]
 
 
 def wrong_fields(world: LyingCluster, wire: Wire, key: int, version: int, body: bytes) -> bytes:
-    """Change one to three fields: an error code, a topic id, a leader, an epoch, an offset, a list."""
+    """Change one or three random fields, such as an error code, a topic id, a leader, an epoch or a list."""
     correlation, response = decode_response(body, response_class(key), version)
     for _ in range(world.lies.choice([1, 1, 3])):
         change_a_field(response, world.lies)
@@ -166,7 +166,7 @@ class Run:
         self.most_requests_in_a_second = 0
 
     def run(self, ms: int) -> None:
-        """Run for some seconds, and count the requests of each."""
+        """Run for `ms`, and keep the largest number of requests in one second."""
         for _ in range(ms // 1_000):
             before = len(self.world.requests)
             self.world.run(1_000)
@@ -175,7 +175,7 @@ class Run:
 
     def play(self) -> None:
         """Lie for 5 to 40 s, while records are written and leaders move. Then wait for the recovery."""
-        if self.random.random() < 0.5:  # The first responses of all may be right.
+        if self.random.random() < 0.5:  # In half of the runs the lies begin only after 3 s.
             self.world.is_lying = False
             self.consumer.subscribe("t")
             self.run(3_000)
@@ -196,8 +196,8 @@ class Run:
 
         The consumer must not have sent requests without a pause.
 
-        Two errors that every poll raises are the only alternative: the member is fenced, or a partition has
-        a batch that cannot be read, until the application seeks.
+        The consumer may stop reading for two reasons only, which polls raise: the member is fenced, or a
+        partition has an unreadable batch and the application has not sought past it.
         """
         world, consumer = self.world, self.consumer
         lies = dict(world.told)

@@ -56,7 +56,7 @@ def broker() -> Iterator[str]:
 
 @pytest.fixture
 def own_broker() -> Iterator[str]:
-    """Run a broker for a single test: `delete_topics` is one of its calls."""
+    """Run a broker for a single test, because the test also calls `delete_topics`."""
     with start_broker() as server:
         yield server.bootstrap
 

@@ -286,7 +286,7 @@ def test_a_commit_of_a_deleted_topic_does_not_delay_other_commits(anew: bool) ->
     first, second = a.commit({T0: 2}), a.commit({tp("u", 0): 5})
     world.run(3_000)
     assert isinstance(a.done[first][1], UnknownTopic)
-    # The position is the start offset of the re-created topic, not the 2 of the deleted one.
+    # Offset 2 of the deleted topic is not committed. If the topic was re-created, its start offset is.
     assert world.committed("g", T0) == (0 if anew else None)
     assert a.done[second][1] is None
     assert world.committed("g", tp("u", 0)) == 5
@@ -460,8 +460,8 @@ def test_a_member_waiting_at_the_end_of_a_topic_reads_a_re_created_one_from_the_
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
 def test_a_commit_to_a_topic_known_only_from_metadata_is_retried(code: ErrorCode) -> None:
-    """A commit to a topic that the client knows only from a single metadata lookup is retried. The error does
-    not mean that the topic was re-created.
+    """A commit is retried even if the client knows its topic only from a single metadata lookup. The
+    coordinator's error does not mean that the topic was re-created.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)

@@ -101,7 +101,7 @@ def test_a_callback_that_is_cancelled_from_outside_fails_the_next_call_only(
 def test_a_callback_that_is_cancelled_before_it_starts_has_returned(broker: str) -> None:
     """A callback counts as returned if its task is cancelled before it starts.
 
-    A program may cancel all tasks after the task was created and before its first line ran.
+    A program may cancel all tasks between the creation of the callback's task and the task's first line.
     """
 
     class Never(RebalanceListener):
@@ -293,7 +293,8 @@ def test_a_commit_of_a_callback_that_outlives_its_client_leaves_no_future(broker
 
     class Commits(RebalanceListener):
         async def revoked(self, partitions: Iterable[TopicPartition]) -> None:  # type: ignore[override]
-            # A slow callback begins after `close` has returned, and a quick one while the consumer closes.
+            # The callback begins while the consumer closes, or after `close` has returned. The commit fails
+            # in both cases.
             with pytest.raises((IllegalState, RequestTimedOut), match="closed"):
                 await consumer.commit({TopicPartition("t", 0): 1})
 

@@ -25,7 +25,7 @@ from consumer.blocking.runtime import _Claim
 from kproto.broker.server import running
 
 ENGINE = str(Path(consumer.engine.__file__).parent)
-# In these functions no signal handler can run. Python checks for signals at calls, and the functions call
+# The functions that the test does not interrupt. Python checks for signals at calls, and these functions call
 # nothing after they have collected the actions of an event.
 WHOLE = ("take_actions", "step")
 P0 = TopicPartition("t", 0)

@@ -477,7 +477,7 @@ def test_a_commit_of_an_unknown_topic_is_retried(options: dict[str, Any], fails:
 
 
 def test_a_fenced_commit_is_raised_and_does_not_change_the_member() -> None:
-    """As in Java, an error fails the commit, and does not change the member.
+    """As in Java, a fenced commit fails, but the member keeps its partitions and does not rejoin.
 
     The original is ConsumerCoordinator.OffsetCommitResponseHandler.
     """
@@ -538,8 +538,8 @@ def test_topics_and_a_pattern_exclude_each_other(options: dict[str, Any], may_ch
 
 @pytest.mark.parametrize("options", [JAVA, KPROTO])
 def test_a_member_with_a_manual_assignment_before_joins_the_group(options: dict[str, Any]) -> None:
-    """After `unsubscribe` from a manual assignment, the first JoinGroup states the reason of a leave. In Java
-    every `unsubscribe` leaves the group, whether or not the consumer had joined it.
+    """After a manual assignment and `unsubscribe`, the first JoinGroup states a leave as its reason. As in
+    Java, every `unsubscribe` counts as leaving the group, even if the consumer was not a member.
     """
     world = World({"t": 1})
     member = world.consumer(**options)

@@ -2,8 +2,8 @@
 
 After the last wrong response, within a request timeout, an age of metadata and a session timeout, the
 consumer reads all partitions to their ends and commits, unless each poll raises the reason why it cannot.
-With `policy="java"` a consumer believes that another member leads its group, as Java's does, so it is not
-tested here. KPROTO_SEED repeats a run; `tox -e soak` draws 2,000 schedules.
+`policy="java"` is not tested here: as in Java, such a consumer believes a wrong response that names another
+member as the leader of its group. KPROTO_SEED repeats a run; `tox -e soak` draws 2,000 schedules.
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ def test_few_fetches_are_decoded_at_a_time_and_each_is_used_up() -> None:
         a.poll()
         assert decoded(a) <= MAX_OPEN_FETCHES
     order = [record.partition for record in a.records[1:]]
-    # The first two rounds of polls return records of the same partitions, in turn.
+    # The first MAX_OPEN_FETCHES records are from different partitions, and the next MAX_OPEN_FETCHES records
+    # are from the same partitions.
     assert len({*order[:MAX_OPEN_FETCHES]}) == len({*order[: 2 * MAX_OPEN_FETCHES]}) == MAX_OPEN_FETCHES
     read_on(world, a)
     assert len(a.records) == PARTITIONS * EACH

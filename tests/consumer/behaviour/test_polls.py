@@ -1,4 +1,4 @@
-"""The event `Poll` has the same effect as PollBegan, Take and PollEnded, or none."""
+"""The event `Poll` either has the same effect as PollBegan, Take and PollEnded, or changes nothing."""
 
 from __future__ import annotations
 

@@ -88,8 +88,8 @@ def fields_of(item: Any) -> Iterator[tuple[int, int, Any, Any, Any]]:
 
 
 async def run_steps(consumer: Any, wait: Any, plan: dict[str, Any]) -> None:
-    """Run the steps of a plan with a consumer. `wait` returns a result of a blocking consumer, and awaits one
-    of an asyncio consumer.
+    """Run the steps of a plan with a consumer. `wait` returns the result of a blocking consumer's call, and
+    awaits that of an asyncio consumer's call.
     """
     places = [TopicPartition(plan["topic"], index) for index in range(PARTITIONS)]
     consumer.assign(dict.fromkeys(places, 0))

@@ -86,7 +86,7 @@ def test_heartbeats_continue_while_the_application_computes() -> None:
             consumer.poll(0.1)
         generation = consumer.group_metadata().generation
         earlier, deadline = len(heartbeats), time.monotonic() + 20
-        # While the loop is busy for ten heartbeats, the consumer does not poll.
+        # The application does not poll until ten heartbeats have been sent.
         while len(heartbeats) < earlier + 10:
             sum(range(1000))
             assert time.monotonic() < deadline

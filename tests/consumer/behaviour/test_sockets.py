@@ -842,7 +842,7 @@ def test_a_large_response_in_progress_is_reported_in_asyncio(tls: bool) -> None:
 def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
     """Serve a connection as a proxy of 127.0.0.2, but stall the first fetch connection.
 
-    All responses to the first connection that fetches are dropped.
+    The first connection that sends a Fetch receives no response to this Fetch and to later requests.
     """
 
     def script(sock: socket.socket) -> None:
@@ -870,7 +870,7 @@ def proxy_stalling_the_first_fetch(port: int, stalled: list[socket.socket]) -> S
 def test_a_stalled_fetch_connection_is_replaced_before_the_request_timeout() -> None:
     """A fetch connection that stalls is replaced before the request timeout.
 
-    The timeout is 30 s, so a poll of 25 s returns the record.
+    The request timeout is 30 s. Without the replacement a poll of 25 s would return no record.
     """
     stalled: list[socket.socket] = []
     ports: list[int] = []

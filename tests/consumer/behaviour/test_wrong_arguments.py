@@ -174,7 +174,7 @@ def check_usable(client: Any) -> Any:
     ):
         if hasattr(client, name):
             return getattr(client, name)(*arguments)
-    raise AssertionError(f"expected {client} to have one of these methods")
+    raise AssertionError(f"the client {client} has none of the methods that this check can call; add one")
 
 
 def client_threads() -> set[str]:

@@ -554,7 +554,7 @@ def test_a_missing_commit_without_a_reset_policy_is_an_error() -> None:
 def test_a_commit_to_a_partition_without_one_sets_its_start() -> None:
     """The first commit for a partition sets the offset at which the consumer starts.
 
-    Java's consumer behaves alike: it fetches the committed offsets again with each poll.
+    Java's consumer starts there, too, because each of its polls fetches the committed offsets again.
     """
     world = World({"t": 2})
     world.write("t", 0, *numbers(0, 10))
@@ -1150,8 +1150,8 @@ def test_a_subscription_without_a_group_is_rejected() -> None:
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
 def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assignor: str) -> None:
     """A static leader that returns assigns partitions that were added in the meantime. Regression (chaos seed
-    198): the coordinator kept the plan of the leader, and the leader took newer metadata for the metadata of
-    this plan.
+    198): the coordinator kept the leader's earlier plan, and the leader assumed that its newer metadata was
+    the basis of this plan.
     """
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}
@@ -1168,8 +1168,8 @@ def test_a_static_leader_that_returns_assigns_partitions_added_meanwhile(assigno
 
 def test_a_member_that_unsubscribes_before_the_coordinator_is_found_can_subscribe_again() -> None:
     """A member that unsubscribes before the coordinator is found can subscribe again. Regression (chaos seed
-    37): the client dropped the coordinator's response, which it did not need at that moment, and never sent
-    the request again.
+    37): the client dropped the response to FindCoordinator, which it did not need at that moment, and never
+    sent the request again.
     """
     world = World({"t": 1})
     a = world.consumer(**GROUP)

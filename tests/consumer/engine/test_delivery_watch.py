@@ -1,4 +1,4 @@
-"""What the records of a partition wait for, for faults whose cause is known, and the report "stalled"."""
+"""The reason why a partition returns no records, for each kind of cause, and the report "stalled"."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class RecordingHandler:
             self.changed.notify_all()
 
     def until(self, done: Callable[[], bool], seconds: float = 10) -> None:
-        """Wait until a condition holds after a call of the handler."""
+        """Wait until `done` returns True. It is checked at each call of the handler and at each record."""
         with self.changed:
             assert self.changed.wait_for(done, seconds), (self.calls, len(self.records))
 
@@ -90,7 +90,7 @@ class AsyncRecordingHandler(RecordingHandler):
 
 
 class FirstRecordHandler(RecordingHandler):
-    """A handler that ends the session with the first record of the topic `t`."""
+    """A handler that ends the session at the first record of the topic `t`."""
 
     def consume_claim(self, session: Any, claim: Any) -> None:
         for record in claim:

@@ -62,7 +62,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def start_work(loop_thread: LoopThread[None], work: Callable[[], None]) -> None:
-    """Start a coroutine in the loop that runs until it is cancelled, and then calls `work`."""
+    """Start a coroutine in the loop. The coroutine calls `work` when it is cancelled."""
 
     async def at_work() -> None:
         try:

@@ -422,7 +422,7 @@ def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
 
 
 def test_a_handler_can_wait_for_the_end_of_its_session(server: Server) -> None:
-    """A handler in a thread can wait for the end of its session by `session.done`.
+    """A handler in a thread can wait for the end of its session with `session.done.wait`.
 
     Its counterpart in sarama is `session.Context().Done()`.
     """

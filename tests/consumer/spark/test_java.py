@@ -17,9 +17,9 @@ MODULE = "--add-modules=jdk.incubator.vector"
 
 
 def fake(folder: Path, version: str) -> Path:
-    """Write a script `java` that prints a version for ``-version``, and else its arguments.
+    """Write a script `java` that prints a version for ``-version``, and otherwise prints its arguments.
 
-    Each argument is printed in its own line.
+    Each argument is printed on its own line.
     """
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)

@@ -76,7 +76,7 @@ def wired(number: int, value: bytes) -> bytes:
 
 @contextmanager
 def registry(answers: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Run a registry that answers each path as given. Yield its address and the requests that it received."""
+    """Run a registry with an answer for each path. Yield its address and the requests that it received."""
     requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""kafka-go's Reader step by step, as consumergroup.go and reader.go."""
+"""kafka-go's Reader step by step, as in its sources consumergroup.go and reader.go."""
 
 from __future__ import annotations
 

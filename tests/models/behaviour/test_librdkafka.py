@@ -386,7 +386,7 @@ def test_s0_16_logical_offsets_have_names() -> None:
 class Handler:
     """The program of kproto/scenarios/offset_minus_1000.py.
 
-    It subscribes, assigns, seeks and polls, on one application thread.
+    The program subscribes, assigns, seeks and polls on a single thread of the application.
     """
 
     def __init__(self, delay_ms: int = 3000, **extra: object) -> None:

@@ -1,4 +1,4 @@
-"""Java's commits of the application, and their retries."""
+"""The commits that an application requests from Java's consumer, and their retries."""
 
 from __future__ import annotations
 

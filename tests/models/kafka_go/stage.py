@@ -75,7 +75,7 @@ class ReaderStage:
         return self
 
     def join(self) -> ReaderStage:
-        """Answer all requests up to the first fetches."""
+        """Start the Reader, and answer all of its requests except the first fetches."""
         self.begin()
         self.settle()
         return self

@@ -1,6 +1,6 @@
 """Mutants of document 001.
 
-They change the detection of new partitions, their start offsets, and the programs of five clients.
+The mutants change the detection and the start offsets of new partitions, and the programs of five clients.
 """
 
 from __future__ import annotations

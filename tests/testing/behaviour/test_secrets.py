@@ -381,7 +381,7 @@ def start_command(*words: str) -> subprocess.Popen[str]:
 def test_watch_and_trace_hide_authentication_data(
     files: Certificates, words: list[str], tmp_path: Path
 ) -> None:
-    """Lines, page and capture hide the data of successful and failed logins."""
+    """The printed lines, the page and the capture file hide the data of successful and failed logins."""
     page, frames = tmp_path / "life.html", tmp_path / "frames.pcap"
     with secured("SASL_PLAINTEXT", files, users={"alice": PASSWORD}) as kafka:
         kafka.create_topic("t", 1)

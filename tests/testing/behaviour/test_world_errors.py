@@ -124,8 +124,8 @@ def test_requests_of_a_client_can_be_queried_by_name() -> None:
 
 @pytest.mark.parametrize("attribute", ["listener", "worker"])
 def test_an_illegal_call_of_an_application_ends_the_run(attribute: str) -> None:
-    """An illegal call of an application's listener or worker ends the run. Its error must not count as an
-    error of poll, which a listener may cause and which would stop all polls.
+    """An illegal call of an application's listener or worker ends the run. If its error counted as an error
+    of poll, like other errors of a listener, the run would continue without polls.
     """
     world = World({"t": 1}, seed=8)
     member = world.join("a", topics=["t"], group_id="g", auto_offset_reset="earliest")

@@ -31,8 +31,8 @@ REJECTED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 @pytest.mark.parametrize("call", REJECTED)
 def test_a_rejection_of_the_broker_is_raised(call: str) -> None:
-    """A broker's rejection raises an exception. Otherwise a schedule would continue without the records that
-    it believes to have written.
+    """A broker's rejection raises an exception. Otherwise a schedule would continue as if the broker had
+    stored the records.
     """
     world = World({"t": 1})
     world.create("compacted", 1, {"cleanup.policy": "compact"})
@@ -78,8 +78,8 @@ def test_invariants_hold_in_a_world_with_a_deleted_topic(is_recreated: bool) -> 
 
 
 def test_a_deleted_topic_leaves_no_leaders() -> None:
-    """A deleted topic leaves no leaders. A leader would keep the logs of the topic, with all records, in
-    memory.
+    """After a topic is deleted, the cluster no longer lists leaders of its partitions. Each leader would keep
+    the partition's log, with all records, in memory.
     """
     world = World({"t": 2}, brokers=2)
     world.elect("t", 0, 2)

@@ -126,13 +126,13 @@ def test_each_mutant_of_the_compiler_is_killed(name: str) -> None:
     old, new, check = MUTANTS[name]
     broken = mutated_compiler(old, new)
     make = Make(broken.decoder, broken.encoder)
-    # Compiled outside of the check: a mutant must be able to compile messages, and may only make wrong codecs
-    # of them.
+    # The messages are compiled outside of the check: a mutant must compile them without an error. Only the
+    # compiled codecs may be wrong.
     for cls in (Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged):
         make.decoder(cls, 1)
         make.encoder(cls, 1)
-    # The number of examples is larger than needed to kill the rarest mutant, because the examples depend on
-    # all loaded code.
+    # More examples are drawn than the mutants need today, because the drawn examples depend on all loaded
+    # code.
     settings.register_profile(
         "mutants", max_examples=1000, database=None, derandomize=True, phases=[Phase.generate]
     )

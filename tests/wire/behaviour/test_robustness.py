@@ -140,7 +140,7 @@ def test_every_truncation_and_corruption_of_a_full_message(real: Make, cls: type
 
 
 def huge(length: Length) -> list[bytes]:
-    """Return encoded lengths that exceed the data, near the maximum of the type, and beyond int32."""
+    """Return encoded lengths that exceed the data. Some are near the type's maximum or beyond int32."""
     if length.varint:
         beyond = [bytes.fromhex(text) for text in ("ffffffff0f", "ffffffffff", "ffffffffff01")]
         return [interpreter.uvarint(50_000), interpreter.uvarint(2**31 - 1), *beyond]

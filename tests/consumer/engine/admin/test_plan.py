@@ -1,6 +1,7 @@
 """Plans of the admin client with prepared responses.
 
-Missing parts are requested again, and repeated writes are recognized.
+A plan repeats a request whose response lacks a result. A repeated write succeeds if the first attempt took
+effect.
 """
 
 from __future__ import annotations
@@ -258,7 +259,9 @@ def list_offsets_response(*offsets: int, topic: str = "t") -> ListOffsetsRespons
 def test_a_list_offsets_response_without_the_offset_is_retried(
     answer: ListOffsetsResponse, place: str
 ) -> None:
-    """A response without the requested offset is retried. Regression: the lag seemed to be zero."""
+    """A request is sent again if its response lacks the requested offset. Regression: the lag seemed to be
+    zero.
+    """
     plan = record_plans.list_offsets(
         known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000
     )

@@ -246,8 +246,8 @@ def test_a_batch_out_of_order_is_raised_after_the_records_before_it(
 
 
 def test_a_batch_out_of_order_before_the_position_is_raised_at_once() -> None:
-    """A batch before the position that is out of order raises an error at once. If it were skipped, the fetch
-    would return no record, and the client would repeat it without end.
+    """An out-of-order batch that begins before the position raises an error at once. If the batch were
+    skipped, the fetch would return no record, and the client would repeat the fetch without end.
     """
     with pytest.raises(RecordError, match="begins with 2 follows offset 4"):
         chunk(span(0, 5) + span(2, 30), 10)

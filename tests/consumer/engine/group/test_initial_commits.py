@@ -25,7 +25,7 @@ AUTO = {**GROUP, "enable_auto_commit": True, "auto_commit_interval_ms": 100}
 @pytest.mark.rule("I8")
 @pytest.mark.parametrize("seeks", [False, True])
 def test_an_initial_commit_that_fails_after_a_seek_is_not_raised(seeks: bool) -> None:
-    """After the seek, the offset of the failed commit is no longer the position."""
+    """After a seek the error of an initial commit is not raised: its offset is no longer the position."""
     world = world_with_records()
 
     def refuse(client: Client, request: Any, version: int) -> OffsetCommitResponse | None:

@@ -80,7 +80,7 @@ class LoginStage:
 
     @staticmethod
     def no_token() -> str:
-        raise AssertionError("the engine requests tokens by an action")
+        raise AssertionError("the engine called the token provider; expected: an action requests the token")
 
     def ask(self) -> Call:
         call = self.network.send(HEARTBEAT, self.now, node=1)

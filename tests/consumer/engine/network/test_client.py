@@ -105,7 +105,7 @@ def test_impossible_versions_break_the_connection(ranges: Any) -> None:
 def test_an_unsupported_version_error_with_impossible_versions_breaks_the_connection(
     low: int, high: int
 ) -> None:
-    """The client could not repeat ApiVersions in a version that the broker lists (KIP-511)."""
+    """The client closes the connection, because the broker lists no possible version of ApiVersions."""
     stage = Stage(("a", 1))
     call = stage.ask()
     key = stage.opened[0].key
@@ -353,7 +353,9 @@ def test_a_new_connection_that_closes_without_a_response_fails_the_call_at_once(
 
 
 def test_a_call_does_not_leave_a_slow_connection_setup_for_a_throttled_broker() -> None:
-    """Otherwise each tick would try to move the call, and the next tick would be due immediately."""
+    """A call waits for a slow connection setup while the other broker is throttled. Otherwise each tick would
+    try to move the call, and the next tick would be due immediately.
+    """
     stage = Stage(("a", 1), ("b", 1))
     stage.ask()
     stage.connect(1)

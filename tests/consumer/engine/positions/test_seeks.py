@@ -137,8 +137,8 @@ def test_a_seek_expires_after_the_second_generation() -> None:
 
 @pytest.mark.parametrize(("place", "start"), [("max_timestamp", 0), ("latest_tiered", 0)])
 def test_a_seek_to_a_place_that_the_log_lacks_does_not_block(place: str, start: int) -> None:
-    """A seek to an offset that does not exist does not block and starts at 0. In the empty log there is no
-    record with the maximum timestamp, and no tiered record.
+    """A seek to a special offset that an empty log lacks does not block, and sets the position to 0. The log
+    has no record with the maximum timestamp, and no tiered record.
     """
     world = World({"t": 1})
     a = world.consumer()

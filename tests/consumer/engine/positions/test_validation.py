@@ -247,7 +247,7 @@ def test_a_validation_after_not_leader_is_repeated_after_new_metadata() -> None:
     b = new_member(world)
     world.write("t", 0, "x")
     assert world.run(until=lambda: bool(refused))
-    world.fault("stall")  # The response is on its way, and Metadata, which the client sends next, is held.
+    world.fault("stall")  # The response to Metadata, which the client requests next, is delayed.
     world.run(500)
     world.heal()
     world.run(1)  # All requests that the client sent before the response to Metadata have arrived.

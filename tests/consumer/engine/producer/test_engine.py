@@ -735,9 +735,9 @@ def test_out_of_order_batches_are_renumbered_if_no_later_batch_is_stored() -> No
 
 
 def answer_with_an_error_after_storing(world: World, times: int, *, too_large: int = 0) -> list[list[str]]:
-    """Send the record "1". The broker stores it and answers NOT_ENOUGH_REPLICAS_AFTER_APPEND, `times` times.
-    Batches of several records are answered with `too_large`. Returns the values of each Produce request,
-    appended as it arrives.
+    """Let the broker store the record "1", but answer NOT_ENOUGH_REPLICAS_AFTER_APPEND `times` times. If
+    `too_large` is set, batches of several records are answered with this error. The returned list gets the
+    values of each Produce request when the request arrives.
     """
     produced: list[list[str]] = []
 

@@ -346,8 +346,8 @@ def test_offsets_are_part_of_the_transaction() -> None:
 
 
 def test_a_response_without_the_requested_part_is_retried() -> None:
-    """A response that lacks the partition, the offset or the producer id is retried. If it counted as
-    success, a part of the transaction would be lost.
+    """A request is sent again if its response lacks the partition, the offset or the producer id. If the
+    response counted as success, a part of the transaction would be lost.
     """
     play = TransactionWorld()
     play.leaves_out = {InitProducerIdRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest}
@@ -524,7 +524,7 @@ def test_an_abort_after_the_responses_to_all_requests_keeps_the_epoch() -> None:
 
 @pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, AddOffsetsToTxnRequest])
 def test_an_abort_with_an_addition_in_flight_is_followed_by_a_new_epoch(kind: type) -> None:
-    """The records or offsets of the aborted transaction may still reach a broker."""
+    """The new epoch fences records and offsets of the aborted transaction that still reach a broker."""
     play = TransactionWorld()
     play.begin()
     play.kinds()
