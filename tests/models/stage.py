@@ -205,7 +205,7 @@ class StageMember:
 
     def __init__(self, stage: Stage, name: str, client: Any, group: str, conf: Mapping[str, Any]) -> None:
         self.stage, self.name, self.client, self.conf = stage, name, client, dict(conf)
-        # The drivers of the original clients have the same default of the fetch wait.
+        # The drivers of the original clients use the same default for the fetch wait.
         own: dict[str, Any] = {"fetch_wait_ms": 100}
         own |= {key: conf[key] for key in conf if key in _MODEL_OPTIONS and conf[key] is not None}
         if "assignors" in own:

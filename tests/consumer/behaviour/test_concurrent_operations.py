@@ -1,4 +1,4 @@
-"""Operations during which the state changes.
+"""Operations of a consumer whose state changes before they end.
 
 Partitions are lost, a callback runs, the subscription changes, or a topic is re-created.
 

@@ -202,7 +202,7 @@ def test_a_commit_in_an_iteration_covers_the_returned_records_and_keeps_the_buff
             assert committed is not None
             assert committed.offset == consumer.position(place) == offset + 1
             assert consumer.lag(place) == 200 - offset - 1
-        # The epoch is the same as before. After a new epoch, all records would be fetched again.
+        # The partition has kept its epoch. With a new epoch its buffered records would be fetched again.
         assert consumer._operations.engine.partitions[place].epoch == epoch
 
 

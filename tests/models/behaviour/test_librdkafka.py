@@ -643,7 +643,7 @@ def test_an_unassigned_partition_is_looked_up_again_after_an_outdated_response()
 
 
 def test_a_timer_that_outlives_its_lookup_sends_list_offsets_in_any_state() -> None:
-    """With the policy "error", the second lookup fails and stops the fetcher while the timer is running."""
+    """The timer of a lookup still runs after the second lookup has failed and stopped the fetcher."""
     world, a = looking_up(reset="error")
     world.step(1, FailRequests(ListOffsetsRequest.__api_key__ or 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1))
     a.seek(T0, END)
