@@ -99,7 +99,7 @@ from kproto.messages.txn_offset_commit import (
 )
 from kproto.wire.message import Message, Struct
 from tests.broker.stage import batch_of
-from tests.conformance import secured_kafka
+from tests.conformance import judges, secured_kafka
 
 TOPICS = ("may-read", "may-write", "may-describe", "may-change", "may-not", "but-not-this")
 
@@ -537,7 +537,9 @@ def both_sides(folder: Path) -> Iterator[tuple[Side, Side]]:
     listen = ["PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"]
     with (
         secured_kafka.real_kafka(folder) as kafka,
-        running({}, settings, listen=listen, users=secured_kafka.USERS) as ours,
+        running(
+            {}, settings, listen=listen, users=secured_kafka.USERS, highest=judges.HIGHEST_OF_KAFKA
+        ) as ours,
     ):
         theirs, own = Side(kafka.places["SASL_PLAINTEXT"]), Side(ours.places["SASL_PLAINTEXT"])
         yield theirs, own
