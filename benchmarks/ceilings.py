@@ -44,7 +44,7 @@ def _fill(sock: socket.socket, buffer: memoryview) -> None:
     while buffer:
         size = sock.recv_into(buffer)
         if not size:
-            raise SystemExit("the broker closed the connection")
+            raise SystemExit("the broker closed the connection before the end of a response")
         buffer = buffer[size:]
 
 
@@ -150,7 +150,11 @@ def _encode_batches(
 
 
 def _encode_requests(topic: str, batches: dict[int, list[bytes]], batches_per_request: int) -> list[bytes]:
-    """Encode one request with the first batch of every partition, then the other batches in turn."""
+    """Encode the batches as Produce requests. The first request has the first batch of every partition.
+
+    The other batches follow in turn. Each of these requests has at most `batches_per_request` batches, and at
+    most one batch of a partition.
+    """
     from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
     groups: list[dict[int, bytes]] = [{index: queue[0] for index, queue in batches.items()}, {}]

@@ -6,12 +6,12 @@ Each client writes the same random values without keys to three partitions, idem
 all replicas, and waits for the last acknowledgement. All have the same linger time and batch size. Every
 client in every round is a separate process, and clients run in rotating order. The clock starts after the
 first record, so imports, connections and metadata are not counted. Each value is the median over the rounds.
-A ratio is the median of the ratios within a round; above 1, kproto is faster. CPU time is that of the
-client's process with all its threads.
+A ratio is computed for each round, and its median is printed; above 1, kproto is faster. CPU time is that of
+the client's process with all its threads.
 
 The candidate "(a socket)" shows the limit of one connection. It writes the same batches, encoded before the
-clock starts, with five requests in flight. "(three sockets)" has one connection for each partition. The two
-take 0.08 and 0.10 us of CPU per record; the other time is that of the broker.
+clock starts, with five requests in flight. "(three sockets)" has one connection for each partition. These two
+candidates take 0.08 and 0.10 us of CPU per record; the rest of their time is that of the broker.
 
 The real Kafka runs with the JVM options of production, and receives records before the first round. A JVM
 that has just started takes 3 to 5 times the CPU per record, a third of it for compilation.
@@ -257,7 +257,7 @@ def main() -> None:
 
 
 def ratio(timings: dict[str, list[Seconds]], ours: str, peer: str, clock: int) -> float:
-    """Return the median of the ratios within a round; `clock` is 0 for wall time, 1 for CPU time."""
+    """Return the median of the ratios of the rounds; `clock` is 0 for wall time, 1 for CPU time."""
     pairs = zip(timings[peer], timings[ours], strict=True)
     return statistics.median(
         their_seconds[clock] / our_seconds[clock] for their_seconds, our_seconds in pairs

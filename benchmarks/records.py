@@ -4,10 +4,10 @@
                                  [--chart FILE]
 
 Every round runs all candidates in rotating order in one thread, and measures the CPU time of that thread.
-Times are medians over the rounds. A ratio ("x") is the median of the ratios within a round; above 1, kproto
-is faster. aiokafka's C builder makes the inputs, and all candidates check the CRCs. Reading a row means to
-access its offset, timestamp, key, value and headers as Python objects. kproto returns rows in lists of 500,
-as a poll does. Columns do not parse headers, except for `traced`, where they become an Arrow array.
+Times are medians over the rounds. A ratio ("x") is computed for each round, and its median is printed; above
+1, kproto is faster. aiokafka's C builder makes the inputs, and all candidates check the CRCs. Reading a row
+means to access its offset, timestamp, key, value and headers as Python objects. kproto returns rows in lists
+of 500, as a poll does. Columns do not parse headers, except for `traced`, where they become an Arrow array.
 
     short    key of 10 bytes, value of 100 bytes
     long     key of 10 bytes, value of 1,000 bytes
@@ -57,7 +57,7 @@ _WORDS = [
 
 
 def random_text(size: int, word_share: float) -> bytes:
-    """Return text of `size` bytes: a share of words among random hexadecimal digits."""
+    """Return `size` bytes of text: words with probability `word_share`, else random hexadecimal digits."""
     parts: list[str] = []
     length = 0
     while length < size:

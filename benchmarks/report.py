@@ -42,7 +42,7 @@ def measure(
 
 
 def ratio(timings: Timings, ours: str, theirs: str) -> float:
-    """Return how many times faster `ours` is: the median of the ratios within a round."""
+    """Return how many times faster `ours` is: the median of the ratios of the rounds."""
     pairs = zip(timings[ours], timings[theirs], strict=True)
     return statistics.median(their_time / our_time for our_time, their_time in pairs)
 

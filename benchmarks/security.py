@@ -7,15 +7,17 @@ Each client reads or writes records of 1,000 random bytes over PLAINTEXT, SSL (T
 (SCRAM-SHA-512), on a real Kafka and on the embedded broker. Every client in every round and both brokers
 are separate processes. The clock starts after the first record, so logins are not counted.
 
-A ratio is the speed relative to PLAINTEXT: the median of the ratios within a round. The goal for wall time
-is 0.6. The embedded broker is written in Python, so the CPU time of the client is printed as well.
+A ratio is the speed relative to PLAINTEXT. It is computed for each round, and its median is printed. The goal
+for wall time is 0.6. The embedded broker is written in Python, so the CPU time of the client is printed as
+well.
 
 Each table is printed twice: with separate CPUs for client and broker, and with all CPUs for both
 (`benchmarks.cpus`).
 
-The "bare" readers receive the same responses and discard them. Their additional CPU time over TLS is
-unavoidable for any client. If it is T, a reader that takes P without TLS can at best reach P / (P + T). The
-wall time of a bare reader is the limit of the broker. Both limits are printed below the table.
+The "bare" readers receive the same responses and discard them. The CPU time that TLS adds to a bare reader is
+unavoidable for any client. If it is T, a reader that takes P without TLS can at best reach P / (P + T). A
+second limit is the speed of the broker: no reader needs less wall time than a bare reader. Both limits are
+printed below the table.
 
 Results on an idle EPYC with two cores, 5 rounds of 300,000 records, wall time relative to PLAINTEXT:
 
@@ -27,7 +29,7 @@ Results on an idle EPYC with two cores, 5 rounds of 300,000 records, wall time r
     columns, apart          0.47    0.54 to 0.58
 
 A faster reader loses a larger share of its speed, because TLS costs the same for every reader. Columns
-therefore miss the goal on this machine. Writers reach 0.90.
+therefore lose more than rows. Both miss the goal on this machine. Writers reach 0.90.
 
 CPU time in us to receive 1 KiB over TLS, on a busy EPYC (Milan), OpenSSL 3.0.19, Python 3.11:
 
@@ -39,8 +41,8 @@ CPU time in us to receive 1 KiB over TLS, on a busy EPYC (Milan), OpenSSL 3.0.19
 
 While the application waits for records over TLS, its thread runs the engine
 (`consumer.blocking.socket_owner`). With shared CPUs this raised rows from 0.48 to 0.57, and columns from 0.37
-to 0.49. Without TLS this design would cost 16 to 29 % of the speed, because the engine's thread then fetches
-ahead and hardly needs the interpreter.
+to 0.49. Without TLS this design would cost 16 to 29 % of the speed: there the engine's own thread, which
+hardly needs the interpreter, fetches ahead of the application.
 
 experiments/README.md lists the optimizations that did not help.
 """

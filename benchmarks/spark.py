@@ -13,9 +13,10 @@ source that repeats one Arrow batch, so it shows what Spark itself costs. Runs a
 the medians are shown, with the ratio to Spark's own source. On a shared machine the CPU seconds of the JVM
 and of Python are more reliable than the wall time.
 
-The JVM compiles during the first five or six turns, and the first action of a turn pays for the others: a
-stream of ten batches took 10, 2.6, 2.3 and then 1.6 s of the JVM's CPU, of which 5.1, 1.6, 1.2 and 0.6 s were
-compilation. The median of eleven turns excludes these turns.
+The JVM compiles during the first five or six turns. In each of them, the first action also pays for the
+compilation of code that the other actions use. A stream of ten batches took 10, 2.6, 2.3 and then 1.6 s of
+the JVM's CPU, of which 5.1, 1.6, 1.2 and 0.6 s were compilation. The median of eleven turns excludes these
+turns.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class CeilingReader(DataSourceReader):
 
 
 class CeilingStreamReader(CeilingReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader that returns the same rows as a stream. An offset is the number of rows returned so far."""
+    """The stream reader of the ceiling. An offset is the number of rows returned so far."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"rows": 0}
@@ -346,7 +347,7 @@ def compare_streams(sources: dict[str, Any], rows: int, runs: int) -> None:
 def compare_sinks(
     spark: Any, formats: dict[str, str], bootstrap: str, rows: int, size: int, runs: int
 ) -> None:
-    """Write cached rows as a batch. The broker needs the same time for all sinks."""
+    """Measure batches of cached rows written to a topic. The broker's time is the same for all sinks."""
     rows = min(rows, CACHED_BYTES // size)
     with Cluster(bootstrap) as cluster:
         topic = f"sink-{time.time_ns()}"

@@ -2,7 +2,7 @@
 
 The pages on the API come from docstrings, those on the command line from argparse, on the protocol from the
 messages, and on the stories from the scenarios. The page on the versions of Kafka comes from a record of the
-API versions that each release lists. `generated()` returns all these pages, also for the tests.
+API versions that each release lists. `generated()` yields all these pages, to MkDocs and to the tests.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _starts_list(line: str, previous: str) -> bool:
 
 
 def _starts_block(line: str, previous: str) -> bool:
-    """Return whether an indented block begins at `line`, which is not the continuation of a list."""
+    """Return whether an indented block, other than the continuation of a list, begins at `line`."""
     return line.startswith("    ") and not previous.startswith(" ") and not _ITEM.match(previous)
 
 

@@ -5,7 +5,7 @@
 Two members of a group run for `--minutes` virtual minutes against the embedded broker. 10 records arrive per
 second, both members commit every second, the topic grows once, and the second member joins later. An event is
 any input of a model's `step`: responses, whose records the model decodes, polls, ticks and calls of the
-application. Every event counts.
+application.
 
 * step: the CPU time of `step` and `next_deadline` while new members replay the recorded events, without that
   of the replay loop. The actions must equal the recorded ones.

@@ -2,8 +2,8 @@
 
     python -m benchmarks.experiments.flat_tuples [--rounds 15]
 
-Times are medians over the rounds in microseconds of CPU. A ratio is the median of the ratios within a round;
-above 1, tuples are faster. kio decodes in Rust.
+Times are medians over the rounds in microseconds of CPU. A ratio is computed for each round, and its median
+is printed; above 1, tuples are faster. kio decodes in Rust.
 
 The messages describe a group of 100 members with and without static ids, and 1,000 topics of 10 partitions on
 12 brokers. Fetch responses have 500 empty partitions, or 10 partitions with 2 KB of records each.

@@ -2,8 +2,8 @@
 
     python -m benchmarks.experiments.record_batches [--rounds 9]
 
-Each line shows nanoseconds per element of the chosen and of the rejected design. A ratio above 1 means that
-the chosen one is faster. README.md lists rejected designs of whole modules.
+Each line names first the chosen design and then the rejected one, and shows nanoseconds per element of both.
+A ratio above 1 means that the chosen one is faster. README.md lists rejected designs of whole modules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
 
 def windows_of_two_bytes() -> Pair:
-    """Two-byte windows: combine single bytes, or index an unaligned view."""
+    """Windows of two bytes: combine single bytes, or index an unaligned view."""
     data = np.frombuffer(random.randbytes(4 << 20), np.uint8)
     places = np.sort(np.array(random.sample(range(len(data) - 8), SIZE)))
     windows: Any = Windows(data)
@@ -44,7 +44,7 @@ def windows_of_two_bytes() -> Pair:
 
 
 def indexing_by_int64() -> Pair:
-    """Table lookup: index by int64, or by uint16."""
+    """Look-up in a table: index by int64, or by uint16."""
     table, _ = tables()
     wide = np.array([random.randrange(65536) for _ in range(SIZE)])
     narrow = wide.astype(np.uint16)
@@ -52,7 +52,7 @@ def indexing_by_int64() -> Pair:
 
 
 def records_by_map() -> Pair:
-    """Records: create msgspec structs by `map`, or fill slots as targets of a loop."""
+    """Records: create msgspec structs by `map`, or assign slots in a loop."""
     numbers, contents = list(range(POLL)), [b"v"] * POLL
     new: Any = object.__new__
 
@@ -82,7 +82,7 @@ class SlotsRecord:
 
 
 def _long_values() -> Pair:
-    """Return functions that make views of values of 1,000 bytes in an arena, and copies by `take`."""
+    """Return two functions for values of 1,000 bytes: one makes views of a buffer, one copies by `take`."""
     data = np.frombuffer(random.randbytes(1020 * SIZE), np.uint8)
     places = np.arange(0, len(data), 510, np.int32)
     places[1::2] = places[::2] + 1000
@@ -91,7 +91,7 @@ def _long_values() -> Pair:
 
 
 def long_values_by_views() -> Pair:
-    """Values of 1,000 bytes as Python objects: from views into the arena, or from a copy."""
+    """Values of 1,000 bytes as Python objects: from views of the buffer, or from a copy."""
     make_views, make_copies = _long_values()
     return lambda: make_views().to_pylist(), lambda: make_copies().to_pylist()
 

@@ -6,9 +6,9 @@ The benchmark uses the embedded broker unless `--kafka` names another broker. `-
 `benchmarks.spark` says which jars it needs. `--plain` uses Spark's default settings instead of those of
 `session()`.
 
-The ceiling is a Python source that fetches nothing: its log is a file that grows by one byte per record. No
-Python source can be faster. Queries run in turns. Below each median are the medians of the parts of a batch
-that Spark reports in the progress of a query.
+The ceiling is a Python source that fetches nothing: it reads the size of a file that grows by one byte per
+record. No Python source can be faster. Queries run in turns. Below each median are the medians of the parts
+of a batch that Spark reports in the progress of a query.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def measure_memory(bootstrap: str, gigabytes: float, settings: dict[str, str]) -
 
 
 def _watch_workers(finished: threading.Event, peaks: dict[int, int]) -> None:
-    """Record the peak memory in bytes of every Python worker of Spark below this process."""
+    """Record the peak memory in bytes of every Python worker of Spark that descends from this process."""
     while not finished.wait(0.2):
         parents: dict[int, int] = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
