@@ -140,8 +140,9 @@ class BlockingRuntime(Runtime):
                 self.check_usable()
                 if self._stepping:
                     raise IllegalState(
-                        f"a signal handler interrupted a call of this {self.driver.kind} and cannot call it; "
-                        "set a flag in the handler, and make the call after it"
+                        f"a signal handler interrupted a call of this {self.driver.kind}, and cannot make "
+                        "another call; set a flag in the handler, and make this call after the handler has "
+                        "returned"
                     )
                 self._stepping = True
                 try:
