@@ -187,7 +187,7 @@ def _lines(body: str) -> Iterator[str]:
 
 
 def _something_else(data: bytes) -> str | None:
-    """If a file has a known format other than PEM, return its name and the command that converts it."""
+    """Return the file's format, and a command that converts it to PEM; None for PEM or an unknown format."""
     if data.startswith(_JKS):
         return _KEYTOOL
     if _pkcs12_begins(data[:16]):

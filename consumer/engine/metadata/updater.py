@@ -270,8 +270,8 @@ class MetadataUpdater:
     def _report_unreachable(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
         """Report that no broker responds, unless the last report of the same reasons is too recent.
 
-        A new reason of an address is reported immediately. Known reasons are reported again after growing
-        intervals.
+        A reason why an address does not respond is reported immediately if it is new. Known reasons are
+        reported again after growing intervals.
         """
         core = self._core
         if not self.trouble:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from kproto.messages.fetch import FetchRequest
-from tests.consumer.stage import World, tp
+from typing import Any
+
+from kproto.error_codes import ErrorCode
+from kproto.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from tests.consumer.stage import Client, World, tp
 
 T0 = tp("t", 0)
+# The session epoch of a fetch that belongs to no fetch session (KIP-227).
+SESSIONLESS_EPOCH = -1
 
 
 def test_a_new_leader_that_a_fetch_response_names_is_used_without_metadata() -> None:
@@ -19,3 +29,60 @@ def test_a_new_leader_that_a_fetch_response_names_is_used_without_metadata() -> 
     world.fault("stall", None, 1)
     world.write("t", 0, "x")
     assert world.run(1_000, until=lambda: a.values() == ["x"])
+
+
+def test_a_partition_without_records_gets_one_fetch_beside_the_fetch_in_flight() -> None:
+    """The response says that records exist, but contains none, as with an open transaction."""
+    world = World({"t": 2})
+    a = world.consumer(isolation_level="read_committed")
+    a.assign({T0: 0})
+    world.run(1_200)
+    sessionless: list[int] = []
+
+    def tamper(client: Client, request: Any, version: int) -> FetchResponse | None:
+        if not isinstance(request, FetchRequest) or request.session_epoch != SESSIONLESS_EPOCH:
+            return None
+        sessionless.append(world.now)
+        entry = PartitionData(
+            partition_index=1,
+            error_code=0,
+            high_watermark=12,
+            last_stable_offset=0,
+            aborted_transactions=None,
+            records=b"",
+        )
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    world.tamper = tamper
+    a.assign({T0: 0, tp("t", 1): 0})
+    world.run(200)
+    assert len(sessionless) == 1
+
+
+def test_a_successful_fetch_resets_the_backoff_of_its_broker() -> None:
+    world = World({"t": 1})
+    a = world.consumer()
+    a.assign({T0: 0})
+    world.run(1_000)
+    times: list[int] = []
+    failures = 5
+
+    def tamper(client: Client, request: Any, version: int) -> FetchResponse | None:
+        nonlocal failures
+        if not isinstance(request, FetchRequest):
+            return None
+        times.append(world.now)
+        if not failures:
+            return None
+        failures -= 1
+        code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        return FetchResponse(throttle_time_ms=0, error_code=code, session_id=0, responses=[])
+
+    world.tamper = tamper
+    assert world.run(until=lambda: len(times) == 8)
+    assert times[5] - times[4] > 500
+    failures = 1
+    times.clear()
+    assert world.run(until=lambda: len(times) == 2)
+    assert times[1] - times[0] < 200

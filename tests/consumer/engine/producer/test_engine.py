@@ -805,3 +805,23 @@ def test_a_missing_topic_is_not_requested_again_after_its_error() -> None:
     sent = requests()
     world.run(60_000)
     assert requests() == sent > 1
+
+
+def test_the_producer_id_is_requested_together_with_the_metadata_of_the_first_topic() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0)
+    world.fault("delay", ms=100)
+    assert a.send("t", "x") is None
+    assert world.run(until=lambda: bool(world.requests_of(a, InitProducerIdRequest)))
+    assert not a.engine.core.view.topics
+
+
+def test_a_batch_that_times_out_in_flight_says_that_the_broker_has_not_answered() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, request_timeout_ms=10_000, delivery_timeout_ms=10_000)
+    first = a.must_send("t", "x")
+    assert world.run(until=lambda: first.done)
+    world.fault("stall")
+    second = a.must_send("t", "y")
+    world.run(1_000)
+    assert a.engine.open_reason(second) == "the broker has not answered yet"
