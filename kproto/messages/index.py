@@ -313,7 +313,7 @@ def no_message(name: str) -> str:
     known = {message.lower(): message for message in names()}
     near = [lower for lower in known if len(name) > 2 and name.lower() in lower][:4]
     like = [known[lower] for lower in near or get_close_matches(name.lower(), known)] or ["JoinGroupRequest"]
-    return f"Kafka {KAFKA_RELEASE} has no message {name!r}; valid names are, for example, {', '.join(like)}"
+    return f"Kafka {KAFKA_RELEASE} has no message {name!r}; it has messages such as {', '.join(like)}"
 
 
 def names() -> list[str]:
