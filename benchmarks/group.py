@@ -146,7 +146,7 @@ class Group:
             self._advance_time()
 
     def _advance_time(self) -> None:
-        """Advance to the next deadline, and apply it."""
+        """Advance to the next deadline, and let the coordinator or the member handle it."""
         deadline, number = self._timers[0]
         coordinator_deadline = broker.next_deadline(self.coordinator)
         if coordinator_deadline is not None and coordinator_deadline < deadline:

@@ -1,8 +1,9 @@
 """MkDocs hooks that generate pages from the source; the generated pages are not committed.
 
-The pages on the API come from docstrings, those on the command line from argparse, on the protocol from the
-messages, and on the stories from the scenarios. The page on the versions of Kafka comes from a record of the
-API versions that each release lists. `generated()` yields all these pages, to MkDocs and to the tests.
+The pages on the API come from docstrings, the page on the command line from argparse, the pages on the
+protocol from the messages, and the page on the stories from the scenarios. The page on the versions of Kafka
+comes from a record of the API versions that each release lists. `generated()` yields all these pages, to
+MkDocs and to the tests.
 """
 
 from __future__ import annotations

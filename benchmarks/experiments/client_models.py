@@ -57,7 +57,7 @@ class Recording:
     config: c.ModelConfig
     new_random: Callable[
         [], Callable[[], float]
-    ]  # Returns a source of the random numbers that the member used.
+    ]  # Returns a new source of the same random numbers that the member used.
     steps: list[Step] = field(default_factory=list)
     # id() of each request -> its index. The steps keep the requests alive, so that no id is reused.
     requests: dict[int, int] = field(default_factory=dict)
