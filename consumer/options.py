@@ -4,7 +4,7 @@ The options have Kafka's names in snake_case, and are checked before a client co
 
 A new option needs a line in the config class (the keyword arguments of users), in the options class (its
 default), and in the table (its check, its description, and its section on the page of options). `help` of the
-clients and `docs/reference/client-options.md` are generated from these.
+clients and `docs/reference/client-options.md` are generated from these three places.
 
 An invalid option raises a `ConfigError` that names the option, its value and the allowed values. For an
 unknown option the error suggests the most similar name. Values that Java accepts, although they cause

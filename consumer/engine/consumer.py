@@ -338,8 +338,8 @@ class ConsumerEngine:
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
             if state is not None and state.has_position:
-                # A commit by the application may have marked records after `offset` as processed. These are
-                # not returned again.
+                # A commit by the application may have marked records after `offset` as processed. Such
+                # records are not returned again.
                 offset = max(offset, state.processed or 0)
                 if offset < state.position:
                     state.rewind(offset)

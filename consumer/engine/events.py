@@ -103,8 +103,8 @@ class GiveBack(msgspec.Struct, frozen=True):
 class Processed(msgspec.Struct, frozen=True):
     """The application has advanced in its iteration over the returned records.
 
-    All returned records count as processed, except those at and after a partition's offset in `held`, which
-    the application has not received.
+    `held` maps a partition to the first offset that the application has not received. The returned records
+    below this offset count as processed, and so do all records of other partitions.
     """
 
     held: Mapping[TopicPartition, int]

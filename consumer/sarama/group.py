@@ -27,9 +27,9 @@ Rules (those of sarama's consumer_group.go, except where a rule says otherwise):
 * A claim that ends returns no more records. (sarama continues to return buffered records.) After the end of a
   claim, the group waits at most `max_poll_interval_ms` until its `consume_claim` returns. Then the marks are
   committed, and the partition is released. Marks of lost partitions are not committed.
-* A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks (also those
-  made by `cleanup`) are committed, and the partitions are released. Heartbeats continue during these steps.
-  (`docs/rules/member.md`: M103, M113)
+* A session ends in this order: `consume_claim` returns for all claims, `cleanup` runs, all marks (including
+  those made by `cleanup`) are committed, and the partitions are released. Heartbeats continue during these
+  steps. (`docs/rules/member.md`: M103, M113)
 * Only marked offsets are committed: every auto_commit_interval_ms, at the end of a claim, and by
   `session.commit()`. Records that were not marked are returned again in the next session. With
   enable_auto_commit=False only `session.commit()` commits, and marks that were made after the last
@@ -209,7 +209,7 @@ class AsyncConsumerGroup(AsyncBlock):
             raise failure
 
     def _cancel_claims(self) -> None:
-        for task in self._claim_tasks:  # consume waits for these
+        for task in self._claim_tasks:  # `consume` waits for these tasks.
             task.cancel()
 
     async def _finish_session(self, timeout: float) -> KprotoError | None:

@@ -220,7 +220,7 @@ class AsyncPartitionConsumers(AsyncBlock):
                 records = await self.consumer.poll(POLL_S)
             except OffsetOutOfRange as error:
                 await self._remove_out_of_range(error)
-            # The last partition was closed during this poll. Another one may have been added since, so the
+            # The last partition was closed during this poll. Another one may have been added after it, so the
             # loop continues.
             except IllegalState:
                 await asyncio.sleep(RECHECK_S)

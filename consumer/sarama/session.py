@@ -21,8 +21,8 @@ C = TypeVar("C", contravariant=True)
 class Handler(Protocol[S, C]):
     """The application's object whose methods `consume` calls.
 
-    An AsyncConsumerGroup passes a Session and Claims to the methods, which may be coroutines. A ConsumerGroup
-    runs the methods in threads, and passes a ThreadSession and ThreadClaims.
+    An AsyncConsumerGroup passes a Session and Claims to the methods of its handler. The methods may be
+    coroutines. A ConsumerGroup runs the methods in threads, and passes a ThreadSession and ThreadClaims.
     """
 
     def setup(self, session: S) -> Any:

@@ -30,7 +30,7 @@ _ASSIGNORS: Final[Mapping[str, str]] = {
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
 _JAVA: Final = "org.apache.kafka.clients.consumer."
-_CLASSES: Final = "empty: classes of Java are not run"
+_CLASSES: Final = "empty: Java classes are not run"
 
 # For each client, the Java properties that change its behaviour and are not supported. Each property has a
 # check, which is true for a value that selects this library's behaviour, and advice for all other values.

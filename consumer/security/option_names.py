@@ -78,7 +78,7 @@ SECURITY: Final[Mapping[str, str]] = {
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NAMES: Final = frozenset(SecurityConfig.__annotations__)
-# The prefixes of Java's properties about security.
+# The prefixes of Java's security properties.
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
 # Option of another client -> the option to use here. The clients are Java and librdkafka (with dots as

@@ -58,7 +58,7 @@ def client_properties(path: str | Path, client: Literal["producer"]) -> Producer
 @overload
 def client_properties(path: str | Path, client: Literal["cluster"]) -> SecurityConfig: ...
 def client_properties(path: str | Path, client: str = "consumer") -> Any:
-    """Read a file of Java's properties, and return options for a "consumer", a "producer" or a "cluster".
+    """Read a Java properties file, and return options for a "consumer", a "producer" or a "cluster".
 
     Properties that are options of this library are returned; for a cluster only those about security. Three
     kinds of properties are ignored, and logged in one line: those of the other kind of client, those that
@@ -96,7 +96,7 @@ def about_security(path: str | Path) -> dict[str, str]:
 
 
 def _read(path: Any) -> dict[str, str]:
-    allowed = "a file of Java's client properties"
+    allowed = "a Java client.properties file"
     if not isinstance(path, str | Path):
         raise ConfigError("path", HIDDEN, f"the path of {allowed}, as a string or a pathlib.Path")
     name = str(cast("object", path))

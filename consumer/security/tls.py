@@ -190,7 +190,7 @@ class Pipe:
 
     def _failed(self, error: Exception) -> TlsFailed:
         # A failed handshake is final. In TLS 1.3 a broker can reject the client's certificate after the
-        # handshake, so that failure is final as well.
+        # handshake. This rejection is final as well.
         final = not self.secured or any(word in str(getattr(error, "reason", "")) for word in _REFUSALS)
         return TlsFailed(
             self._tls.sentence(error, self._host),

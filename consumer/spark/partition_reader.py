@@ -5,8 +5,8 @@ Rules:
 * A range that was planned to the end of the log (an open end) is read to the end that the log has when
   reading begins. If the batch was planned for the current action, the planned end applies instead.
 * Reading stops by offset, not by count. Compaction, transaction markers and aborted transactions leave gaps,
-  so that a slice may have fewer records than offsets. Brokers send whole batches, whose records outside of
-  the slice are dropped.
+  so a slice may have fewer records than offsets. Brokers send whole batches, whose records outside of the
+  slice are dropped.
 * A slice that cannot be read completely is an error (DataLoss, or a timeout that names the partition). With
   failOnDataLoss=false, only deleted or truncated records may be missing.
 * If a topic is re-created after the slice was planned, the records of the new topic are not read, because

@@ -168,7 +168,7 @@ def session(
     The function finds a Java, and works from a source checkout. With `quick` the session starts sooner and
     uses less memory, but runs slower, which suits tests and demos. `settings` are added to `SETTINGS` or
     replace them. For a RocksDB state store, name it in `settings`. Options of `spark-submit` take precedence
-    over `SETTINGS` and `cores`. If they name a cluster, kproto sets nothing.
+    over `SETTINGS` and `cores`. If they name a cluster, kproto adds only `settings` to them.
 
     If a session exists, it is returned unchanged, with the source registered. A warning names the settings
     whose values differ from `settings`. The message of MissingExtra says which package to install.

@@ -56,7 +56,7 @@ class FailedStreamReader(DataSourceStreamReader):
 
     @kafka_option_names_in_errors()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
-        """Raise the reader's error. A new query of Spark 4.2 calls this method first."""
+        """Raise the reader's error. Spark 4.2 calls this method first in a new query."""
         raise self.error
 
     @kafka_option_names_in_errors()

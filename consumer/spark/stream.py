@@ -294,7 +294,7 @@ class Planner:
         self._reported_losses.update(losses)
 
     def _with_truncations(self, start: Offsets, view: View) -> View:
-        """Return the view with the offsets at which logs were truncated below the position.
+        """Return `view` with `truncations`, for the logs that were truncated below their position.
 
         The end of the previous epoch is requested once for each new leader.
         """

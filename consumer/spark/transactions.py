@@ -74,9 +74,7 @@ def task(prefix: str, job: str | None) -> Task:
     """
     context = TaskContext.get()
     if context is None:
-        raise ConfigError(
-            OPTION, prefix, "it works only in a task of Spark, and this process does not run one"
-        )
+        raise ConfigError(OPTION, prefix, "it works only in a Spark task, and this process does not run one")
     if job is not None:
         return Task(f"{prefix}-{job}-{context.partitionId()}", 0)
     query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)

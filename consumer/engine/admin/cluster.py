@@ -65,7 +65,7 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
         if not missing:
             return
         # Errors count only if they come from a response that this plan has requested. An error of an earlier
-        # response may be outdated, for example because authorization has been granted since.
+        # response may be outdated, for example because authorization was granted after it.
         denied = [
             (name, topic.error_code)
             for name in missing

@@ -146,8 +146,8 @@ class CompletedFetch:
         # `aborted` is None with read_uncommitted, which returns the records of every transaction.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
-        # Whether the fetch has so many records that they are decoded in parts. This requires compression,
-        # without which each record needs at least seven bytes.
+        # Whether the fetch has so many records that they are decoded in parts. Only a compressed fetch can
+        # have so many: an uncompressed record needs at least seven bytes.
         self.decodes_in_parts = in_parts or (
             count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
         )

@@ -53,7 +53,7 @@ class QueuedCommit(msgspec.Struct, eq=False):
     # Topic -> the topic id in the last OffsetCommit request. If a topic is missing in `topic_ids`, its id is
     # the one in the cached metadata.
     sent_topic_ids: dict[str, UUID] = msgspec.field(default_factory=dict[str, UUID])
-    # Whether the coordinator has confirmed the topic ids, so that the commit may identify topics by name.
+    # Whether the coordinator has confirmed the topic ids. If so, the commit may identify topics by name.
     # `unknown_topics` are those that the coordinator does not know, and `recreated_topics` those that it
     # knows with other ids.
     is_confirmed: bool = False

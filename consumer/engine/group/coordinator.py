@@ -117,8 +117,8 @@ class CoordinatorLookup:
         if node is None:
             return
         self.node = None
-        # The backoff counts from the last lookup. If that was long ago, because the coordinator has worked
-        # since, the next lookup is due now.
+        # The backoff counts from the last lookup. If this lookup was long ago, because the coordinator worked
+        # until now, the next lookup is due now.
         self._next_at = max(core.now, self._requested_at + core.backoff.after(self._failures))
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)

@@ -99,7 +99,7 @@ class ClusterView:
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
         """Add a response; return whether it changes the view.
 
-        `everything` says that all topics were requested, so that a topic which is not listed was deleted.
+        `everything` says that all topics were requested: a topic that is not listed was deleted.
         """
         brokers, changed = self.brokers, False
         self.brokers = {

@@ -345,7 +345,7 @@ class OffsetLookup:
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
-                # The leader is unknown. The next Metadata response marks all partitions dirty, so that this
+                # The leader is unknown. The next Metadata response marks all partitions dirty, so this
                 # partition is looked up again.
                 self._metadata.need()
                 self._listing.pop(partition, None)

@@ -12,7 +12,7 @@ Rules:
 * All topics of a response are examined, not only those of assigned partitions. A topic that matches a
   subscribed pattern has no assigned partitions between its deletion and its re-creation.
 * A broker before Kafka 2.8 sends no topic ids. Without ids a topic counts as re-created as soon as a response
-  lacks it, so that its offsets are not committed any more. Its positions are reset when a response lists it
+  lacks it. From then on, its offsets are not committed. Its positions are reset when a response lists it
   again.
 * A partition without a leader is reported as `refused` if it has none for some seconds. A partition that does
   not exist is reported as `missing`.

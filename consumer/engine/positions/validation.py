@@ -95,7 +95,7 @@ class PositionValidator:
                 continue
             leader = core.view.leader(partition)
             if leader is None:
-                # The leader is unknown. The next Metadata response marks all partitions dirty, so that this
+                # The leader is unknown. The next Metadata response marks all partitions dirty, so this
                 # partition is validated then.
                 self._metadata.need()
                 del self._checking[partition]

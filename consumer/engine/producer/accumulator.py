@@ -318,8 +318,8 @@ class RecordAccumulator:
         queue.batches += 1
         batch = ProducerBatch(queue, wanted, now, now + options.delivery_timeout_ms, (queue.batches,))
         batch.room -= BATCH_OVERHEAD
-        # Ctrl-C may come between any two of these statements. Their order ensures that the sender knows the
-        # batch even if Ctrl-C comes before its first record, so that the batch is removed.
+        # Ctrl-C may come between any two of these statements. Because of their order, the sender knows the
+        # batch even if Ctrl-C comes before its first record. It then removes the batch.
         self.notify_sender()
         self.buffered += wanted
         self._notifications.new_batches.append(batch)

@@ -208,7 +208,7 @@ def current_place(batch: ProducerBatch, index: int) -> tuple[ProducerBatch, int]
 def split_batch(
     batch: ProducerBatch, groups: Sequence[Sequence[int]]
 ) -> tuple[list[ProducerBatch], list[tuple[ProducerBatch, int]]]:
-    """Split a batch into one batch per group of record indexes; also return the new place of each record."""
+    """Split a batch into one batch per group of record indexes. Return them, and each record's new place."""
     assert batch.data is not None
     records = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
     places: list[tuple[ProducerBatch, int]] = [(batch, 0)] * len(records)

@@ -429,8 +429,7 @@ class ProducerEngine:
         for error in core.errors.values():
             if isinstance(error, AuthenticationFailed):
                 self._on_authentication_failed(error)
-        # The core's errors are dropped, because the accumulator has its own error for each topic, which sends
-        # raise.
+        # The core's errors are dropped: calls of `send` raise the accumulator's own error for the topic.
         core.errors.clear()
         self._handle_notifications()
         self._handle_calls()

@@ -135,9 +135,9 @@ class SendSchedule:
         return len(in_flight) < options.max_in_flight_requests_per_connection
 
     def visit_later(self, queue: PartitionQueue, at: int, *, late: bool = False) -> None:
-        """Schedule a visit of the queue at the time `at` (ms).
+        """Schedule the queue: `due_queues` yields it at the time `at` (ms).
 
-        `late` says that the visit is for the delivery timeout of the queue's batches.
+        `late` says that `at` is a delivery timeout of the queue's batches.
         """
         if late:
             queue.timeout_at = at

@@ -124,7 +124,7 @@ class TransactionManager:
         self._call: Call | None = None
         self._not_before = 0
         self._failures = 0
-        # Whether the coordinator may have started the transaction, so that it has to be ended there.
+        # Whether the coordinator may have started the transaction. If so, the producer has to end it there.
         self.started = False
         # Whether the next transaction needs a new epoch, because requests of this one may still reach a
         # broker.
@@ -233,8 +233,8 @@ class TransactionManager:
     def max_produce_version(self, max_version: int | None) -> int | None:
         """Return the highest version of Produce to use; None for no limit.
 
-        `max_version` is the limit of the request's topics. Without transaction version 2 (KIP-890), the limit
-        is also LAST_PRODUCE.
+        `max_version` is the limit of the request's topics. Without transaction version 2 (KIP-890),
+        LAST_PRODUCE is a second limit.
         """
         return (
             max_version

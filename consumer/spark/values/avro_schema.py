@@ -72,7 +72,7 @@ class AvroNode:
 
     @property
     def ddl(self) -> str:
-        """Return the corresponding type of Spark as DDL."""
+        """Return the corresponding Spark type as DDL."""
         match self.kind:
             case "record":
                 inner = ", ".join(f"{quoted(field.names[0])}: {field.node.ddl}" for field in self.fields)

@@ -1,4 +1,4 @@
-"""A client of Confluent's schema registry, which returns schemas by id (see `wire_format`) or by subject.
+"""A client of Confluent's schema registry. It gets schemas by id (see `wire_format`) or by subject.
 
 The schema of an id never changes, so each process requests it once.
 """
