@@ -301,8 +301,8 @@ class RequestTimedOut(KprotoError, TimeoutError):
 class NotDelivered(KprotoError):
     """Records that a producer accepted were not acknowledged, and no call awaited their deliveries.
 
-    `flush` and `close` raise this error. Each record is reported once: `count` is the number of records since
-    the last report, and `first` the error of the first of them.
+    `flush` and `close` raise this error. Each record is reported once: `count` is the number of records that
+    were not reported before, and `first` the error of the first of them.
     """
 
     def __init__(self, count: int, first: KprotoError) -> None:

@@ -104,7 +104,7 @@ class SocketConnection(asyncio.Protocol):
         # The reason to close the connection when the requests in `_bodies` are served, if the client sent an
         # invalid frame after these requests.
         self._frame_error: str | None = None
-        # Whether the client has closed its side of the connection, so that no more requests will arrive.
+        # Whether the client has closed its side of the connection. If so, no more requests arrive.
         self._is_half_closed = False
         self.conn = 0
         self.peer = "?"

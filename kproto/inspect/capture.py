@@ -75,7 +75,7 @@ class _Direction:
     """One direction of a connection: splits its segments, in whatever order they arrive, into frames.
 
     Positions are sequence numbers that do not wrap. `expected` is the position of the next byte, or None
-    while the start of a frame is being searched.
+    until the start of a frame is found.
     """
 
     is_start: Callable[[bytes], bool]

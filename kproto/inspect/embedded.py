@@ -3,11 +3,11 @@
     for content in contents(JoinGroupRequest, reading.spans, data):
         print(content.path, content.message, content.reading)
 
-How a bytes field is decoded depends on the protocol type and the protocol name, which are earlier fields of
-the message. The fields of groups with the protocol type `consumer` are decoded, but not those of other types
-such as `connect`. If the message has no protocol type, a field is skipped unless its bytes are a valid
-subscription or assignment. User data is decoded for the assignors whose format is known: sticky,
-cooperative-sticky, and kproto's own.
+How a bytes field is decoded depends on two earlier fields of the message: the protocol type and the protocol
+name. The fields of groups with the protocol type `consumer` are decoded, but not those of other types such as
+`connect`. If the message has no protocol type, a field is skipped unless its bytes are a valid subscription
+or assignment. User data is decoded for the assignors whose format is known: sticky, cooperative-sticky, and
+kproto's own.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ FORMS = {
         "rows with offsets, as of xxd, hexdump -C, od -tx1, tcpdump -X, gdb x/16xb or Wireshark", _dump
     ),
     "string": TextForm("strings with escapes, as of Python, C, Rust, Go, Ruby or a shell", _string),
-    "decimal": TextForm("decimal numbers, as of Java, Go, JSON, Python or Erlang", _decimal),
+    "decimal": TextForm("decimal numbers, as printed by Java, Go, JSON, Python or Erlang", _decimal),
     "hex": TextForm("hex digits, also with separators, 0x, brackets and comments", _hex),
     "base64": TextForm("base64", _base64),
 }

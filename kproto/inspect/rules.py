@@ -59,7 +59,7 @@ def definitions_of(page: str) -> Mapping[str, str]:
 
 @cache
 def cells() -> Mapping[str, list[RuleCell]]:
-    """Return a mapping from rule numbers to the cells, of all state machines, that keep the rule."""
+    """Map the number of each rule to the table cells that keep it, in all state machines."""
     result: dict[str, list[RuleCell]] = {}
     for machine, table in TABLES.items():
         for kind in table.kinds:
@@ -71,7 +71,7 @@ def cells() -> Mapping[str, list[RuleCell]]:
 
 @cache
 def tests() -> Mapping[str, list[RuleTest]]:
-    """Return a mapping from rule numbers to the tests that pin the rule."""
+    """Map the number of each rule to the tests that pin it."""
     result: dict[str, list[RuleTest]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")

@@ -278,7 +278,7 @@ def topic_of(name: str) -> str | None:
 
 @cache
 def message_class(name: str) -> type[Message]:
-    """Return the message class with this name of Kafka's. Raises KeyError for an unknown name."""
+    """Return the class of the message that Kafka calls `name`. Raises KeyError for an unknown name."""
     message: type[Message] = vars(import_module(f"..{module_of(name)}", __name__))[name]
     return message
 

@@ -320,7 +320,10 @@ _NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NO_PLACES, _NO_PLACES, _NO_PLACES)
 
 
 def _begins(windows: Windows, place: Int64s) -> Bools:
-    """Return for each position whether a record can start there: zero attributes follow the length."""
+    """Return for each position whether a record can start there.
+
+    A record starts with its length, a varint. The attributes follow, a byte that is always zero.
+    """
     table, _ = tables()
     begins: Bools = windows.bytes[place + (table[windows.twos(place)] & 3)] == 0
     return begins

@@ -467,7 +467,7 @@ def _gather_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any
 
 
 def _copy_chosen(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
-    """Copy as `_gather_chosen` does, but make views of large values and copy from these.
+    """Copy as `_gather_chosen` does, but make views of large values and copy from the views.
 
     From views, Arrow computes the total size before it copies, which is 1.3 times as fast for large values.
     """

@@ -3,8 +3,8 @@
 * Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Each has a module in `codecs`. gzip
   works without further packages; the other codecs need the extra ``compression`` (cramjam). isal and
   zstandard make decompression faster if they are installed.
-* The output buffer grows step by step. A decompressed size that the input *claims* is used only if its ratio
-  to the size of the input is plausible for the codec. Any output may grow to its `allowance`: 16 MiB, or 16
+* The output buffer grows step by step. A decompressed size that the input states is used only if its ratio to
+  the size of the input is plausible for the codec. Any output may grow to its `allowance`: 16 MiB, or 16
   times the compressed size if that is more.
 * Beyond the allowance, decompression continues up to `MOST` only if the output starts as records do. `MOST`
   is high, because Java's consumer has no limit, and repetitive logs compress to a thousandth of their size.
@@ -212,7 +212,7 @@ def decompress_into(
 
 
 def size_hint(codec: int, data: memoryview) -> int:
-    """Estimate the decompressed size. A size that the input claims is ignored if the input is too small."""
+    """Estimate the decompressed size. A stated size is ignored if the input is too small for it."""
     size = len(data)
     if codec == 2:
         return sum(snappy.size_of(block) for block in snappy.blocks_of(data))

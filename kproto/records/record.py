@@ -69,8 +69,8 @@ def parse_records(
 ) -> tuple[list[Record], int]:
     """Parse `count` records from position `at` on; return them and their end. The caller checks the end.
 
-    The loop reads varints of one or two bytes inline and calls `_varint` for longer ones, so that a small
-    record takes 1 µs.
+    The loop reads varints of one or two bytes inline and calls `_varint` for longer ones. So a small record
+    takes 1 µs.
     """
     records: list[Record] = []
     add = records.append
@@ -317,7 +317,7 @@ def zigzag(value: int) -> bytes:
     if 0 <= value < _SHORT:
         return _SHORT_VARINTS[value]
     unsigned = (value << 1 ^ -(value >> 63 & 1)) & 0xFFFFFFFFFFFFFFFF
-    # A fast path for varints of three bytes, as timestamp and offset deltas in large batches have.
+    # A fast path for varints of three bytes, such as most timestamp and offset deltas in large batches.
     if 1 << 14 <= unsigned < 1 << 21:
         return _continued()[unsigned & 0x3FFF] + _LAST_BYTES[unsigned >> 14]
     out = bytearray()

@@ -84,7 +84,7 @@ def ours(run: ScenarioRun) -> None:
 
 @scenario(
     "S1-23",
-    "A crash before the first commit: latest loses the records since, kproto does not",
+    "A crash before the first commit: latest loses records, kproto does not",
     says="(a second way to the same loss)",
     given="a member with latest that was assigned a new partition, has read from it, and has not "
     "committed yet",

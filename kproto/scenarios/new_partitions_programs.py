@@ -28,7 +28,7 @@ from .scenario import ScenarioRun, clients, join, offsets, produce, scenario
     says="Return.Errors, Return.Notifications, MaxWaitTime 800 ms, CommitInterval 1 s, OffsetOldest, "
     "RefreshFrequency a "
     "minute, and Consumer.Group.Rebalance.Strategy round robin.",
-    given="two members of sarama-cluster, and two topics with three partitions each",
+    given="two sarama-cluster members, and two topics with three partitions each",
     when="they are configured as in the example; then with its own Group.PartitionStrategy instead",
     then="fetches wait 800 ms, commits are 1 s apart, metadata 1 min; both protocols are offered, and "
     "range is used whatever Rebalance.Strategy says; the leader's PartitionStrategy decides",

@@ -80,8 +80,8 @@ class ScenarioRun:
     """One run of a scenario: the scenario's function fills it, and `report` renders it.
 
     With `drawn` the worlds keep their traces, so that their requests can be drawn. `moments` has the moments
-    before the first world; each `Act` has the moments of its world. `worlds` has all worlds of the run, also
-    those that the report does not show.
+    before the first world; each `Act` has the moments of its world. `worlds` has all worlds of the run,
+    including those that the report does not show.
     """
 
     parameters: Parameters

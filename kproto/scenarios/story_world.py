@@ -1,7 +1,8 @@
 """The world of a scenario: a `World` that applies the parameters of the scenario's run.
 
-The world replaces options of each member that joins, adds members to the group, and changes the number of
-partitions. It records which written values it replaced, so that the report can show both.
+When a member joins, the world replaces some of its options. It also adds members to the group, and changes
+the number of partitions. It records the replaced values, so that the report can show them beside the new
+ones.
 """
 
 from __future__ import annotations

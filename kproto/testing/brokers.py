@@ -338,7 +338,7 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
             container: Any = module.DockerContainer(f"apache/kafka:{version}").with_bind_ports(9092, port)
             for name, value in settings.items():
                 container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
-            stack.callback(container.stop)  # Stop the container, also after a failed start or Ctrl-C.
+            stack.callback(container.stop)  # Stop the container, even after a failed start or Ctrl-C.
             container.start()
         # All exceptions are caught, because the Docker client raises exceptions of many classes.
         except Exception as error:

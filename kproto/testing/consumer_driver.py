@@ -82,7 +82,7 @@ def java_name(error: KprotoError) -> str:
     return names.get(type(error), type(error).__name__)
 
 
-# The commands that print `answer COMMAND RESULT`, also when they fail.
+# The commands that print `answer COMMAND RESULT`, even when they fail.
 QUERIES = frozenset(
     {"seek", "seek-to-beginning", "seek-to-end", "paused", "position", "committed", "begins", "ends", "times"}
 )

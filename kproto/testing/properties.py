@@ -129,7 +129,7 @@ def a_batch_ends_where_its_rows_end(
     end: Mapping[TopicPartition, int],
     rows: Sequence[tuple[TopicPartition, int]],
 ) -> None:
-    """I20: check that a batch of Spark has rows from its start to its end offset, and no others.
+    """I20: check that a Spark batch has rows from its start to its end offset, and no others.
 
     `start` and `end` map a partition to its start and end offset in the batch. `rows` are (partition,
     offset).

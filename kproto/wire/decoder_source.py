@@ -162,7 +162,7 @@ class DecoderSource(FunctionSource):
 
     @contextmanager
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
-        """Generate code that reads a length into `n`, plus one if compact.
+        """Generate code that reads a length into `n`. If `compact`, `n` holds the length plus one.
 
         The generated code stores None for null. The body of the caller's `with` generates the code that reads
         any other value.

@@ -76,7 +76,7 @@ def string_uvarint(n: int) -> bytes:
 
 
 class TagSectionReader:
-    """Reads those tag sections of a struct that are not empty."""
+    """Reads the tag section of a struct in one version. The caller skips empty sections."""
 
     def __init__(self, cls: type[Struct], version: int, make: Callable[[Field], FieldReader]) -> None:
         """Create the reader.

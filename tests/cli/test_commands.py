@@ -233,7 +233,10 @@ def test_decode_reports_the_form_of_the_bytes(capsys: pytest.CaptureFixture[str]
     assert main(["decode", str(list(bytes.fromhex(HEARTBEAT)))]) == 0
     captured = capsys.readouterr()
     assert "HeartbeatRequest v4" in captured.out
-    assert "read as decimal numbers, as of Java, Go, JSON, Python or Erlang (--form decimal)" in captured.err
+    assert (
+        "read as decimal numbers, as printed by Java, Go, JSON, Python or Erlang (--form decimal)"
+        in captured.err
+    )
 
 
 def test_a_file_of_text_in_no_form_is_not_read_as_raw_bytes(

@@ -423,7 +423,7 @@ class _GreedyAssignment:
         """Return a lower bound of the number of partitions of the topic's least loaded subscriber.
 
         A move reduces the least load of a topic by at most one. So the bound is the least load that was
-        computed last, minus the number of moves since. Usually the bound is close enough to skip the search
+        computed last, minus the number of later moves. Usually the bound is close enough to skip the search
         for the least loaded subscriber.
         """
         least, moves = self.least_loads.get(topic, (0, 0))

@@ -27,8 +27,8 @@ The structure of kafka-go's goroutines leads to the following behaviour:
 * A member that joins before the partitions of its topic are known has no partitions until the next rebalance.
 
 RunCallback("assigned") stands for the log line "subscribed to topics and partitions", and
-RunCallback("revoked") for "stopped commit for group". kafka-go does not wait for the return of these
-callbacks.
+RunCallback("revoked") for "stopped commit for group". kafka-go only logs these lines, so the model does not
+wait until the callbacks return.
 
 The options of `ModelConfig` stand for those of kafka-go: `max_poll_ms` is RebalanceTimeout, `metadata_ms` is
 PartitionWatchInterval, and `reset` is StartOffset. With `auto_commit` the application calls ReadMessage, and

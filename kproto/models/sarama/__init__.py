@@ -1,8 +1,8 @@
 """sarama 1.61.1 (github.com/IBM/sarama) as a state machine.
 
-The model has ConsumerGroup, Consumer, OffsetManager and Client. Each goroutine of sarama is a small state
+The model has ConsumerGroup, Consumer, OffsetManager and Client. Each of sarama's goroutines is a small state
 machine (`routines`). Channels are queues of the original's sizes, and each mutex protects the same data as in
-the original. The files of sarama and their modules:
+the original. The modules that mirror sarama's files:
 
 * consumer_group.go, consumer_group_cooperative.go: `consumer_group` has Consume and the application's loop
   that calls it. `consumer_group_cooperative` has the rebalance of cooperative strategies.

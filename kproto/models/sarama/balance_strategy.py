@@ -3,7 +3,7 @@
 The functions follow balance_strategy.go, balance_strategy_cooperative_sticky.go and
 consumer_group_members.go.
 
-* range: the members of each topic, in the order of their member ids (also for static members), get
+* range: the members of each topic, in the order of their member ids (even for static members), get
   consecutive partitions. If the partitions cannot be divided evenly, the first members get one more (R223).
 * roundrobin: the partitions sorted by the string "topic-partition" (t-10 precedes t-2) go to the members in
   the order of their ids (R224). Members that do not subscribe to the topic are skipped.

@@ -1,6 +1,7 @@
 """The version of each request that sarama's Config.Version selects (v1.61.1, in the file of each request).
 
-`SINCE_1_38_1` has the versions of Shopify/sarama 1.38.1, which the option "Release" in `extra` selects.
+With the option "Release" in `extra` set to "1.38.1", the versions are those of Shopify/sarama 1.38.1
+(`SINCE_1_38_1`).
 
 If a broker supports only older versions of a request, the newest of the broker's versions is sent. A request
 to a broker that supports newer versions still has the selected version. Config.Version is the version of the

@@ -111,7 +111,7 @@ class WorldState:
 
     @property
     def is_outside_run(self) -> bool:
-        """Whether no run and no journaled call is in progress, so that calls have to be journaled."""
+        """Whether no run and no journaled call is in progress. If so, calls have to be journaled."""
         return self._depth == 0
 
     @contextlib.contextmanager

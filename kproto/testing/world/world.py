@@ -216,9 +216,7 @@ class World(Operator):
 
     def _add_client(self, client: C) -> C:
         if client.name in self.clients:
-            allowed = (
-                "a name that no other client of this world has or had: journal and claims tell them by it"
-            )
+            allowed = "a name that no client of this world has or had: the journal identifies clients by name"
             free = repr(self._next_free_name(client.name))
             if not self.clients[client.name].alive:
                 free += f" with client_id={client.name!r}, for its next process"

@@ -3,7 +3,7 @@
 * R85: partitions that do not exist are rejected before the group is validated. Only the existing partitions
   are committed to the group. If no partition exists, the group is neither validated nor created.
 * R86, R88, R89: a commit without a generation is accepted by an Empty group only, and creates a group that
-  does not exist. A member may commit in its generation, also in PreparingRebalance. It may not commit in
+  does not exist. A member may commit in its generation, even in PreparingRebalance. It may not commit in
   CompletingRebalance, between the JoinGroup responses and the leader's SyncGroup.
 * R110, R111: commits in a transaction are accepted in every state. They are pending until `TransactionEnded`.
 * R97, R101: OffsetFetch does not depend on the group's state. A group that does not exist has no offsets,

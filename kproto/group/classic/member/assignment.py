@@ -177,9 +177,9 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     if member.assigned_generation != member.generation:
         member.assigned_generation = member.generation
         # A cooperative static member that was removed from the group and accepted again keeps
-        # `revoked_since_assignment`. The leader assigned by the owned partitions of the member's last
-        # JoinGroup, and the member has revoked some of them since. If it is not assigned
-        # them again, they have no owner.
+        # `revoked_since_assignment`. The leader assigned by the owned partitions in the member's last
+        # JoinGroup. After this JoinGroup, the member revoked some of them. If they are not assigned to it
+        # again, they have no owner.
         if not (member.was_reset and member.cooperative):
             member.revoked_since_assignment = set()
     member.was_reset = False

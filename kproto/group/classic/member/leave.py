@@ -100,7 +100,7 @@ def on_unsubscribe_idle(member: Member, event: Unsubscribed, now: int, out: Acti
 
 
 def on_unsubscribe_again(member: Member, event: Unsubscribed, now: int, out: Actions) -> None:
-    """Drop the subscription that was made since the first `Unsubscribed`; the member is still leaving."""
+    """Drop the subscription that followed the first `Unsubscribed`; the member is still leaving."""
     member.topics, member.pattern = frozenset(), None
 
 
