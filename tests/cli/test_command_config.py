@@ -87,7 +87,7 @@ COMMANDS = [
 def test_a_missing_file_is_reported(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--command-config", "/no/such/file"]) == 2
     error = capsys.readouterr().err
-    assert "--command-config='/no/such/file' is not allowed; a file of Java's client properties" in error
+    assert "--command-config='/no/such/file' is not allowed; a Java client.properties file" in error
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
