@@ -63,7 +63,7 @@ def main() -> None:
             thread.start()
         try:
             printer.done.wait(30)
-        finally:  # Close the group also after Ctrl-C, because the threads run until then.
+        finally:  # Close the group even after Ctrl-C, because its threads run until it is closed.
             group.close()
         for thread in threads:
             thread.join()

@@ -1,6 +1,6 @@
 """Run the commands of docs/lessons, and update their outputs and pictures.
 
-    python -m tests.lessons [001 ...]      # updates all pages, or these
+    python -m tests.lessons [001 ...]      # updates all pages, or those with these numbers
 
 In a `console` block, a line that begins with "$ " is a command, and the lines that follow are its output. A
 command is `kproto ...`, possibly followed by a pipe. Commands with `--svg NAME.svg` write the pictures of the

@@ -1,6 +1,6 @@
 """Numbers that Java accepts but Python rejects, and vice versa.
 
-tests/conformance/test_topic_configs_like_kafka.py compares some of these numbers with a real Kafka.
+tests/conformance/test_topic_configs_like_kafka.py compares some of the results with those of a real Kafka.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ def jars(name: str, *wanted: str) -> str:
 
 
 def newest_kafka(known: str) -> str | None:
-    """Return the newest Kafka from `known` on that Maven finds, or None if Maven finds none.
+    """Return the newest version of Kafka that Maven finds, or None if Maven finds none.
+
+    Versions older than `known` are ignored.
 
     Maven uses its configured repositories, and remembers the result for a day.
     """

@@ -114,8 +114,8 @@ class RecordingProxy:
         self.refusals.setdefault((client, api), []).extend(answers)
 
     def cut(self, client: str, api: str, after: int = 0) -> None:
-        """Forward the responses to the next `after` requests of this API. Instead of forwarding the response
-        to the request after these, close the connection.
+        """Forward the responses to the next `after` requests of this API. Instead of forwarding the next
+        response, close the connection.
         """
         self.cuts[client, api] = after
 

@@ -18,7 +18,7 @@ from tests.conformance.client_scenarios import SCENARIOS, DrivenMember, Scenario
 from tests.conformance.recording_proxy import RecordingProxy, request_lines
 
 RUNS = count(1)
-# How often a scenario is tried. Events within one millisecond may come in any order, also in two runs of the
+# How often a scenario is tried. Events within one millisecond may come in any order, even in two runs of the
 # original.
 TRIES = 3
 # Client -> APIs that are left out. librdkafka looks up its coordinator on each new connection, and the number

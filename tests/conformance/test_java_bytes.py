@@ -145,7 +145,7 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
 
 # Mutants: the test must fail for declarations with one mistake. It draws only accepted values, so it cannot
 # detect a declaration that rejects valid values, for example null.
-# tests/messages/behaviour/test_against_kafka.py detects these.
+# tests/messages/behaviour/test_against_kafka.py detects such declarations.
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ NOT_HERE = {
     r".*(?<=a|bb)",  # A look-behind of variable length.
     r"\N{LATIN SMALL LETTER A}",
     r"\p{IsGreek}*a",  # A Unicode script whose letters no topic name can contain.
-    # A quantifier without an operand or, below, after another quantifier. Java does not document these.
+    # A quantifier without an operand or, below, after another quantifier. Java does not document these two
+    # cases.
     r"{2}",
     r"a{2}{2}",
     r"[a&&&b]",

@@ -260,8 +260,8 @@ def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None
 
 def answers(ask: Callable[[Any], Any], view: ClusterView) -> list[Any]:
     first, last = (ask(asking(-1, epoch)).topics[0].partitions[0].leader_epoch for epoch in (0, 1 << 20))
-    # A broker may answer -1 for an epoch that is too high. The epoch of the last record is then searched: it
-    # is the one that ends at offset 13.
+    # A broker may answer -1 for an epoch that is too high. In this case, the function tries one epoch after
+    # the other until one ends at offset 13: the epoch of the last record.
     if last == -1:
         last = next(
             epoch

@@ -1,4 +1,4 @@
-"""Small inputs that claim to be large, and the cost of each in a separate process.
+"""Small inputs that announce a large size, and the cost of reading each in a separate process.
 
     python -m tests.records.bombs rows DIRECTORY
 
@@ -72,7 +72,7 @@ def lz4(blocks: int, claimed: int | None = None) -> bytes:
 
 
 def zstd_that_lies() -> bytes:
-    """Build a frame that claims 4 GB, with one block that claims 128 KB of one byte."""
+    """Build a frame whose header announces 4 GB. Its only block announces 128 KB of one byte."""
     return b"\x28\xb5\x2f\xfd\xa0" + b"\xff" * 4 + (128 << 10 << 3 | 2 | 1).to_bytes(3, "little") + b"\0"
 
 
@@ -106,14 +106,14 @@ def batch(codec: int, body: bytes, count: int = 1, magic: int = 2) -> bytes:
 
 
 def record(headers: int = 0, key: int = 0) -> bytes:
-    """Build a few bytes of a record that claims this many headers or this key length."""
+    """Build the first bytes of a record with this header count and this key length, without the data."""
     return b"\x14\0\0\0" + zigzag(key) + b"\0" + zigzag(headers)
 
 
 def bombs() -> Iterator[tuple[str, bytes]]:
     for name, codec, body in packed():
         for magic in (2, 1, 0) if codec < 4 else (2,):
-            # The batch claims many records, so that the column decoder reads it, too.
+            # The record count in the header is large, so that the column decoder reads the batch.
             yield f"{name}, magic {magic}", batch(codec, body, MANY, magic)
     plain = record()[:7]
     yield "a count of records", batch(0, plain, MOST)

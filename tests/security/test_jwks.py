@@ -1,4 +1,4 @@
-"""Validation of signed tokens. tests/conformance/test_tokens_like_kafka.py compares it with Kafka."""
+"""Validation of signed tokens. tests/conformance/test_tokens_like_kafka.py compares it with Kafka's."""
 
 from __future__ import annotations
 

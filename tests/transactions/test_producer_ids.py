@@ -1,6 +1,6 @@
 """InitProducerId: producer ids, epochs, and ongoing transactions that it aborts.
 
-tests/conformance/test_transactions_like_kafka.py compares it with Kafka.
+tests/conformance/test_transactions_like_kafka.py compares the responses with Kafka's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Properties of a pair of compiled codecs, as functions that also test mutants.
+"""Properties of a compiled decoder and encoder, for the compiler and for its mutants.
 
 Each property draws its own examples, and raises for the first one that breaks it. `Make` holds
 `compiler.decoder` and `compiler.encoder`, or a mutant's decoder and encoder.
@@ -164,7 +164,10 @@ def decode_quietly(decode: Decoder, data: bytes) -> None:
 
 
 def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], versions: list[int]) -> None:
-    """Check that the compiled encoder and the interpreter reject the same messages of another version."""
+    """Check that the compiled encoder rejects the messages that the interpreter rejects.
+
+    Each message is generated for one of `versions`, and encoded in one that is drawn separately.
+    """
 
     @given(
         st.sampled_from(versions).flatmap(lambda v: from_message(cls, v, unknown_tags=True)),

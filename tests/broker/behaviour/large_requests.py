@@ -63,7 +63,7 @@ class LargeRequests:
         self.most = most
 
     def draw(self, key: int | None = None) -> tuple[int, Message]:
-        """Return a version that the broker serves, and a request of it."""
+        """Return a version of an API that the broker serves, and a random request of this version."""
         random = self.random
         api = APIS[random.choice(SERVED) if key is None else key]
         served = api.versions(NEWEST.get(api.key))

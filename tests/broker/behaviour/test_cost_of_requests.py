@@ -31,7 +31,7 @@ from tests.seeds import repeatable, seeds
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 COUNT = int(os.environ.get("KPROTO_REQUESTS", {"quick": 40, "ci": 500, "soak": 10_000}[PROFILE]))
 # The maximum number of elements in the array that is made large. 30,000 is more than PIECE and MAX_ELEMENTS
-# of kproto/broker/large_request.py, so that such a request is divided or rejected.
+# of kproto/broker/large_request.py, so such a request is divided or rejected.
 MOST_ELEMENTS = {"quick": 1_000, "ci": 5_000, "soak": 30_000}[PROFILE]
 
 # The maximum number of calls for a request, to which CALLS_PER_BYTE for each of its bytes is added. The most

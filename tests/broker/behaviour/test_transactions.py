@@ -1,6 +1,7 @@
 """Transactions on the embedded broker, request by request.
 
-tests/conformance/test_transactions_like_kafka.py compares the same requests with a real Kafka.
+tests/conformance/test_transactions_like_kafka.py compares the responses to the same requests with those of a
+real Kafka.
 """
 
 from __future__ import annotations

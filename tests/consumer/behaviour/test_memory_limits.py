@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def filled(**options: Any) -> tuple[World, Consumer]:
-    """Return a consumer of many partitions that has returned one record and has not polled since."""
+    """Return a world, and a consumer of many partitions whose only poll returned one record."""
     world = World({"t": PARTITIONS})
     for partition in range(PARTITIONS):
         for _ in range(EACH // BATCH):

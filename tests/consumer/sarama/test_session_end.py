@@ -193,7 +193,7 @@ def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None
 
 def test_the_high_water_mark_is_never_below_the_initial_offset(server: Server) -> None:
     """A claim's high water mark is never below its initial offset. Regression: the mark was 0 before the
-    first fetch, so that applications computed a negative lag.
+    first fetch, so applications computed a negative lag.
     """
     fill(server, 10)
     lags: list[int] = []

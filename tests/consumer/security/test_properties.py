@@ -92,7 +92,7 @@ def test_ignored_properties_are_logged(tmp_path: Path, caplog: pytest.LogCapture
         ("group.protocol=consumer", "consumer", "group.protocol='consumer'"),
         ("auto.offset.rest=earliest", "consumer", "did you mean auto.offset.reset"),
         ("partition.assignment.strategy=a.Mine", "consumer", "clients.consumer.CooperativeStickyAssignor"),
-        ("interceptor.classes=a.B", "consumer", "classes of Java are not run"),
+        ("interceptor.classes=a.B", "consumer", "Java classes are not run"),
         ("partitioner.class=a.B", "producer", "use send"),
         ("retries=0", "producer", "delivery.timeout.ms"),
         ("config.providers=env", "consumer", r"config.providers='env' is not allowed; .* is not resolved"),
@@ -126,7 +126,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_the_text_of_a_file_passed_as_its_path_is_not_shown(properties: Any) -> None:
-    with pytest.raises(ConfigError, match="the path of a file of Java's client properties") as caught:
+    with pytest.raises(ConfigError, match="the path of a Java client") as caught:
         client_properties(properties)
     assert "sasl-secret" not in repr(caught.value)
 

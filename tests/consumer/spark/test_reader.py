@@ -381,7 +381,7 @@ def test_fetched_bytes_are_freed_without_the_garbage_collector(filled: Filled) -
         gc.enable()
 
 
-# ---- in a worker process of Spark
+# ---- in a Spark worker process
 
 
 @pytest.fixture

@@ -87,7 +87,10 @@ def indexes(*numbers: int) -> bytes:
 
 @contextmanager
 def shop_registry(text: str | None = None) -> Iterator[dict[str, str]]:
-    """Run a registry with the schema 3 and a GUID; yield the options of a query."""
+    """Run a schema registry, and yield the options of a query.
+
+    The registry has the schema ids 3 and 4, and a GUID for the schema with id 3.
+    """
     schema = {"schema": base64(shop()), "schemaType": "PROTOBUF"}
     written = schema if text is None else {**schema, "schema": text}
     other = {"schema": json.dumps("string")}

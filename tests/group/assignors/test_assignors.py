@@ -101,7 +101,7 @@ def test_a_cooperative_group_with_equal_subscriptions_owns_all_partitions_after_
     inputs: AssignorInput,
 ) -> None:
     """A cooperative group with equal subscriptions owns all partitions after two rounds. Members with
-    different subscriptions may need a third round, also in Java (test_assignors_java.py).
+    different subscriptions may need a third round, in Java too (test_assignors_java.py).
     """
     topics, members, _ = inputs
     members = {

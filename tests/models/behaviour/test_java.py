@@ -1,4 +1,4 @@
-"""Java's consumers 4.3.1 and 2.6.2: their requests, and the differences between them."""
+"""The models of Java's consumer, releases 4.3.1 and 2.6.2: their requests and their differences."""
 
 from __future__ import annotations
 

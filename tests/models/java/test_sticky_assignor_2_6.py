@@ -1,6 +1,6 @@
 """The sticky assignors of Java 2.6.
 
-tests/conformance/test_assignors_java_2_6.py compares the assignors with Java's consumer 2.6.2.
+tests/conformance/test_assignors_java_2_6.py compares the assignors with those of Java's consumer 2.6.2.
 """
 
 from __future__ import annotations

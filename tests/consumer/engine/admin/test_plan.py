@@ -201,7 +201,7 @@ def test_an_existing_topic_with_fewer_partitions_raises_after_a_second_request()
 def test_a_cached_authorization_error_is_checked_again() -> None:
     """An authorization error is not cached, so the next call sends the request again.
 
-    The permission may have been granted since.
+    The permission may have been granted after the error.
     """
     view = known()
     view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -141,7 +141,7 @@ def test_requests_in_flight_are_answered_before_a_renewal_and_new_ones_after_it(
         if isinstance(action, Write)
         for body in Frames().feed(action.data)
     ]
-    for body in bodies:  # Only now does the broker read the requests.
+    for body in bodies:  # The broker reads the requests after they were written.
         stage.serve(1, body)
         stage.run()
     assert before.response is not None

@@ -1,4 +1,4 @@
-"""Each process of Spark imports only the modules that it needs, because a query waits for the imports."""
+"""Each Spark process imports only the modules that it needs, because a query waits for the imports."""
 
 from __future__ import annotations
 

@@ -347,9 +347,9 @@ def test_a_repeated_join_replaces_the_metadata_of_the_member() -> None:
 
 @rule("R31")
 def test_a_repeated_join_replaces_the_one_that_waits() -> None:
-    """A repeated JoinGroup replaces the member's earlier JoinGroup, which still waits.
+    """A repeated JoinGroup replaces the member's pending JoinGroup.
 
-    The earlier JoinGroup is answered with an error. Kafka never answers it.
+    The pending JoinGroup is answered with an error. Kafka never answers it.
     """
     stage = Stage()
     member, first = stage.add_member()

@@ -189,8 +189,8 @@ def test_a_member_that_is_fenced_while_it_closes_loses_its_partitions_and_closes
 @rule("M59")
 @pytest.mark.parametrize("state", HELD)
 def test_a_fenced_member_of_java_rejoins_at_the_next_poll(state: str) -> None:
-    """A fenced member of Java raises the exception at the first poll. The second poll runs the lost callback
-    and joins without a member id.
+    """After Java's member was fenced, its first poll raises the exception. The second poll runs the lost
+    callback and joins without a member id.
     """
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.actions.clear()

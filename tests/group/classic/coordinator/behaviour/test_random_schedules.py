@@ -1,6 +1,6 @@
 """Random schedules of correct and faulty clients, against the invariants of a coordinator.
 
-The clients join, restart, sync, send heartbeats and commits (also late ones, and ones with former member
+The clients join, restart, sync, send heartbeats and commits (including late ones, and ones with former member
 ids), leave, and let time pass. Each invariant is a function, whose name states it. Each mutant at the end of
 this module is a coordinator that breaks one rule. At least one invariant must fail for each mutant.
 """
