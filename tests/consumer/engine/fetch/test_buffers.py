@@ -513,6 +513,13 @@ def test_an_error_names_the_partition_and_the_offsets_of_the_batch() -> None:
     assert reader.values() == ["v0", "v1", "v2", "v3", "v8", "v9", "v10", "v11"]
 
 
+def test_the_offset_behind_a_batch_with_one_record_is_known() -> None:
+    data = encode_batch([Record(5, 0, None, b"v")])
+    error = locate_error(RecordError("RecordBatch", 2, "crc", 17, "?"), tp("t", 0), 5, data)
+    assert isinstance(error, RecordError)
+    assert (error.first_offset, error.next_offset) == (5, 6)
+
+
 def test_without_a_readable_header_the_offset_behind_the_batch_is_unknown() -> None:
     data = bytearray(encode_batch([Record(5, 0, None, b"v")]))
     data[16] = 7  # The magic number.

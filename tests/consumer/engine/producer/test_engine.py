@@ -525,6 +525,41 @@ def test_a_producer_id_of_minus_one_is_requested_again() -> None:
     assert numbers_of(world, a) == [(0, 0, 0)]
 
 
+def answer_init_producer_id(world: World, code: int) -> None:
+    """Answer each InitProducerId with an error code."""
+
+    def tamper(client: Client, request: Any, version: int) -> InitProducerIdResponse | None:
+        if not isinstance(request, InitProducerIdRequest):
+            return None
+        return InitProducerIdResponse(throttle_time_ms=0, error_code=code, producer_id=-1, producer_epoch=-1)
+
+    world.tamper = tamper
+
+
+def test_a_rejected_producer_id_fails_the_records_with_the_missing_permission() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0)
+    answer_init_producer_id(world, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    batch = a.must_send("t", "x")
+    assert world.run(5_000, until=lambda: batch.done)
+    assert isinstance(batch.error, NotAuthorized)
+    assert "InitProducerId" in str(batch.error)
+    assert "IDEMPOTENT_WRITE on the cluster" in str(batch.error)
+
+
+def test_a_producer_id_is_requested_again_after_a_retriable_error() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0)
+    answer_init_producer_id(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    batch = a.must_send("t", "x")
+    world.run(2_000)
+    assert not batch.done
+    assert len(world.requests_of(a, InitProducerIdRequest)) > 1
+    world.tamper = None
+    assert world.run(5_000, until=lambda: batch.done)
+    assert batch.error is None
+
+
 def test_a_huge_partition_index_allocates_no_memory() -> None:
     world = World({"t": 2})
     a = world.producer(linger_ms=0)
