@@ -117,7 +117,7 @@ class KprotoDataSource(DataSource):
         because these versions pass no start offset to Python sources.
         """
         try:
-            with _requires_pyspark("4.2", "a stream of kproto"):
+            with _requires_pyspark("4.2", "a kproto stream"):
                 from .stream import KprotoStreamReader
             return KprotoStreamReader(schema, self.parsed.with_latest_schemas())
         except KprotoError as error:

@@ -28,8 +28,8 @@ class QueuedCommit(msgspec.Struct, eq=False):
     on_committed: OnCommitted
     # Whether the commit may only be sent while this client is a member of the group.
     requires_membership: bool
-    # The partition states at the time of the call. A partition that was revoked and assigned again since then
-    # has a new state object.
+    # The partition states at the time of the call. A partition that was later revoked and assigned again has
+    # a new state object.
     states: Mapping[TopicPartition, PartitionState]
     # Whether partitions that were revoked after the call are removed from the commit. If not, as in commits
     # that the application requests, the commit fails.

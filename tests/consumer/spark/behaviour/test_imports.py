@@ -104,7 +104,7 @@ def test_a_stream_in_an_older_spark_raises_at_its_first_call(first: str) -> None
     process = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert process.stdout.startswith("a stream of kproto needs PySpark 4.2 or newer: pip install")
+    assert process.stdout.startswith("a kproto stream needs PySpark 4.2 or newer: pip install")
 
 
 @pytest.mark.parametrize(
