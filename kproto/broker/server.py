@@ -375,9 +375,7 @@ class Server:
             hint = f"; did you mean {matches[0]}?" if matches else ""
             if error is ErrorCode.NONE:
                 hint = "; times=0 ends the failures"
-            raise ConfigError(
-                "code", code, f"allowed: an error of Kafka, such as NOT_LEADER_OR_FOLLOWER{hint}"
-            )
+            raise ConfigError("code", code, f"allowed: a Kafka error, such as NOT_LEADER_OR_FOLLOWER{hint}")
         self._operate(lambda shell: shell.step(FailRequests(FAILING[api], error, times)))
 
     @checked(seconds=NUMBER)

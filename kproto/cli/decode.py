@@ -73,7 +73,7 @@ def add(commands: Subparsers) -> None:
         "--pcap",
         type=Path,
         metavar="FILE",
-        help="decode a capture (pcap or pcapng, also with gzip): all requests, and the responses whose "
+        help="decode a capture (pcap or pcapng, plain or gzipped): all requests, and the responses whose "
         "request is in it; needs kproto[pcap]",
     )
     decode.add_argument(

@@ -320,7 +320,7 @@ FORMS = {
     ),
     "string": TextForm("strings with escapes, as of Python, C, Rust, Go, Ruby or a shell", _string),
     "decimal": TextForm("decimal numbers, as printed by Java, Go, JSON, Python or Erlang", _decimal),
-    "hex": TextForm("hex digits, also with separators, 0x, brackets and comments", _hex),
+    "hex": TextForm("hex digits, with or without separators, 0x, brackets and comments", _hex),
     "base64": TextForm("base64", _base64),
 }
 

@@ -62,7 +62,7 @@ def parse_question(line: str | bytes) -> Question:
     except BadQuestion:
         raise
     except ValueError:
-        raise BadQuestion("the number has more digits than any type of Kafka allows") from None
+        raise BadQuestion("the number has more digits than any Kafka type allows") from None
     if not isinstance(parsed, dict):
         raise BadQuestion("not a JSON object")
     return cast("Question", parsed)

@@ -5,8 +5,8 @@
   starts. In a sequence of records of one size (a "run"), the size determines all starts. The end of a run is
   estimated, by a search for the last record of this size. The run is accepted if each of its records has this
   size.
-* If runs are short, all batches are read in parallel: each step of numpy reads the length of one record of
-  each batch. Long batches are cut beforehand at guessed record starts. A position is a guessed start if a
+* If runs are short, all batches are read in parallel: each step reads, with numpy, the length of one record
+  of each batch. Long batches are cut beforehand at guessed record starts. A position is a guessed start if a
   record can begin there, and the record after it has the next offset. A guess is accepted only if the records
   before it end exactly there; otherwise the batch is read record by record.
 * Rows are processed in slices that fit into a cache.

@@ -1,4 +1,4 @@
-"""The five codecs of record batches, with limits on what they may allocate.
+"""The compression codecs of record batches, with limits on what they may allocate.
 
 * Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. Each has a module in `codecs`. gzip
   works without further packages; the other codecs need the extra ``compression`` (cramjam). isal and

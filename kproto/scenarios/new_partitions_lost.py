@@ -66,7 +66,7 @@ def earliest(run: ScenarioRun) -> None:
     "S1-22",
     "kproto with latest: new partitions start at their beginning, old ones at the end",
     says="(our answer to the document)",
-    given="a topic with old records, and a new group of kproto's with reset latest",
+    given="a topic with old records, and a new kproto group with reset latest",
     when="the group starts, and later the topic grows while records come",
     then="the old records are not read, and of the new partitions nothing is lost",
     takes=(*GROWTH, *GROUP, "partitions"),

@@ -14,7 +14,7 @@ Rules:
   `ScenarioRun.holds`. A run with other parameters checks the same claims, and reports those that do not hold.
 * A scenario names its parameters in `takes`. Its worlds apply them, so it has no code for most of them.
 * Randomness comes only from the seed, and time is virtual: the same parameters give the same run.
-* `says` restates, in our words, what the cited document says. `why` is our explanation of it.
+* `says` restates, in our words, what the cited document says. `why` is our explanation of the result.
 """
 
 from __future__ import annotations

@@ -323,8 +323,8 @@ class JavaState:
 
     # ConsumerCoordinator
     is_leader: bool = False
-    # The result of groupMetadata(): the generation of the last completed join, even if the membership has
-    # been lost since then.
+    # The result of groupMetadata(): the generation of the last completed join, even if the membership was
+    # lost later.
     group_metadata: JavaGeneration = NO_GENERATION
     # The first exception of the listener or the assignor in this rebalance.
     callback_exception: tuple[str, str] | None = None

@@ -44,7 +44,7 @@ class RequestEntry(NamedTuple):
 
 
 class ResponseEntry(NamedTuple):
-    """A response of a broker. `key` and `version` are the API key and version of its request."""
+    """A broker's response. `key` and `version` are the API key and version of its request."""
 
     node: int
     key: int

@@ -281,7 +281,7 @@ def _hold(
 ) -> None:
     """Apply the request to the member, and delay its response until the next generation (R31).
 
-    If an earlier JoinGroup of the same member still waits, it is answered with REBALANCE_IN_PROGRESS. Kafka
+    If an earlier JoinGroup of the same member is pending, it is answered with REBALANCE_IN_PROGRESS. Kafka
     never answers it.
     """
     if (earlier := group.release_join(member)) is not None:

@@ -349,7 +349,7 @@ class CoordinatorState:
     topics: TopicCatalog | None = None
     groups: dict[str, ClassicGroup] = field(default_factory=dict[str, ClassicGroup])
     # Maps a producer id to the groups to which the producer committed offsets in its open transaction.
-    # Without this index, the end of a transaction would search all groups.
+    # Without this index, the coordinator would search all groups when a transaction ends.
     pending_groups: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
     # The number of commits so far. It is the sequence number of the latest commit.
     commits: int = 0
