@@ -77,7 +77,7 @@ def test_exceptions_of_callbacks_are_those_of_the_stories(results: dict[str, str
 
 def test_exceptions_of_invalid_calls_are_those_of_the_stories(results: dict[str, str]) -> None:
     assert results["S2-8"] == story_result("S2-8", "poll raises")
-    # The message of Java 4.3 also names both threads.
+    # Only Java 4.3 adds the names of both threads.
     message, _, threads = results["S2-7 second"].partition(". currentThread(")
     assert message == story_result("S2-7", "the second thread")
     assert bool(threads) == (results["release"] == "java")

@@ -23,7 +23,7 @@ pytest.importorskip("trustme")
 pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 # A client that does not re-authenticate: it opens a new connection when the broker has closed the old one.
-# test_reauthentication_like_kafka compares this with a real broker.
+# test_reauthentication_like_kafka compares this behaviour with that of a real broker.
 NEVER = {"aiokafka"}
 MODULES = {"librdkafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 LOGIN = ("alice", "alice-secret")

@@ -1,4 +1,4 @@
-"""Conversion for old consumers and from old producers. tests/conformance compares it with Kafka."""
+"""Conversion for old consumers and from old producers. tests/conformance compares it with Kafka's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled codecs are compared with the interpreter, for test messages and all messages of Kafka."""
+"""Compiled codecs are compared with the interpreter, for test messages and all of Kafka's messages."""
 
 from __future__ import annotations
 

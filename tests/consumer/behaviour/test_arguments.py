@@ -330,7 +330,7 @@ RIGHT: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", [Consumer, Cluster])
 def test_no_odd_argument_raises_an_error_of_python(own_broker: str, kind: Any) -> None:
-    """Each unusual value for each parameter of each method is accepted, or raises an error of kproto."""
+    """Each unusual value for each parameter of each method is accepted, or raises a kproto error."""
     methods = {
         name: method
         for name, method in inspect.getmembers(kind, inspect.isfunction)

@@ -1,7 +1,7 @@
 """Runs a blocking `Consumer` in virtual time.
 
-The background thread is simulated: its code runs while the application's thread waits, in the time of the
-virtual clock. So all runs are identical, and Ctrl-C can be raised at each point in turn.
+The background thread is simulated: its code runs while the application waits, in virtual time. So all runs
+are identical, and Ctrl-C can be raised at each point in turn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""JAAS lines, read as in Java (`tests/conformance/test_properties_like_java.py` compares with Java)."""
+"""JAAS lines, read as in Java (`tests/conformance/test_properties_like_java.py` compares the values with
+Java's).
+"""
 
 from __future__ import annotations
 
