@@ -186,7 +186,7 @@ def test_a_file_that_is_not_a_journal_is_rejected(lines: list[str], named: str, 
 
 def test_a_rejected_call_is_replayed_and_rejected_again(tmp_path: Path) -> None:
     world, _, _ = two_members()
-    with pytest.raises(ConfigError, match="no other client"):
+    with pytest.raises(ConfigError, match="no client of this world"):
         world.join("a", **GROUP)
     with pytest.raises(ConfigError, match="partitions cannot be removed"):
         world.grow("t", 1)
@@ -379,7 +379,7 @@ def test_a_frozen_client_delivers_nothing_until_it_continues() -> None:
 
 def test_a_client_name_is_unique() -> None:
     world, _, _ = two_members()
-    with pytest.raises(ConfigError, match=r"no other client.*such as 'a-2'$"):
+    with pytest.raises(ConfigError, match=r"no client of this world.*such as 'a-2'$"):
         world.join("a", **GROUP)
 
 
