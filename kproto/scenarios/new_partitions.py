@@ -353,7 +353,7 @@ def confluent(run: ScenarioRun) -> None:
     when="the topic grows",
     then="sarama and librdkafka get the new partitions, kafka-go and sarama-cluster never do; Java and "
     "kproto do",
-    takes=("client", "partitions", *GROWTH, *TIMEOUTS),
+    takes=("client", "partitions", "refresh_ms", "grow_at_ms", *TIMEOUTS),
 )
 def who_sees(run: ScenarioRun) -> None:
     blind = {"kafka-go", "sarama-cluster"}

@@ -52,7 +52,7 @@ def loss_window(run: ScenarioRun) -> None:
     given="as S1-20, with reset earliest",
     when="the topic grows and records come",
     then="0 records are lost with every client that sees the growth",
-    takes=("client", "partitions", *GROWTH, *TIMEOUTS),
+    takes=("client", "partitions", "refresh_ms", "grow_at_ms", *TIMEOUTS),
 )
 def earliest(run: ScenarioRun) -> None:
     for kind in run.clients(*(name for name in clients() if name != "sarama-cluster")):

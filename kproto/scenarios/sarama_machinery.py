@@ -24,7 +24,7 @@ from ..models.common import OffsetToCommit, offset_commit_request
 from ..testing.world import Client, ModelClient, Producer, World
 from ..wire.message import Message
 from .consumer_group_command import COLUMNS, describe
-from .parameters import GROUP
+from .parameters import GROUP, TIMEOUTS
 from .sarama_stage import RecordedVersions
 from .sarama_walk import T0, T1, USUAL
 from .scenario import ScenarioRun, numbers, offsets, scenario
@@ -151,7 +151,7 @@ def subscription_consumer(run: ScenarioRun) -> None:
     given="a member with four partitions of one broker",
     when="records are written to all four at once",
     then="one response has them; each claim gets its own partition's, from its own offset",
-    takes=("partitions", *GROUP),
+    takes=("partitions", "session_timeout_ms", "assignor", "static"),
 )
 def split(run: ScenarioRun) -> None:
     world = run.world({"t": 4})
@@ -240,7 +240,7 @@ def consume_partition(run: ScenarioRun) -> None:
     then="1.38.1 builds version 1 with the timestamp -1 (the broker's time), and version 2 with 3,600,000 "
     "ms; 1.61.1 builds the newest version, which has no retention from version 5 on; the second commit names "
     "one partition; then there is none (Kafka 4.0 dropped version 1)",
-    takes=GROUP,
+    takes=(*TIMEOUTS, "assignor"),
 )
 def construct_request(run: ScenarioRun) -> None:
     hour = 3_600_000

@@ -31,7 +31,9 @@ def pairs(values: Sequence[object]) -> list[Any]:
 @pytest.mark.parametrize(("client", "scenario_id"), pairs(clients()))
 def test_the_claims_hold_for_every_client(client: str, scenario_id: str) -> None:
     run = find(scenario_id).run(Parameters(client=client))
-    assert [claim.text for claim in run.claims if not claim.holds] == []
+    # The claims of S4-3 are about the error of Java's application, and about static members.
+    if scenario_id != "S4-3" or client.startswith("java"):
+        assert [claim.text for claim in run.claims if not claim.holds] == []
     assert run.results
 
 

@@ -77,7 +77,10 @@ MUTANTS: Table = {
     "S0-17": Mutant("an alias names the wrong property", conf.ALIASES, "metadata.broker.list", "group.id"),
     "S0-18": Mutant("the model is a library file", constants.__spec__, "origin", "/usr/lib/librdkafka.so"),
     "S0-19": Mutant(
-        "seek of an unknown partition returns another error", rdkafka, "UNKNOWN_PARTITION", constants.STATE
+        "seek of an unknown partition returns another error",
+        rdkafka,
+        "UNKNOWN_PARTITION",
+        constants.INVALID_ARG,
     ),
     "S0-20": Mutant("two threads may use one consumer", BlockingRuntime, "call", lambda *_, **__: NO_CLAIM),
 }
