@@ -55,7 +55,8 @@ def blocks(data: memoryview) -> Iterator[bytes]:
     """Decompress block by block."""
     unpack = cramjam("snappy").decompress_raw
     for block in blocks_of(data):
-        size_of(block)
+        if not size_of(block):  # As in `decompress_into`.
+            continue
         try:
             yield bytes(unpack(block))
         except Exception as error:  # cramjam.DecompressionError
