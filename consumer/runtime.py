@@ -120,9 +120,9 @@ class Runtime:
         # because Ctrl-C may end a poll before it has called the callback or raised the error.
         self.listener_call: ev.CallListener | None = None
         self.poll_error: KprotoError | None = None
-        # Whether a method is about to return records. If it is interrupted, the records must be given back to
-        # the engine.
-        self.delivering = False
+        # The thread or task to which a method is about to return records, and the records; None if there is
+        # none. If the method is interrupted, the records must be given back to the engine.
+        self.delivering: tuple[object, object] | None = None
         # Whether `wakeup` was called and has not ended a poll yet.
         self.woken = False
         self._open: set[Any] = set()  # The futures that have not completed yet.

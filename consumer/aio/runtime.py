@@ -108,7 +108,7 @@ class AsyncRuntime(Runtime):
         return await self.waiters.wait(last_change, deadline)
 
     async def pause(self) -> None:
-        await self.waiters.pause(delivering=self.delivering)
+        await self.waiters.pause(delivering=self.delivering is not None)
 
     def caller(self) -> object:
         return current_task()

@@ -370,13 +370,18 @@ class RecordIterator(Iterator[ConsumerRecord]):
 def _run_poll(operations: ConsumerOperations, operation: Coroutine[Any, Any, R]) -> R:
     """Run an operation that returns records. If Ctrl-C interrupts it, give its records back to the engine."""
     runtime = operations.runtime
+    # The records of the poll that this poll interrupts, if a signal handler makes this poll.
+    outer = runtime.delivering
     try:
         result = run_to_end(operation)
-        runtime.delivering = False
+        runtime.delivering = outer
         return result
     except BaseException:
         # The engine had already returned the records when Ctrl-C came, so the engine must take them back.
-        if runtime.delivering:
-            runtime.delivering = False
+        # Records that a poll of another thread is about to return are not affected: this poll may have been
+        # rejected because of that poll.
+        records = runtime.delivering
+        if records is not None and records is not outer and records[0] == runtime.caller():
+            runtime.delivering = outer
             operations.take_back()
         raise

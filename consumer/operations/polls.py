@@ -316,7 +316,7 @@ class PollOperations:
                 with runtime.locked():
                     owned = iteration.check_ownership()
                 if owned:
-                    runtime.delivering = True
+                    runtime.delivering = runtime.caller(), iteration.remaining
                     for record in iteration.remaining:
                         return record
             while True:
@@ -343,7 +343,7 @@ class PollOperations:
             delivered = await self._take(take, deadline)
             if delivered is None:
                 runtime.apply_if_open(ev.PollEnded())
-            runtime.delivering = delivered is not None
+            runtime.delivering = None if delivered is None else (runtime.caller(), delivered)
             return delivered
         except Exception:
             runtime.apply_if_open(ev.PollEnded())

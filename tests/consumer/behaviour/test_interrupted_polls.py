@@ -23,6 +23,7 @@ import consumer.engine
 from consumer import Consumer, Producer, TopicPartition
 from consumer.blocking.runtime import _Claim
 from kproto.broker.server import running
+from kproto.errors import IllegalState
 
 ENGINE = str(Path(consumer.engine.__file__).parent)
 # The functions that the test does not interrupt. Python checks for signals at calls, and these functions call
@@ -33,6 +34,8 @@ ALL = list(range(12))
 # The distance in lines between two interruptions. A poll runs several hundred lines of the engine; a test at
 # every line would take too long.
 STEP = 11
+# The longest wait (s) for another thread.
+WAIT_S = 20
 
 
 class LineInterrupt:
@@ -168,3 +171,45 @@ def test_ctrl_c_while_a_poll_returns_gives_its_records_back(
         while len(offsets) < len(ALL):
             offsets += read(reader)
         assert offsets == ALL
+
+
+def test_a_rejected_poll_of_another_thread_does_not_take_records_back() -> None:
+    """A callback of a future polls, which is rejected, while the application's poll is about to return."""
+    may_poll, has_polled = threading.Event(), threading.Event()
+    outcomes: list[str] = []
+
+    def poll_in_callback(future: object) -> None:
+        may_poll.wait(WAIT_S)
+        try:
+            reader.poll(0)
+        except IllegalState as error:
+            outcomes.append(str(error))
+        has_polled.set()
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        """Let the callback poll when `_run_poll` has a result, before it returns the result."""
+        if frame.f_code.co_name != "_run_poll":
+            return None
+        if event == "line" and frame.f_locals.get("result") and not may_poll.is_set():
+            may_poll.set()
+            assert has_polled.wait(WAIT_S)
+        return trace
+
+    with (
+        running(topics={"t": 1}) as server,
+        Consumer(server.bootstrap, group_id="g", auto_offset_reset="earliest", max_poll_records=2) as reader,
+    ):
+        with Producer(server.bootstrap) as producer:
+            for number in ALL:
+                producer.send("t", str(number).encode())
+        reader.assign([P0])
+        offsets = [record.offset for record in reader.poll(WAIT_S)]
+        reader.commit_async().add_done_callback(poll_in_callback)
+        sys.settrace(trace)
+        try:
+            offsets += [record.offset for record in reader.poll(WAIT_S)]
+        finally:
+            sys.settrace(None)
+        offsets += [record.offset for record in reader.poll(WAIT_S)]
+    assert "callback of a future" in outcomes[0]
+    assert offsets == list(range(6))
