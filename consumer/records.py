@@ -129,6 +129,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
     `reason` is one of
 
+    * "closed": the consumer is closed;
     * "not assigned": the partition is not assigned to this consumer;
     * "rebalancing": the member has no assignment yet;
     * "callback": a rebalance callback runs, or runs in the next poll;

@@ -90,6 +90,10 @@ class ConsumerOperations(PollOperations):
     def why(self, partition: TopicPartition) -> DeliveryStatus:
         partition = check.partition("partition", partition)
         self.runtime.check_process()
+        if self.runtime.failure is not None:
+            return DeliveryStatus(partition, "error", f"the consumer failed: {self.runtime.failure!r}")
+        if self.runtime.closed:
+            return DeliveryStatus(partition, "closed", "the consumer is closed")
         with self.runtime.locked():
             return self.engine.delivery_watch.status(partition, now())
 
