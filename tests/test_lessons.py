@@ -18,12 +18,14 @@ DOCUMENTS = [
     "004-rebalances",
 ]
 # A command takes 0.2 s on average, and one of S1-25 some seconds. The quick tests run one command of each
-# page, and most scenarios in tests/scenarios.
+# page, the commands that list something, and most scenarios in tests/scenarios.
 QUICK = {page: command for page, command, _ in reversed(COMMANDS) if "S1-25" not in command}
+RUNS_A_STORY = re.compile(r"scenario S\d")
 
 
 def _param(page: str, command: str, expected: str) -> object:
-    marks = [] if QUICK[page] == command else [pytest.mark.thorough]
+    quick = QUICK[page] == command or not RUNS_A_STORY.search(command)
+    marks = [] if quick else [pytest.mark.thorough]
     return pytest.param(command, expected, marks=marks, id=f"{page[:3]} {command[7:50]}")
 
 
