@@ -64,28 +64,28 @@ def get(url: str, redirects: int = 0, max_bytes: int = 1000) -> Response:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_to_another_host_does_not_receive_the_login(status: int) -> None:
     with (
-        server(lambda _: OK) as (other, seen),
-        server(lambda _: redirect(other.replace("127.0.0.1", "localhost"), status)) as (first, _),
+        server(lambda _: OK) as (second, requests),
+        server(lambda _: redirect(second.replace("127.0.0.1", "localhost"), status)) as (first, _),
     ):
         response = get(first + "/schemas", redirects=1)
     assert (response.status, response.url.rpartition(":")[0]) == (200, "http://localhost")
-    assert len(seen) == 1
-    assert "uthorization" not in seen[0]
+    assert len(requests) == 1
+    assert "uthorization" not in requests[0]
 
 
 def test_a_redirect_to_another_port_does_not_receive_the_login() -> None:
-    with server(lambda _: OK) as (other, seen), server(lambda _: redirect(other)) as (first, _):
+    with server(lambda _: OK) as (second, requests), server(lambda _: redirect(second)) as (first, _):
         get(first, redirects=1)
-    assert "uthorization" not in seen[0]
+    assert "uthorization" not in requests[0]
 
 
 def test_a_redirect_within_a_server_keeps_the_login() -> None:
     def respond(sent: str) -> bytes:
         return redirect("/new?x=1") if sent.startswith("GET /old") else OK
 
-    with server(respond) as (url, seen):
+    with server(respond) as (url, requests):
         assert get(url + "/old", redirects=1).url == url + "/new"
-    assert [LOGIN in sent for sent in seen] == [True, True]
+    assert [LOGIN in sent for sent in requests] == [True, True]
 
 
 def test_the_login_is_not_sent_again_after_another_host() -> None:
@@ -96,23 +96,23 @@ def test_the_login_is_not_sent_again_after_another_host() -> None:
     places: dict[str, str] = {}
     with (
         server(lambda _: redirect(places["first"] + "/end")) as (second, _),
-        server(lambda sent: OK if "/end" in sent else redirect(second)) as (first, seen),
+        server(lambda sent: OK if "/end" in sent else redirect(second)) as (first, requests),
     ):
         places["first"] = first
         get(first, redirects=5)
-    assert [LOGIN in sent for sent in seen] == [True, False]
+    assert [LOGIN in sent for sent in requests] == [True, False]
 
 
 def test_a_redirect_is_the_answer_if_redirects_are_not_followed() -> None:
-    with server(lambda _: OK) as (other, seen), server(lambda _: redirect(other)) as (first, _):
+    with server(lambda _: OK) as (second, requests), server(lambda _: redirect(second)) as (first, _):
         assert get(first).status == 302
-    assert seen == []
+    assert requests == []
 
 
 def test_a_circle_of_redirects_ends_with_the_last_answer() -> None:
-    with server(lambda _: redirect("/again")) as (url, seen):
+    with server(lambda _: redirect("/again")) as (url, requests):
         assert get(url, redirects=3).status == 302
-    assert len(seen) == 4
+    assert len(requests) == 4
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://host/x", "gopher://host/", "http://[::1"])
@@ -193,12 +193,12 @@ def test_a_body_that_is_not_a_json_object_is_an_error_without_its_bytes(body: by
 
 
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    with server(lambda _: OK) as (proxy, seen):
+    with server(lambda _: OK) as (proxy, requests):
         monkeypatch.setenv("http_proxy", proxy.replace("//", "//alice:proxy-password@"))
         monkeypatch.setenv("no_proxy", "")
         assert get("http://registry.invalid/x").status == 200
-    assert seen[0].startswith("GET http://registry.invalid/x ")
-    assert "proxy-authorization: basic" in seen[0].lower()
+    assert requests[0].startswith("GET http://registry.invalid/x ")
+    assert "proxy-authorization: basic" in requests[0].lower()
 
 
 def test_a_missing_urllib3_is_an_error_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

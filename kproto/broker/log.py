@@ -156,9 +156,9 @@ class Log:
             stop = min(stop, bisect_left(self._bases, end))
         return BatchRange(first, stop, self._size_sums[stop - 1] - size_before if stop > first else 0)
 
-    def batches_of(self, found: BatchRange) -> list[bytes]:
+    def batches_of(self, batches: BatchRange) -> list[bytes]:
         """Return the batches that `find` found. The log must not have changed since `find` was called."""
-        return self._batches[found.first : found.stop]
+        return self._batches[batches.first : batches.stop]
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, before: int | None = None

@@ -28,7 +28,7 @@ from textwrap import dedent
 from kproto.messages import index
 from kproto.testing.brokers import kafka_jars
 from tests.messages.definitions import Definition, definitions, release_of
-from tests.messages.rendering import PRIMITIVES, WIDTH, RenderedClass, StructKey, field_line, render
+from tests.messages.render import PRIMITIVES, WIDTH, RenderedClass, StructKey, field_line, render
 
 FOLDER = Path(index.__file__).parent
 

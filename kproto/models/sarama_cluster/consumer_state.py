@@ -267,14 +267,14 @@ class ClusterConsumer(Routine):
             return
         claims = frozenset(claimed)
         if kind == "rebalance OK":
-            new, gone = (
+            new, released = (
                 _go_map(claims - self.previous, claims),
                 _go_map(self.previous - claims, self.previous),
             )
             current = _go_map(claims, claims)
         else:
-            new, gone, current = "map[]", "map[]", _go_map(self.previous, self.previous)
-        text = f"&{{Type:{kind} Claimed:{new} Released:{gone} Current:{current}}}"
+            new, released, current = "map[]", "map[]", _go_map(self.previous, self.previous)
+        text = f"&{{Type:{kind} Claimed:{new} Released:{released} Current:{current}}}"
         self.client.out.append(Notify("notification", kind, text))
 
     # -- loops

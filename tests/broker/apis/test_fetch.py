@@ -89,9 +89,9 @@ def test_a_produce_copies_no_records_for_parked_fetches(
     copied: list[BatchRange] = []
     really = Log.batches_of
 
-    def batches_of(self: Log, found: BatchRange) -> list[bytes]:
-        copied.append(found)
-        return really(self, found)
+    def batches_of(self: Log, batches: BatchRange) -> list[bytes]:
+        copied.append(batches)
+        return really(self, batches)
 
     monkeypatch.setattr(Log, "batches_of", batches_of)
     client.send(fetch_request(fetch_topic(0), min_bytes=5000, wait=500), 12)

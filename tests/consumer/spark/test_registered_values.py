@@ -93,11 +93,11 @@ def shop_registry(text: str | None = None) -> Iterator[dict[str, str]]:
     """
     schema = {"schema": base64(shop()), "schemaType": "PROTOBUF"}
     written = schema if text is None else {**schema, "schema": text}
-    other = {"schema": json.dumps("string")}
+    text_schema = {"schema": json.dumps("string")}
     answers = {
         "/subjects/t-value/versions/latest?format=serialized": schema,
         "/schemas/ids/3?format=serialized": written,
-        "/schemas/ids/4?format=serialized": other,
+        "/schemas/ids/4?format=serialized": text_schema,
         f"/schemas/guids/{GUID}?format=serialized": written,
     }
     with registry(answers) as (url, _):
@@ -145,9 +145,9 @@ def test_the_default_message_is_the_first_of_the_schema() -> None:
 @pytest.mark.parametrize("text", [None, TEXT_FORM], ids=["descriptor", "text"])
 def test_only_values_of_the_selected_message_are_decoded(path: tuple[int, ...], text: str | None) -> None:
     with shop_registry(text) as options:
-        written = [wired(3, indexes(*other) + TEXT_OF) for other in NAMES]
+        written = [wired(3, indexes(*name) + TEXT_OF) for name in NAMES]
         rows = decoded(written, KIND, {**options, "value.message": NAMES[path]})
-    assert values(rows) == [ROW if other == path else None for other in NAMES]
+    assert values(rows) == [ROW if name == path else None for name in NAMES]
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_a_descriptor_set_of_the_user_is_checked_against_the_schema_id_too() -> 
 
     Two schemas of a topic may have the same message indexes and different messages.
     """
-    other = descriptor_pb2.FileDescriptorProto(name="other.proto", package="other", syntax="proto3")
-    other.message_type.add(name="First").field.add(name="text", number=1, type=TEXT, label=1)
+    stranger = descriptor_pb2.FileDescriptorProto(name="other.proto", package="other", syntax="proto3")
+    stranger.message_type.add(name="First").field.add(name="text", number=1, type=TEXT, label=1)
     answers = {
         f"/schemas/ids/{number}?format=serialized": {"schema": base64(file), "schemaType": "PROTOBUF"}
-        for number, file in ((3, shop()), (5, other))
+        for number, file in ((3, shop()), (5, stranger))
     }
     schema = base64(descriptor_pb2.FileDescriptorSet(file=[shop()]))
     with registry(answers) as (url, _):
@@ -308,12 +308,12 @@ def test_json_and_protobuf_have_their_schema_id_in_the_header_too() -> None:
 
 
 def test_a_circle_of_references_ends_in_one_error_that_shows_the_circle() -> None:
-    def answer(other: str) -> dict[str, Any]:
-        return {"schema": "{}", "references": [{"name": other, "subject": other, "version": 1}]}
+    def answer(reference: str) -> dict[str, Any]:
+        return {"schema": "{}", "references": [{"name": reference, "subject": reference, "version": 1}]}
 
     answers = {
         "/schemas/ids/990": answer("a"),
-        **{f"/subjects/{name}/versions/1": answer(other) for name, other in (("a", "b"), ("b", "a"))},
+        **{f"/subjects/{name}/versions/1": answer(reference) for name, reference in (("a", "b"), ("b", "a"))},
     }
     with registry(answers) as (url, requests), pytest.raises(RegistryFailed) as raised:
         Registry((url,)).schema(990)
@@ -322,8 +322,8 @@ def test_a_circle_of_references_ends_in_one_error_that_shows_the_circle() -> Non
 
 
 def test_a_reference_that_is_used_by_many_schemas_is_requested_once() -> None:
-    def answer(*others: str) -> dict[str, Any]:
-        references = [{"name": other, "subject": other, "version": 1} for other in others]
+    def answer(*names: str) -> dict[str, Any]:
+        references = [{"name": name, "subject": name, "version": 1} for name in names]
         return {"schema": json.dumps("string"), "references": references}
 
     levels = 30

@@ -59,17 +59,17 @@ def error_of(url: str, number: int) -> RegistryFailed:
 
 def test_another_host_does_not_receive_the_password() -> None:
     with (
-        answering(200, '{"schema": "\\"string\\""}') as (other, logins),
-        answering(302, "", Location=other.replace("127.0.0.1", "localhost")) as (url, _),
+        answering(200, '{"schema": "\\"string\\""}') as (second, logins),
+        answering(302, "", Location=second.replace("127.0.0.1", "localhost")) as (url, _),
     ):
         assert Registry((url,), USER).schema(8801).text == '"string"'
     assert logins == [None]
 
 
 def test_an_error_of_another_host_names_it_and_says_why_there_is_no_login() -> None:
-    with answering(401, "{}") as (other, _), answering(302, "", Location=other) as (url, _):
+    with answering(401, "{}") as (second, _), answering(302, "", Location=second) as (url, _):
         message = str(error_of(url, 8802))
-    assert f"redirected to {other}" in message
+    assert f"redirected to {second}" in message
     assert "the login is sent only to addresses in schema.registry.url" in message
 
 
