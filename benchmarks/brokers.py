@@ -57,12 +57,12 @@ def embedded(partitions: int = PARTITIONS) -> Iterator[str]:
 
 
 def _wait_for(address: str) -> None:
-    from consumer import Cluster
+    from consumer import Admin
     from kproto.errors import ConnectionFailed
 
     for _ in range(100):
         try:
-            with Cluster(address) as cluster:
+            with Admin(address) as cluster:
                 cluster.partitions(TOPIC)
             return
         except ConnectionFailed:

@@ -123,11 +123,11 @@ def _encode_batches(
     import numpy as np
     import pyarrow as pa
 
-    from consumer import Cluster
+    from consumer import Admin
     from kproto.messages.init_producer_id import InitProducerIdRequest
     from kproto.records.column_encoder import encode_columns
 
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         identity = cluster.request(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         )

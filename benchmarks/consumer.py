@@ -327,9 +327,9 @@ def fill(bootstrap: str, topic: str, count: int, size: int) -> None:
     """Write random values, which do not compress, with confluent-kafka and its usual batches."""
     from confluent_kafka import Producer
 
-    from consumer import Cluster
+    from consumer import Admin
 
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         cluster.create_topics({topic: PARTITIONS})
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 100_000})
     noise = os.urandom(1 << 20)

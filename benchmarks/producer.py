@@ -203,10 +203,10 @@ def measure(name: str, bootstrap: str, arguments: argparse.Namespace) -> Seconds
 
 @contextmanager
 def kafka_with_topic() -> Iterator[str]:
-    from consumer import Cluster
+    from consumer import Admin
 
     with kafka() as bootstrap:
-        with Cluster(bootstrap) as cluster:
+        with Admin(bootstrap) as cluster:
             cluster.create_topics({TOPIC: PARTITIONS})
         yield bootstrap
 

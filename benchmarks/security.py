@@ -63,7 +63,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from consumer import Cluster
+from consumer import Admin
 from tests.conformance.secured_kafka import USERS, real_kafka
 
 from .brokers import BATCH_BYTES, LINGER_MS
@@ -255,8 +255,8 @@ class Run:
         self._count = count
         self._client_cpus = client_cpus
 
-    def cluster(self) -> Cluster:
-        return Cluster(self._addresses["PLAINTEXT"], timeout=60)
+    def cluster(self) -> Admin:
+        return Admin(self._addresses["PLAINTEXT"], timeout=60)
 
     def measure(self, kind: str, name: str, protocol: str, topic: str) -> Seconds:
         """Run one client in a new process, and return its wall and CPU seconds."""

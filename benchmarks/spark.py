@@ -41,7 +41,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from consumer import Cluster, TopicPartition
+from consumer import Admin, TopicPartition
 from consumer.spark import session
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
@@ -146,7 +146,7 @@ def fill(
         Record(offset, now, b"%08d" % offset, (b"%d" % offset).ljust(size, b"x")) for offset in range(count)
     ]
     encoded = encode_batch(records)
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         cluster.create_topics({topic: partitions})
         for partition in range(partitions):
             full_batches, remaining = divmod(rows // partitions, count)
@@ -171,7 +171,7 @@ def write_flights(bootstrap: str, rows: int) -> dict[str, str]:
         avro += (_zigzag(len(legs)) + b"".join(map(_avro_string, legs)) if legs else b"") + b"\0"
         values["avro"].append(avro)
     topics = {name: f"flights-{name}-{time.time_ns()}" for name in values}
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         for name, topic in topics.items():
             cluster.create_topics({topic: PARTITIONS})
             now = time.time_ns() // 10**6  # With older timestamps, retention would delete the records.
@@ -349,7 +349,7 @@ def compare_sinks(
 ) -> None:
     """Measure batches of cached rows written to a topic. The broker's time is the same for all sinks."""
     rows = min(rows, CACHED_BYTES // size)
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         topic = f"sink-{time.time_ns()}"
         cluster.create_topics({topic: PARTITIONS})
     value_sql = f"rpad(cast(id as string), {size}, 'x') value"

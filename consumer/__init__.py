@@ -1,7 +1,7 @@
-"""A Kafka client in pure Python: consumers, producers, and an admin client (Cluster).
+"""A Kafka client in pure Python: consumers, producers, and an admin client (Admin).
 
-    Consumer, Producer, Cluster                    for threads: their methods block
-    AsyncConsumer, AsyncProducer, AsyncCluster     for asyncio: the same methods, awaited
+    Consumer, Producer, Admin                      for threads: their methods block
+    AsyncConsumer, AsyncProducer, AsyncAdmin       for asyncio: the same methods, awaited
     ConsumerGroup, AsyncConsumerGroup              a handler for each partition, as in sarama
     PartitionConsumers, SyncProducer, QueueProducer    sarama's other clients
     AsyncPartitionConsumers, ...                   the same for asyncio
@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kproto.group.subscription import TopicPartition as TopicPartition
 
-    from .aio.cluster import AsyncCluster as AsyncCluster
+    from .aio.admin import AsyncAdmin as AsyncAdmin
     from .aio.consumer import AsyncConsumer as AsyncConsumer
     from .aio.producer import AsyncProducer as AsyncProducer
-    from .blocking.cluster import Cluster as Cluster
+    from .blocking.admin import Admin as Admin
     from .blocking.consumer import Consumer as Consumer
     from .blocking.producer import Producer as Producer
     from .delivery import Delivery as Delivery
@@ -58,14 +58,14 @@ if TYPE_CHECKING:
     from .sarama.producers_threads import SyncProducer as SyncProducer
 
 _SOURCES = {
-    "AsyncCluster": ".aio.cluster",
+    "Admin": ".blocking.admin",
+    "AsyncAdmin": ".aio.admin",
     "AsyncConsumer": ".aio.consumer",
     "AsyncConsumerGroup": ".sarama.group",
     "AsyncPartitionConsumers": ".sarama.partitions",
     "AsyncProducer": ".aio.producer",
     "AsyncQueueProducer": ".sarama.producers",
     "AsyncSyncProducer": ".sarama.producers",
-    "Cluster": ".blocking.cluster",
     "ColumnBatch": ".records",
     "CommittedOffset": ".engine.requests",
     "Consumer": ".blocking.consumer",
@@ -97,14 +97,14 @@ _SOURCES = {
 __all__ = [
     "NEWEST",
     "OLDEST",
-    "AsyncCluster",
+    "Admin",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncConsumerGroup",
     "AsyncPartitionConsumers",
     "AsyncProducer",
     "AsyncQueueProducer",
     "AsyncSyncProducer",
-    "Cluster",
     "ColumnBatch",
     "CommittedOffset",
     "Consumer",

@@ -116,8 +116,8 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "highwater": "use high_watermark(partition)",
         "current_lag": "use lag(partition)",
         "partitions_for_topic": "use partitions_for(topic)",
-        "topics": "use Cluster(bootstrap).topics()",
-        "list_topics": "use Cluster(bootstrap).topics()",
+        "topics": "use Admin(bootstrap).topics()",
+        "list_topics": "use Admin(bootstrap).topics()",
         "consume": "use poll(seconds, max_records=count)",
         "getmany": "use poll(seconds)",
         "getone": 'use "async for record in consumer"',
@@ -138,8 +138,8 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "produce": "use send(topic, value, key)",
         "send_and_wait": "use send(topic, value).result(); in asyncio: await (await send(topic, value))",
         "poll": "not needed: callbacks are called by themselves, and flush(seconds) waits for all",
-        "partitions_for": "use Cluster(bootstrap).partitions(topic)",
-        "list_topics": "use Cluster(bootstrap).topics()",
+        "partitions_for": "use Admin(bootstrap).partitions(topic)",
+        "list_topics": "use Admin(bootstrap).topics()",
         "metrics": _NO_METRICS,
         "create_batch": "use send_columns(topic, table)",
         "send_batch": "use send_columns(topic, table)",
@@ -154,7 +154,7 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "abort_transaction": _TRANSACTIONS,
         "send_offsets_to_transaction": _TRANSACTIONS,
     },
-    "cluster": {
+    "admin client": {
         "list_topics": "use topics()",
         "describe_topics": "use metadata([topic, ...])",
         "describe_cluster": "use metadata(), or request(DescribeClusterRequest(...))",
@@ -197,7 +197,7 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 # The keys of `METHODS` that are kinds of clients.
-CLIENTS: Final = ("consumer", "producer", "cluster")
+CLIENTS: Final = ("consumer", "producer", "admin client")
 # Another library's argument, or method and argument -> this library's argument, or what to use instead.
 ARGUMENTS: Final[Mapping[str, str]] = {
     "timeout_ms": "timeout, in seconds",
@@ -234,7 +234,10 @@ def unknown_method(client: object, kind: str, name: str) -> AttributeError:
     # The method may belong to another kind of client, for example if a producer's method was called on a
     # consumer.
     other_kind = next((other_kind for other_kind in CLIENTS if method in METHODS[other_kind]), None)
-    hint = f"; of a {other_kind}: {METHODS[other_kind][method]}" if other_kind and kind in CLIENTS else ""
+    hint = ""
+    if other_kind and kind in CLIENTS:
+        article = "an" if other_kind == "admin client" else "a"
+        hint = f"; of {article} {other_kind}: {METHODS[other_kind][method]}"
     return AttributeError(f"{error}{hint}", name=name, obj=client)
 
 

@@ -1,4 +1,4 @@
-"""The runtime of a consumer or cluster client: applies events to the engine, and routes the engine's actions.
+"""The runtime of a consumer or admin client: applies events to the engine, and routes the engine's actions.
 
 The runtime also rejects the calls that are not allowed, for example calls of a closed client, and calls in a
 callback that the call would wait for. This module has the code that threads and asyncio share.
@@ -54,7 +54,7 @@ class Driver(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of client, as errors name it: "consumer" or "cluster"."""
+        """The kind of client, as errors name it: "consumer" or "admin client"."""
         ...
 
     @property

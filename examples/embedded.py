@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from kproto import Cluster, running
+from kproto import Admin, running
 from kproto.errors import KprotoError
 
 
@@ -21,8 +21,8 @@ def broker(description: str, topics: dict[str, int]) -> Generator[str]:
             yield server.bootstrap
     else:
         try:
-            with Cluster(options.bootstrap) as cluster:
-                cluster.create_topics(topics, exist_ok=True)
+            with Admin(options.bootstrap) as admin:
+                admin.create_topics(topics, exist_ok=True)
         except KprotoError as error:
             parser.exit(1, f"{error}\n")
         yield options.bootstrap

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from embedded import broker
 
-from kproto import Cluster, Consumer, Producer, TopicPartition
+from kproto import Admin, Consumer, Producer, TopicPartition
 
 
 def main() -> None:
@@ -24,9 +24,9 @@ def watch(bootstrap: str) -> None:
             consumer.poll(0.1)
         consumer.position(TopicPartition("sensors", 0))
 
-        with Cluster(bootstrap) as cluster:
-            old = cluster.topics()["sensors"]
-            cluster.create_partitions({"sensors": old + 2})
+        with Admin(bootstrap) as admin:
+            old = admin.topics()["sensors"]
+            admin.create_partitions({"sensors": old + 2})
         with Producer(bootstrap) as producer:
             for number in range(100):  # At this time the consumer has not noticed the new partitions.
                 producer.send("sensors", b"%d" % number, partition=old + number % 2)

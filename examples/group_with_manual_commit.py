@@ -7,7 +7,7 @@ from typing import Any
 
 from embedded import broker
 
-from kproto import AsyncCluster, AsyncConsumerGroup, AsyncProducer
+from kproto import AsyncAdmin, AsyncConsumerGroup, AsyncProducer
 
 MESSAGES = 6
 
@@ -47,8 +47,8 @@ async def run(bootstrap: str) -> None:
         await handler.done.wait()
     await session
 
-    async with AsyncCluster(bootstrap) as cluster:
-        committed = await cluster.committed_offsets("careful")
+    async with AsyncAdmin(bootstrap) as admin:
+        committed = await admin.committed_offsets("careful")
     for partition, offset in sorted(committed.items()):
         print(f"{partition}: {'nothing' if offset is None else offset.offset} committed")
 

@@ -6,7 +6,7 @@
     ConsumerGroup, AsyncConsumerGroup
                                a member that calls a handler for each of its partitions, as in sarama
     Producer, AsyncProducer    write records
-    Cluster, AsyncCluster      create topics, look up offsets, manage groups, send any request
+    Admin, AsyncAdmin         create topics, look up offsets, manage groups, send any request
     TopicPartition             the name of a topic and the number of a partition
     RebalanceListener          callbacks for changes of the assigned partitions
     ConsumerRecord, Delivery, RecordMetadata, CommittedOffset, OffsetAt, GroupMetadata, GroupChange,
@@ -42,11 +42,11 @@ from .lazy_imports import lazy_attributes
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from consumer import AsyncCluster as AsyncCluster
+    from consumer import Admin as Admin
+    from consumer import AsyncAdmin as AsyncAdmin
     from consumer import AsyncConsumer as AsyncConsumer
     from consumer import AsyncConsumerGroup as AsyncConsumerGroup
     from consumer import AsyncProducer as AsyncProducer
-    from consumer import Cluster as Cluster
     from consumer import CommittedOffset as CommittedOffset
     from consumer import Consumer as Consumer
     from consumer import ConsumerGroup as ConsumerGroup
@@ -65,11 +65,11 @@ if TYPE_CHECKING:
 
 # Maps a name to the module that defines it: a module of this package, or the package `consumer`.
 _SOURCES = {
-    "AsyncCluster": "consumer",
+    "Admin": "consumer",
+    "AsyncAdmin": "consumer",
     "AsyncConsumer": "consumer",
     "AsyncConsumerGroup": "consumer",
     "AsyncProducer": "consumer",
-    "Cluster": "consumer",
     "CommittedOffset": "consumer",
     "Consumer": "consumer",
     "ConsumerGroup": "consumer",
@@ -87,11 +87,11 @@ _SOURCES = {
 }
 
 __all__ = [
-    "AsyncCluster",
+    "Admin",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncConsumerGroup",
     "AsyncProducer",
-    "Cluster",
     "CommittedOffset",
     "Consumer",
     "ConsumerGroup",

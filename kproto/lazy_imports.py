@@ -12,19 +12,21 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
-# Maps the name of another client's class to kproto's class. The error for an unknown name suggests kproto's
-# class.
+# Maps the name of another client's class, and kproto's former names `Cluster` and `AsyncCluster`, to kproto's
+# class. The error for an unknown name suggests kproto's class.
 OTHER_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "KafkaConsumer": "Consumer",
         "KafkaProducer": "Producer",
-        "KafkaAdminClient": "Cluster",
-        "AdminClient": "Cluster",
+        "KafkaAdminClient": "Admin",
+        "Cluster": "Admin",
+        "AsyncCluster": "AsyncAdmin",
+        "AdminClient": "Admin",
         "DeserializingConsumer": "Consumer",
         "SerializingProducer": "Producer",
         "AIOKafkaConsumer": "AsyncConsumer",
         "AIOKafkaProducer": "AsyncProducer",
-        "AIOKafkaAdminClient": "AsyncCluster",
+        "AIOKafkaAdminClient": "AsyncAdmin",
         "AIOConsumer": "AsyncConsumer",
         "AIOProducer": "AsyncProducer",
         "ConsumerRebalanceListener": "RebalanceListener",
@@ -73,7 +75,7 @@ def lazy_modules(package: str, paths: Iterable[str]) -> Callable[[str], ModuleTy
 def _unknown_name(package: str, name: str, sources: Mapping[str, str]) -> AttributeError | ImportError:
     """Return the error for a name that `package` does not have.
 
-    For the name of another client's class, the message says what kproto's class is called. `from ... import`
+    For a name of `OTHER_CLASSES`, the message says what kproto's class is called. `from ... import`
     would replace the message of an AttributeError, so for such an import the error is an ImportError.
     """
     ours = OTHER_CLASSES.get(name)

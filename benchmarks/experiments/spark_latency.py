@@ -30,7 +30,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
-from consumer import Cluster, TopicPartition
+from consumer import Admin, TopicPartition
 from consumer.spark import register, session
 from kproto.records import encode_batch
 from kproto.records.record import Record
@@ -111,7 +111,7 @@ def _append_byte(log: Path) -> None:
 
 def _measure(spark: Any, source: str, bootstrap: str, count: int) -> tuple[list[float], list[dict[str, int]]]:
     """Run one query; return the seconds from each record to its row, and the parts of each batch in ms."""
-    with tempfile.TemporaryDirectory() as folder, Cluster(bootstrap) as cluster:
+    with tempfile.TemporaryDirectory() as folder, Admin(bootstrap) as cluster:
         write: Callable[[], object]
         if source == File.name():
             log = Path(folder, "log")

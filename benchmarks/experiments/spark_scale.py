@@ -22,7 +22,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from consumer import Cluster
+from consumer import Admin
 from consumer.spark import session
 from consumer.spark.offsets import Offsets
 from consumer.spark.options import parse
@@ -114,7 +114,7 @@ def measure_memory(bootstrap: str, gigabytes: float, settings: dict[str, str]) -
         finished.set()
         watcher.join()
         spark.stop()
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         cluster.delete_topics([topic])
 
 

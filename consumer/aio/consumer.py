@@ -1,4 +1,4 @@
-"""The asyncio consumer, `AsyncConsumer`. The module also exports `AsyncCluster` from `aio.cluster`.
+"""The asyncio consumer, `AsyncConsumer`. The module also exports `AsyncAdmin` from `aio.admin`.
 
     async with AsyncConsumer("localhost:9092", group_id="g") as consumer:
         consumer.subscribe(["flights"])
@@ -32,7 +32,7 @@ from ..option_docs import consumer_docs, with_options
 from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
-from .cluster import AsyncCluster as AsyncCluster
+from .admin import AsyncAdmin as AsyncAdmin
 from .runtime import AsyncRuntime
 
 R = TypeVar("R")

@@ -53,7 +53,7 @@ class BlockingRuntime(Runtime):
         # event can wake it.
         self.wakes_at: int | None = 0
         self.stopped = False
-        name = f"kproto-{driver.kind}-{driver.client_id}"
+        name = f"kproto-{driver.kind.replace(' ', '-')}-{driver.client_id}"
         self.thread = threading.Thread(
             target=self._drive, args=(weakref.ref(self), self.sockets, self.owner), name=name, daemon=True
         )

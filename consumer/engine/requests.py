@@ -142,7 +142,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
     return grouped
 
 
-# The allowed values of the argument `node` of `Cluster.request`, for error messages.
+# The allowed values of the argument `node` of `Admin.request`, for error messages.
 ROUTES: Final = (
     'None, a node id, "controller", ("group", name), ("transaction", transactional_id), '
     '("share", "GROUP:TOPIC_ID:PARTITION") or ("leader", topic, partition)'

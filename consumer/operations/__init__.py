@@ -1,1 +1,1 @@
-"""The operations of consumers, producers and cluster clients, written once for threads and for asyncio."""
+"""The operations of consumers, producers and admin clients, written once for threads and for asyncio."""

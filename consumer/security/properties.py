@@ -2,7 +2,7 @@
 
 Rules:
 
-* Commands (`--command-config`), `Cluster` and Spark use only the properties about security. All other
+* Commands (`--command-config`), `Admin` and Spark use only the properties about security. All other
   properties of consumers and producers are read by `client_options`.
 * A property about security that is not supported is never ignored, but raises ConfigError. Otherwise a user
   might only learn from a failed connection that, for example, a trust store has not been read.
@@ -56,18 +56,18 @@ def client_properties(path: str | Path, client: Literal["consumer"] = ...) -> Co
 @overload
 def client_properties(path: str | Path, client: Literal["producer"]) -> ProducerConfig: ...
 @overload
-def client_properties(path: str | Path, client: Literal["cluster"]) -> SecurityConfig: ...
+def client_properties(path: str | Path, client: Literal["admin"]) -> SecurityConfig: ...
 def client_properties(path: str | Path, client: str = "consumer") -> Any:
-    """Read a Java properties file, and return options for a "consumer", a "producer" or a "cluster".
+    """Read a Java properties file, and return options for a "consumer", a "producer" or an "admin" client.
 
-    Properties that are options of this library are returned; for a cluster only those about security. Three
-    kinds of properties are ignored, and logged in one line: those of the other kind of client, those that
-    exist only in Java (serializers, metrics), and bootstrap.servers, which is the client's first argument. A
-    property raises ConfigError if it would change the behaviour and is not supported. So does a file that
-    cannot be read.
+    Properties that are options of this library are returned; for an admin client only those about security.
+    Three kinds of properties are ignored, and logged in one line: those of the other kind of client, those
+    that exist only in Java (serializers, metrics), and bootstrap.servers, which is the client's first
+    argument. A property raises ConfigError if it would change the behaviour and is not supported. So does a
+    file that cannot be read.
     """
-    if client not in ("consumer", "producer", "cluster"):
-        raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'cluster'")
+    if client not in ("consumer", "producer", "admin"):
+        raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'admin'")
     try:
         return _options(path, client)
     # Raise the error again from this function, because a traceback with the inner frames would contain
@@ -81,7 +81,7 @@ def client_properties(path: str | Path, client: str = "consumer") -> Any:
 def _options(path: str | Path, client: str) -> Any:
     properties = _read(path)
     secured = from_java(properties)
-    if client == "cluster":
+    if client == "admin":
         return secured
     from .client_options import options_of
 

@@ -33,7 +33,7 @@ from kproto.errors import (
 )
 from kproto.group.subscription import TopicPartition
 
-from ..blocking.cluster import Cluster
+from ..blocking.admin import Admin
 from ..clock import now
 from ..engine.admin.records import OffsetAt, epoch_ends
 from ..engine.metadata.cluster import TopicView
@@ -90,11 +90,11 @@ class OffsetReader:
         self.options = options
         self.isolation = options.text("isolation.level", "read_uncommitted")
         self.partition_count = 0  # The number of partitions in the last metadata response.
-        self._cluster: Cluster | None = None
+        self._cluster: Admin | None = None
         self._has_answered = False
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> Admin:
         """The client of the cluster, which is created if necessary."""
         if self._cluster is None:
             self._cluster = connect(self.options)
@@ -349,11 +349,11 @@ def retry_while_unreachable(request: Callable[[], T], seconds: float, option: st
     raise AssertionError("unreachable: the loop returns or raises")
 
 
-def connect(options: Options) -> Cluster:
+def connect(options: Options) -> Admin:
     """Return a client of the cluster that the options name. The client connects at its first request."""
     timeout_ms = request_timeout_ms(options)
     most_bytes = options.number("max.partition.fetch.bytes", 0) + RESPONSE_OVERHEAD_BYTES
-    return Cluster(
+    return Admin(
         options.bootstrap_servers,
         client_id=options.text("client.id", "kproto-spark"),
         request_timeout_ms=timeout_ms,

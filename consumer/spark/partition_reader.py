@@ -36,7 +36,7 @@ from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTim
 from kproto.group.subscription import TopicPartition
 from kproto.records.batch import Data
 
-from ..blocking.cluster import Cluster
+from ..blocking.admin import Admin
 from ..engine.admin.records import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .arrow import Aborted, Builder, RecordBatch, batches_before, split_compressed
@@ -81,7 +81,7 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
 class _Worker:
     """The objects that a worker process keeps between slices."""
 
-    cluster: Cluster
+    cluster: Admin
     fetcher: ThreadPoolExecutor
     record_bytes: dict[TopicPartition, float]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from consumer.spark import session
-from kproto import Cluster, Producer, running
+from kproto import Admin, Producer, running
 from kproto.demo import flights
 
 if TYPE_CHECKING:
@@ -78,12 +78,12 @@ def environment(description: str, rows: int = 10_000, **settings: str) -> Genera
         utc = {"spark.sql.session.timeZone": "UTC"}
         spark = session("flights", quick=True, settings={**utc, **settings})
         try:
-            with Cluster(bootstrap) as cluster:
-                cluster.create_topics({topic: 3})
+            with Admin(bootstrap) as admin:
+                admin.create_topics({topic: 3})
                 try:
                     yield Environment(spark, bootstrap, topic, Path(folder), flights.table(options.rows))
                 finally:
-                    cluster.delete_topics([topic])
+                    admin.delete_topics([topic])
         finally:
             spark.stop()
 

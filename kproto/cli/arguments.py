@@ -40,7 +40,7 @@ def client_security(path: Path) -> SecurityConfig:
     from consumer.security import client_properties
 
     try:
-        return client_properties(path, "cluster")
+        return client_properties(path, "admin")
     except ConfigError as error:
         if error.option != "path":
             raise

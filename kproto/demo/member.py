@@ -52,7 +52,7 @@ class MemberOptions:
 
     @property
     def security(self) -> SecurityConfig:
-        return {} if self.command_config is None else client_properties(self.command_config, "cluster")
+        return {} if self.command_config is None else client_properties(self.command_config, "admin")
 
 
 def run(pipe: Connection, name: str, options: MemberOptions) -> None:

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from consumer import Cluster, Delivery, Producer
+from consumer import Admin, Delivery, Producer
 from consumer.security import SecurityConfig, client_properties
 
 from ..errors import IllegalState, KprotoError, MissingExtra
@@ -163,17 +163,15 @@ def run_demo(plan: DemoPlan) -> DemoResult:
     Raises `KprotoError` if the demo cannot finish.
     """
     started = time.monotonic()
-    security: SecurityConfig = (
-        client_properties(plan.command_config, "cluster") if plan.command_config else {}
-    )
+    security: SecurityConfig = client_properties(plan.command_config, "admin") if plan.command_config else {}
     # Connect before the flights are read, so that a failed authentication is reported immediately.
     if plan.bootstrap is not None:
-        with Cluster(plan.bootstrap, **security) as cluster:
+        with Admin(plan.bootstrap, **security) as cluster:
             cluster.metadata([])
     frame = flights.table(plan.records)
     with contextlib.ExitStack() as stack:
         bootstrap = plan.bootstrap or stack.enter_context(_broker())
-        with Cluster(bootstrap, **security) as cluster:
+        with Admin(bootstrap, **security) as cluster:
             if plan.topic in cluster.topics():
                 raise IllegalState(
                     f"topic {plan.topic!r} exists on {bootstrap} with other records: choose another --topic"
@@ -200,7 +198,7 @@ def run_demo(plan: DemoPlan) -> DemoResult:
         group.stop()
         bar.close()
         hourly = spark.result(produced) if spark else None
-        with Cluster(bootstrap, **security) as cluster:
+        with Admin(bootstrap, **security) as cluster:
             partitions = [TopicPartition(plan.topic, p) for p in range(GROWN)]
             latest = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
             ends = {partition: latest[partition].offset or 0 for partition in partitions}
@@ -240,7 +238,7 @@ def _live(
                 elif step == "kill":
                     group.kill(victim)
                 else:
-                    with Cluster(bootstrap, **security) as cluster:
+                    with Admin(bootstrap, **security) as cluster:
                         cluster.create_partitions({plan.topic: GROWN})
                     new = tuple(TopicPartition(plan.topic, p) for p in range(PARTITIONS, GROWN))
                     group.record_event(

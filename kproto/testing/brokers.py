@@ -372,14 +372,14 @@ def why_silent(
 
     Return "", or the reason why there was no such response within `seconds`.
     """
-    from consumer import Cluster
+    from consumer import Admin
 
     from ..messages.metadata import MetadataRequest, MetadataResponse
 
     end, why = time.monotonic() + seconds, "nobody answers there"
     while time.monotonic() < end and (broker is None or broker.poll() is None):
         try:
-            with Cluster(bootstrap, request_timeout_ms=2000, **(security or {})) as cluster:
+            with Admin(bootstrap, request_timeout_ms=2000, **(security or {})) as cluster:
                 answer = cluster.request(MetadataRequest(topics=[]))
                 if isinstance(answer, MetadataResponse) and answer.brokers:
                     return ""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 # kproto must be imported before `consumer`, because otherwise the name `consumer` would refer to another
 # module.
 from .. import (
-    Cluster,
+    Admin,
     Consumer,
     Producer,
 )
@@ -39,7 +39,7 @@ from ..group.subscription import TopicPartition
 from ..validation import FUNCTION_WITHOUT_ARGUMENTS, NAMES_TO_TEXTS, NUMBER, TEXT, WHOLE_NUMBER, checked
 
 if TYPE_CHECKING:
-    from consumer import AsyncCluster
+    from consumer import AsyncAdmin
     from consumer.security import SecurityConfig
 
     from ..broker.server import Server
@@ -71,7 +71,7 @@ class Kafka:
         self._without_server = without_server
         self._own = bootstrap  # The address that calls of this object use, even if `bootstrap` is replaced.
         self.created: list[str] = []
-        self._cluster: Cluster | None = None
+        self._cluster: Admin | None = None
         self._making = Lock()
 
     def __repr__(self) -> str:
@@ -95,11 +95,11 @@ class Kafka:
         return self._server
 
     @property
-    def cluster(self) -> Cluster:
-        """A `Cluster` for calls that this class does not have: any request, offsets by time, raw fetches."""
+    def cluster(self) -> Admin:
+        """A `Admin` for calls that this class does not have: any request, offsets by time, raw fetches."""
         with self._making:  # A lock is needed, because calls may come from several threads.
             if self._cluster is None:
-                self._cluster = Cluster(self._own, **self._security)
+                self._cluster = Admin(self._own, **self._security)
             return self._cluster
 
     @checked(name=TEXT, partitions=WHOLE_NUMBER, configs=NAMES_TO_TEXTS)
@@ -298,9 +298,9 @@ class AsyncKafka:
         return self._kafka.options()
 
     @property
-    def cluster(self) -> AsyncCluster:
+    def cluster(self) -> AsyncAdmin:
         """The same as `Kafka.cluster`, with coroutines. The fixture closes the cluster."""
-        return cast("AsyncCluster", _InThreads(self._kafka.cluster))
+        return cast("AsyncAdmin", _InThreads(self._kafka.cluster))
 
     @property
     def server(self) -> Server:
@@ -385,7 +385,7 @@ async def _in_thread(function: Callable[P, R], *arguments: P.args, **options: P.
 class _InThreads:
     """A proxy of an object. Its methods are coroutines, each of which runs the call in a thread."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Admin) -> None:
         self._cluster = cluster
 
     def __getattr__(self, name: str) -> Any:

@@ -119,7 +119,7 @@ def _security(config: pytest.Config) -> SecurityConfig:
     from consumer.security import client_properties
 
     file: str | None = config.getoption(CONFIG)
-    return {} if file is None else client_properties(file, "cluster")
+    return {} if file is None else client_properties(file, "admin")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from consumer import Cluster
+from consumer import Admin
 from kproto.errors import AuthenticationFailed
 from kproto.messages.metadata import MetadataRequest
 from kproto.security.oauthbearer import unsecured_token
@@ -30,7 +30,7 @@ def test_the_printed_python_call_connects(tmp_path: Path, protocol: str, words: 
         )
         [line] = [line for line in lines if "kproto " in line]
         call = line.split(maxsplit=1)[1].replace("...", PASSWORD)
-        with eval(call, {"Consumer": Cluster}) as cluster:
+        with eval(call, {"Consumer": Admin}) as cluster:
             assert cluster.topics() == {"flights": 1}
     assert PASSWORD not in "".join(lines)
     assert (tmp_path / "made").stat().st_mode & 0o077 == 0
@@ -45,7 +45,7 @@ def test_unsigned_tokens_are_accepted_only_if_the_option_says_so(tmp_path: Path)
     def topics_seen_by_token(lines: list[str]) -> dict[str, int]:
         place = re.search(r"SASL_SSL://(localhost:\d+)", lines[0])
         assert place is not None
-        with Cluster(
+        with Admin(
             place[1],
             security_protocol="SASL_SSL",
             ssl_cafile=str(tmp_path / "made" / "ca.pem"),
@@ -82,7 +82,7 @@ def test_metadata_has_the_address_of_the_option_advertise(more: list[str]) -> No
             line = next(process.stdout)
             place = re.search(r"listening on (\S+), advertised as kafka:9092;", line)
             assert place is not None
-            with Cluster(place[1]) as cluster:
+            with Admin(place[1]) as cluster:
                 [node] = cluster.request(MetadataRequest(topics=[]), timeout=30).brokers
         finally:
             process.terminate()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from consumer import Cluster
+from consumer import Admin
 from kproto.broker.security.acls import Operation as Op
 from kproto.broker.security.acls import PatternType, Permission, Resource
 from kproto.broker.server import running
@@ -144,7 +144,7 @@ class Side:
     def __init__(self, place: str) -> None:
         self.place = place
         self.users = {
-            name: Cluster(
+            name: Admin(
                 place,
                 security_protocol="SASL_PLAINTEXT",
                 sasl_mechanism="PLAIN",

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from consumer import AsyncConsumer, Cluster, Consumer, Producer, RebalanceListener, TopicPartition
+from consumer import Admin, AsyncConsumer, Consumer, Producer, RebalanceListener, TopicPartition
 from kproto.errors import KprotoError
 from kproto.testing.faults import Proxy
 from tests.conformance import judges
@@ -138,7 +138,7 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
     ledgers = {"eager": Ledger(), "cooperative": Ledger()}
     try:
         with Proxy(f"127.0.0.1:{kafka.port}", port=port) as proxy:
-            with Cluster(proxy.bootstrap) as cluster:
+            with Admin(proxy.bootstrap) as cluster:
                 cluster.create_topics({"t": PARTITIONS})
             threads: list[threading.Thread] = []
             for group, strategy in (("eager", "range"), ("cooperative", "cooperative-sticky")):

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from tests.conformance.recording_proxy import RecordingProxy
 
 PATIENCE = 40.0
@@ -138,7 +138,7 @@ class Stage:
 
     start: Callable[[str, str, str, Mapping[str, Any]], DrivenMember]
     proxy: RecordingProxy
-    cluster: Cluster
+    cluster: Admin
     producer: Producer
     run: str
     members: list[DrivenMember] = field(default_factory=list[DrivenMember])

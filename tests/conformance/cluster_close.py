@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import Any
 
 from consumer import (
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncConsumerGroup,
     AsyncProducer,
-    Cluster,
     Consumer,
     ConsumerGroup,
     Producer,
@@ -110,7 +110,7 @@ class AtWork:
             "ConsumerGroup": self._handled,
             "Producer in a transaction": self._in_transaction,
             "Producer in a commit": self._in_commit,
-            "Cluster": self._cluster,
+            "Admin": self._cluster,
         }
 
     def _consumer(self) -> Consumer:
@@ -152,8 +152,8 @@ class AtWork:
             producer.send(self._topic, b"x", partition=partition)
         return producer
 
-    def _cluster(self) -> Cluster:
-        cluster = Cluster(self._bootstrap)
+    def _cluster(self) -> Admin:
+        cluster = Admin(self._bootstrap)
         cluster.partitions(self._topic)
         return cluster
 
@@ -177,7 +177,7 @@ class AtWork:
         for partition in range(self._partitions):
             for producer in (plain, careful, committing):
                 await (await producer.send(self._topic, b"x", partition=partition))
-        cluster = AsyncCluster(self._bootstrap)
+        cluster = AsyncAdmin(self._bootstrap)
         await cluster.partitions(self._topic)
         self._loops = {
             "AsyncConsumer": consumer,
@@ -185,14 +185,14 @@ class AtWork:
             "AsyncProducer": plain,
             "AsyncProducer in a transaction": careful,
             "AsyncProducer in a commit": committing,
-            "AsyncCluster": cluster,
+            "AsyncAdmin": cluster,
         }
 
     async def _close_all(self, timeout: float) -> dict[str, Closed]:
         async def timed(client: Any) -> Closed:
             began, raised = time.monotonic(), None
             try:
-                if isinstance(client, AsyncCluster):
+                if isinstance(client, AsyncAdmin):
                     await client.close()
                 else:
                     await client.close(timeout=timeout)
@@ -214,7 +214,7 @@ class AtWork:
 
 
 def _close(client: Any, timeout: float) -> None:
-    client.close() if isinstance(client, Cluster) else client.close(timeout=timeout)
+    client.close() if isinstance(client, Admin) else client.close(timeout=timeout)
 
 
 def _timed(close: Callable[[], None]) -> Closed:

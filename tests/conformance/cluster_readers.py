@@ -18,10 +18,10 @@ from types import TracebackType
 from typing import Any
 
 from consumer import (
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncConsumerGroup,
-    Cluster,
     Consumer,
     ConsumerGroup,
     GroupChange,
@@ -298,7 +298,7 @@ class Asker(InThread):
         asyncio.run(self._ask_async()) if self._kind == "asyncio" else self._ask()
 
     def _ask(self) -> None:
-        with Cluster(self._bootstrap, timeout=ASKED_S) as cluster:
+        with Admin(self._bootstrap, timeout=ASKED_S) as cluster:
             while not self._over.wait(0.5):
                 began = time.monotonic()
                 try:
@@ -315,7 +315,7 @@ class Asker(InThread):
                     self._look(began, committed, ends, members)
 
     async def _ask_async(self) -> None:
-        async with AsyncCluster(self._bootstrap, timeout=ASKED_S) as cluster:
+        async with AsyncAdmin(self._bootstrap, timeout=ASKED_S) as cluster:
             while not self._over.is_set():
                 began = time.monotonic()
                 try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from kproto.group.subscription import TopicPartition
 from tests.conformance import java_bridge, judges
 from tests.conformance.recording_proxy import RecordingProxy
@@ -58,10 +58,10 @@ def proxied_kafka() -> Iterator[RecordingProxy]:
 
 
 @pytest.fixture(scope="module")
-def operators(proxied_kafka: RecordingProxy) -> Iterator[tuple[Cluster, Producer]]:
+def operators(proxied_kafka: RecordingProxy) -> Iterator[tuple[Admin, Producer]]:
     """A cluster client and a producer behind the same proxy."""
     bootstrap = f"127.0.0.1:{proxied_kafka.port}"
-    with Cluster(bootstrap) as cluster, Producer(bootstrap) as producer:
+    with Admin(bootstrap) as cluster, Producer(bootstrap) as producer:
         cluster.create_topics({"warm": 1})
         # The first commit lets the broker create its offsets topic.
         cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
 from tests.conformance import judges, original_clients
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
     proxy: RecordingProxy
     bootstrap: str
-    cluster: Cluster
+    cluster: Admin
     producer: Producer
 
 
@@ -70,9 +70,7 @@ def run_place(kind: str) -> Iterator[Place]:
             RecordingProxy(port, int(bootstrap.rpartition(":")[2]), frozenset({"Fetch"}))
         )
         address = f"127.0.0.1:{port}"
-        cluster, producer = (
-            stack.enter_context(client_class(address)) for client_class in (Cluster, Producer)
-        )
+        cluster, producer = (stack.enter_context(client_class(address)) for client_class in (Admin, Producer))
         cluster.create_topics({"warm": 1})
         # The commits make the broker create its offsets topic. The 20 groups belong to different partitions
         # of this topic, which the broker then loads.

@@ -20,14 +20,14 @@ from typing import Any
 
 from consumer import (
     OLDEST,
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncConsumerGroup,
     AsyncPartitionConsumers,
     AsyncProducer,
     AsyncQueueProducer,
     AsyncSyncProducer,
-    Cluster,
     Consumer,
     ConsumerGroup,
     PartitionConsumers,
@@ -62,9 +62,9 @@ class Nothing:
 # ---- threads
 
 
-def cluster(call: Callable[[Cluster], object]) -> EntryPoint:
+def cluster(call: Callable[[Admin], object]) -> EntryPoint:
     def come(place: str, how: dict[str, Any]) -> None:
-        with Cluster(place, timeout=WAIT, **how) as client:
+        with Admin(place, timeout=WAIT, **how) as client:
             call(client)
 
     return come
@@ -124,9 +124,9 @@ def awaited(come: Callable[[str, dict[str, Any]], Coroutine[Any, Any, None]]) ->
     return lambda place, how: asyncio.run(asyncio.wait_for(come(place, how), 2 * WAIT))
 
 
-def async_cluster(call: Callable[[AsyncCluster], Coroutine[Any, Any, object]]) -> EntryPoint:
+def async_cluster(call: Callable[[AsyncAdmin], Coroutine[Any, Any, object]]) -> EntryPoint:
     async def come(place: str, how: dict[str, Any]) -> None:
-        async with AsyncCluster(place, timeout=WAIT, **how) as client:
+        async with AsyncAdmin(place, timeout=WAIT, **how) as client:
             await call(client)
 
     return awaited(come)
@@ -167,15 +167,15 @@ async def async_queue_producer(place: str, how: dict[str, Any]) -> None:
 
 
 ENTRY_POINTS: dict[str, EntryPoint] = {
-    "Cluster.topics": cluster(lambda client: client.topics()),
-    "Cluster.create_topics": cluster(lambda client: client.create_topics({"new": 1})),
-    "Cluster.list_offsets": cluster(lambda client: client.list_offsets({T0: "latest"})),
-    "Cluster.groups": cluster(lambda client: client.groups()),
-    "Cluster.group": cluster(lambda client: client.group("told")),
-    "Cluster.commit_offsets": cluster(lambda client: client.commit_offsets("told", {T0: 0})),
-    "Cluster.fetch": cluster(lambda client: client.fetch({T0: 0})),
-    "AsyncCluster.topics": async_cluster(lambda client: client.topics()),
-    "AsyncCluster.delete_topics": async_cluster(lambda client: client.delete_topics(["new"])),
+    "Admin.topics": cluster(lambda client: client.topics()),
+    "Admin.create_topics": cluster(lambda client: client.create_topics({"new": 1})),
+    "Admin.list_offsets": cluster(lambda client: client.list_offsets({T0: "latest"})),
+    "Admin.groups": cluster(lambda client: client.groups()),
+    "Admin.group": cluster(lambda client: client.group("told")),
+    "Admin.commit_offsets": cluster(lambda client: client.commit_offsets("told", {T0: 0})),
+    "Admin.fetch": cluster(lambda client: client.fetch({T0: 0})),
+    "AsyncAdmin.topics": async_cluster(lambda client: client.topics()),
+    "AsyncAdmin.delete_topics": async_cluster(lambda client: client.delete_topics(["new"])),
     "Consumer.poll": consumer(lambda client: client.poll(WAIT)),
     "Consumer.poll_columns": consumer(lambda client: client.poll_columns(WAIT), assigned=True),
     "Consumer, iterated": consumer(lambda client: next(iter(client))),
@@ -248,7 +248,7 @@ def watch(place: str, file: str, folder: Path) -> list[str]:
     first = process.stdout.readline()
     if not first.startswith("clients can use "):
         return [first, *ended(process)]
-    with contextlib.suppress(KprotoError), Cluster(first.split()[3], timeout=WAIT) as client:
+    with contextlib.suppress(KprotoError), Admin(first.split()[3], timeout=WAIT) as client:
         for _ in range(2):
             with contextlib.suppress(KprotoError):
                 client.topics()

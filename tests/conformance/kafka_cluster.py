@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from consumer import Cluster
+from consumer import Admin
 from kproto.errors import KprotoError
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kproto.testing import brokers
@@ -207,8 +207,8 @@ class Fleet:
 
     # ---- helpers
 
-    def _client(self) -> Cluster:
-        return Cluster(self.bootstrap, request_timeout_ms=5_000)
+    def _client(self) -> Admin:
+        return Admin(self.bootstrap, request_timeout_ms=5_000)
 
     def _configure(self, node: int) -> Path:
         port, quorum = self.ports[node], self.ports[CONTROLLER]

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from tests.conformance.client_scenarios import SCENARIOS, DrivenMember, Scenario, Stage
 from tests.conformance.recording_proxy import RecordingProxy, request_lines
 
@@ -38,7 +38,7 @@ def run_scenario(
     order: list[str],
     scenario: str,
     proxy: RecordingProxy,
-    operators: tuple[Cluster, Producer],
+    operators: tuple[Admin, Producer],
     acts: Scenario | None = None,
     bootstrap: str = "",
 ) -> dict[str, dict[str, list[str]]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster
+from consumer import Admin
 from consumer.security import Token
 from kproto.security.oauthbearer import unsecured_token
 from tests.conformance import secured_kafka
@@ -29,7 +29,7 @@ def run_broker(kind: str, folder: Path) -> Iterator[secured_kafka.Secured]:
             yield broker
         return
     with secured_kafka.real_kafka(folder) as broker:
-        with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
+        with Admin(broker.places["PLAINTEXT"], timeout=60) as cluster:
             cluster.create_topics({"flights": 1})
         yield broker
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from consumer import Cluster, TopicPartition
+from consumer import Admin, TopicPartition
 from consumer.spark import register
 from tests.conformance.spark_cluster import session
 
@@ -59,7 +59,7 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
 
     where_to = {"kafka.bootstrap.servers": bootstrap, "topic": f"{topic}-copy"}
     where_once = {**where_to, "topic": f"{topic}-once", "transactionalIdPrefix": topic}
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         running = streams(NAMES, processingTime="0 seconds")
         while not (folder / "stop").exists():
             batch(spark, cluster, where, folder)
@@ -75,7 +75,7 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
     spark.stop()
 
 
-def batch(spark: Any, cluster: Cluster, where: dict[str, str], folder: Path) -> None:
+def batch(spark: Any, cluster: Admin, where: dict[str, str], folder: Path) -> None:
     """Check a batch query over all records, and write the result to a file."""
     topic = where["subscribe"]
     partitions = dict.fromkeys((TopicPartition(topic, n) for n in range(3)), "latest")

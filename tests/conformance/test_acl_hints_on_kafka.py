@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Consumer, PartitionConsumers, Producer, QueueProducer, TopicPartition
+from consumer import Admin, Consumer, PartitionConsumers, Producer, QueueProducer, TopicPartition
 from kproto.broker.security.acls import Operation, PatternType, Permission, Resource
 from kproto.errors import KprotoError, NotAuthorized
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
@@ -41,7 +41,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with run_broker(tmp_path_factory.mktemp("secured")) as broker:
         # Only the listener SASL_PLAINTEXT is used: embedded_kafka runs a separate broker for each listener.
         place = broker.places["SASL_PLAINTEXT"]
-        with Cluster(place, timeout=60, **how("alice")) as alice:
+        with Admin(place, timeout=60, **how("alice")) as alice:
             alice.create_topics({TOPIC: 1}, exist_ok=True)
             with Producer(place, **how("alice")) as producer:
                 producer.send(TOPIC, b"x").result(60)
@@ -103,9 +103,9 @@ def writes_in_a_transaction(place: str) -> None:
         producer.send(TOPIC, b"x")
 
 
-def asks(call: Callable[[Cluster], object]) -> Callable[[str], None]:
+def asks(call: Callable[[Admin], object]) -> Callable[[str], None]:
     def ask(place: str) -> None:
-        with Cluster(place, timeout=30, **how("bob")) as cluster:
+        with Admin(place, timeout=30, **how("bob")) as cluster:
             call(cluster)
 
     return ask
@@ -128,7 +128,7 @@ OPERATIONS: dict[str, Callable[[str], None]] = {
 }
 
 
-def give(alice: Cluster, error: NotAuthorized) -> tuple[str, str]:
+def give(alice: Admin, error: NotAuthorized) -> tuple[str, str]:
     """Create the ACL that the error names."""
     match = NEEDS.search(str(error))
     assert match is not None, str(error)
@@ -152,7 +152,7 @@ def give(alice: Cluster, error: NotAuthorized) -> tuple[str, str]:
     return operation, resource_kind
 
 
-def delete_all_acls(alice: Cluster) -> None:
+def delete_all_acls(alice: Admin) -> None:
     everything = DeleteAclsFilter(
         resource_type_filter=1,
         resource_name_filter=None,
@@ -193,6 +193,6 @@ def test_the_acl_named_by_an_error_is_sufficient(kafka: Any, caplog: pytest.LogC
         assert granted, f"{wish}: bob may do that anyway"
         delete_all_acls(alice)
         while True:  # Wait until the ACLs are removed.
-            with Cluster(place, timeout=30, **how("bob")) as bob:
+            with Admin(place, timeout=30, **how("bob")) as bob:
                 if not bob.topics():
                     break

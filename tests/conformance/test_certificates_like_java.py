@@ -154,7 +154,7 @@ def java_says(cases: str) -> list[str]:
 
 def we_say(client: Path, broker: Path, host: str, auth: str) -> str:
     try:
-        tls = security_options(client_properties(client, "cluster")).tls
+        tls = security_options(client_properties(client, "admin")).tls
     except ConfigError:
         return "refused"
     assert tls is not None

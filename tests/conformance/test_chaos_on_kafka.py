@@ -19,7 +19,7 @@ from uuid import UUID
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer
+from consumer import Admin, Consumer, Producer
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
 from kproto.messages.init_producer_id import InitProducerIdRequest
@@ -58,7 +58,7 @@ def test_a_killed_kafka_remembers_only_the_last_batch_of_a_producer(tmp_path: Pa
     kafka = Killable(tmp_path)
     kafka.start()
     try:
-        with Cluster(f"127.0.0.1:{kafka.port}") as cluster:
+        with Admin(f"127.0.0.1:{kafka.port}") as cluster:
             cluster.create_topics({"t": 1})
             producer: Any = None
             while producer is None or producer.error_code:
@@ -80,7 +80,7 @@ def send_batch(kafka: Killable, producer: Any, sequence: int) -> tuple[int, int]
     records = [Record(offset=at, timestamp=time.time_ns() // 10**6, key=None, value=b"x") for at in range(10)]
     numbers = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
     batch = encode_batch(records, base_sequence=sequence, **numbers)
-    with Cluster(f"127.0.0.1:{kafka.port}") as cluster:
+    with Admin(f"127.0.0.1:{kafka.port}") as cluster:
         cluster.partitions("t")
         data = PartitionProduceData(index=0, records=batch)
         topic = TopicProduceData(topic_id=cluster.view.topic_id("t") or UUID(int=0), partition_data=[data])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from kproto.broker.server import Server, running
 from kproto.messages.delete_records import (
     DeleteRecordsPartition,
@@ -89,7 +89,7 @@ class Log:
         remaining = {*self.rows}
         self.everything = [row for row in self.everything if row in remaining]
 
-    def trim(self, cluster: Cluster) -> None:
+    def trim(self, cluster: Admin) -> None:
         before = self.random.choice(self.rows)[0]
         part = DeleteRecordsPartition(partition_index=0, offset=before)
         topic = DeleteRecordsTopic(name=NAME, partitions=[part])
@@ -178,7 +178,7 @@ READERS: dict[str, Callable[[str, str, int], list[Row]]] = {
 @pytest.mark.parametrize("tail", [False, True])
 def test_a_client_reads_a_compacted_and_trimmed_log(reader: str, isolation: str, tail: bool) -> None:
     seed = f"{SEED}-{reader}-{isolation}-{tail}"
-    with running() as server, Cluster(server.bootstrap) as cluster:
+    with running() as server, Admin(server.bootstrap) as cluster:
         server.create_topic(NAME, 1, {"cleanup.policy": "compact,delete"})
         log = Log(server, Random(seed))
         log.write(20)

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from kproto.models.index import model_names
 from tests.conformance import original_clients
 from tests.conformance.client_scenarios import LACKS, SCENARIOS, skip_unless_drawn
@@ -39,7 +39,7 @@ TRIED: dict[tuple[str, str], int] = {}
 
 @pytest.mark.parametrize(("client", "scenario"), CASES)
 def test_a_model_sends_and_reports_the_same_as_its_original(
-    client: str, scenario: str, proxied_kafka: RecordingProxy, operators: tuple[Cluster, Producer]
+    client: str, scenario: str, proxied_kafka: RecordingProxy, operators: tuple[Admin, Producer]
 ) -> None:
     skip_unless_drawn((client, scenario), CASES)
     original = original_clients.program(client)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from tests.conformance import original_clients
 from tests.conformance.client_scenarios import SCENARIOS, skip_unless_drawn
 from tests.conformance.error_scenarios import ERROR_SCENARIOS
@@ -29,7 +29,7 @@ AS_JAVA = {"policy": "java"}
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_consumer_with_javas_policy_sends_javas_requests(
-    scenario: str, proxied_kafka: RecordingProxy, operators: tuple[Cluster, Producer]
+    scenario: str, proxied_kafka: RecordingProxy, operators: tuple[Admin, Producer]
 ) -> None:
     skip_unless_drawn(scenario, SCENARIOS)
     for _ in range(TRIES):
@@ -43,7 +43,7 @@ def test_a_consumer_with_javas_policy_sends_javas_requests(
 
 @pytest.mark.parametrize("scenario", OF_APPLICATIONS)
 def test_an_application_with_javas_policy_gets_javas_events(
-    scenario: str, proxied_kafka: RecordingProxy, operators: tuple[Cluster, Producer]
+    scenario: str, proxied_kafka: RecordingProxy, operators: tuple[Admin, Producer]
 ) -> None:
     skip_unless_drawn(scenario, OF_APPLICATIONS)
     acts = OF_APPLICATIONS[scenario]

@@ -15,10 +15,10 @@ import pytest
 from msgspec.structs import replace
 
 from consumer import (
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
-    Cluster,
     Consumer,
     GroupChange,
     Producer,
@@ -53,13 +53,13 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster(bootstrap) as cluster:
+def cluster(bootstrap: str) -> Iterator[Admin]:
+    with Admin(bootstrap) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def topic(cluster: Cluster) -> str:
+def topic(cluster: Admin) -> str:
     """A new topic with three partitions."""
     name = f"t{next(_names)}"
     cluster.create_topics({name: 3})
@@ -265,7 +265,7 @@ def test_an_exception_in_the_loop_commits_only_earlier_records(bootstrap: str, t
 
     with pytest.raises(RuntimeError):
         fail_at(37)
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         committed = cluster.committed_offsets(topic)[TopicPartition(topic, 0)]
     assert committed is not None
     assert committed.offset == 37
@@ -309,7 +309,7 @@ def test_errors_name_the_cause(bootstrap: str) -> None:
             consumer.subscribe(["x"])
         with pytest.raises(ConfigError, match="did you mean group_id"):
             Consumer(bootstrap, **{"group.id": "x"})  # type: ignore[arg-type]
-    with Cluster("127.0.0.1:1") as nowhere, pytest.raises(ConnectionFailed) as caught:
+    with Admin("127.0.0.1:1") as nowhere, pytest.raises(ConnectionFailed) as caught:
         nowhere.topics()
     assert str(caught.value) == "no broker at 127.0.0.1:1: connection refused"
 
@@ -319,7 +319,7 @@ def test_errors_name_the_cause(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_a_group_of_three_grows_and_shrinks_without_losing_records(
-    bootstrap: str, cluster: Cluster, topic: str, strategy: str
+    bootstrap: str, cluster: Admin, topic: str, strategy: str
 ) -> None:
     """While records arrive, a third member joins, partitions are added, one member dies, and one leaves."""
     options = {"partition_assignment_strategy": strategy}
@@ -378,7 +378,7 @@ def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, s
 
 
 def test_retained_partitions_are_read_during_a_rebalance_longer_than_the_session(
-    bootstrap: str, cluster: Cluster, topic: str
+    bootstrap: str, cluster: Admin, topic: str
 ) -> None:
     """The coordinator answers heartbeats during a JoinGroup. Without these heartbeats the session would
     expire.
@@ -448,7 +448,7 @@ def test_a_rebalance_listener_may_seek_and_commit(bootstrap: str, topic: str) ->
             offsets += [record.offset for record in consumer.poll(5)]
     assert sorted(set(offsets)) == [5, 6, 7, 8, 9]
     assert calls[-2:] == [("assigned", 3), ("revoked", 3)]
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         assert {c.offset for c in cluster.committed_offsets(topic).values() if c} == {7}
 
 
@@ -470,7 +470,7 @@ def test_a_static_member_gets_its_partitions_back_after_a_restart(bootstrap: str
 @pytest.mark.parametrize("newest", [9, 8])
 @pytest.mark.parametrize("grows", [True, False])
 def test_a_static_leader_that_rejoins_assigns_added_partitions(
-    bootstrap: str, cluster: Cluster, topic: str, newest: int, grows: bool
+    bootstrap: str, cluster: Admin, topic: str, newest: int, grows: bool
 ) -> None:
     """A static leader that rejoins detects added partitions. Without added partitions it starts no rebalance.
 
@@ -500,7 +500,7 @@ def test_a_static_leader_that_rejoins_assigns_added_partitions(
     second.stop()
 
 
-def test_commit_offsets_fails_for_a_group_with_members(bootstrap: str, cluster: Cluster, topic: str) -> None:
+def test_commit_offsets_fails_for_a_group_with_members(bootstrap: str, cluster: Admin, topic: str) -> None:
     with Consumer(bootstrap, group_id=topic, **OPTIONS) as consumer:
         consumer.subscribe([topic])
         while not consumer.assignment():
@@ -516,7 +516,7 @@ def test_asyncio_clients(bootstrap: str) -> None:
     name = f"t{next(_names)}"
 
     async def story() -> list[int]:
-        async with AsyncCluster(bootstrap) as cluster:
+        async with AsyncAdmin(bootstrap) as cluster:
             await cluster.create_topics({name: 3})
             assert len(await cluster.partitions(name)) == 3
             async with AsyncProducer(bootstrap) as producer:
@@ -541,7 +541,7 @@ async def _metadata(delivery: Any) -> Any:
     return await delivery
 
 
-def test_asyncio_members_share_a_group(bootstrap: str, cluster: Cluster, topic: str) -> None:
+def test_asyncio_members_share_a_group(bootstrap: str, cluster: Admin, topic: str) -> None:
     revoked: list[int] = []
 
     class Listener(RebalanceListener):
@@ -607,7 +607,7 @@ def _confluent(bootstrap: str, topic: str, group: str, strategy: str) -> Any:
 @pytest.mark.clients
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 def test_kproto_kafka_python_and_librdkafka_share_a_group(
-    bootstrap: str, cluster: Cluster, strategy: str
+    bootstrap: str, cluster: Admin, strategy: str
 ) -> None:
     topic = f"t{next(_names)}"
     cluster.create_topics({topic: 6})
@@ -678,7 +678,7 @@ def test_librdkafka_reads_our_records_with_every_codec(bootstrap: str, topic: st
 
 
 @pytest.mark.clients
-def test_keys_map_to_the_partitions_of_kafka_python(bootstrap: str, cluster: Cluster) -> None:
+def test_keys_map_to_the_partitions_of_kafka_python(bootstrap: str, cluster: Admin) -> None:
     kafka = pytest.importorskip("kafka")
     topic = f"t{next(_names)}"
     cluster.create_topics({topic: 7})

@@ -18,7 +18,7 @@ from itertools import count, groupby
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
 from kproto.scenarios import find
@@ -73,7 +73,7 @@ TRIES = 6
 def run_original(program: RaceProgram, bootstrap: str, name: str) -> tuple[list[Printed], int]:
     """Return the program's output, and the offset that its group committed."""
     partition = TopicPartition(name, 0)
-    with Cluster(bootstrap) as cluster:
+    with Admin(bootstrap) as cluster:
         cluster.create_topics({name: 1})
         with Producer(bootstrap) as producer:
             for number in range(END):

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from kproto.broker.server import running
 from tests.conformance import judges, original_clients
 from tests.conformance.document_programs import LAST, of_sarama
@@ -112,7 +112,7 @@ def run_program(client: str, bootstrap: str, topic: str, sasl: bool = False) -> 
     if sasl:
         own = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
         own |= {"sasl_username": USER, "sasl_password": PASSWORD}
-    with Cluster(bootstrap, **own) as cluster, Producer(bootstrap, **own) as producer:
+    with Admin(bootstrap, **own) as cluster, Producer(bootstrap, **own) as producer:
         cluster.create_topics({topic: len(OLD)})
         reads = Reads(client, bootstrap, topic, sasl)
         try:

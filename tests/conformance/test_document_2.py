@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster
+from consumer import Admin
 from kproto.broker.server import running
 from kproto.messages.heartbeat import HeartbeatResponse
 from kproto.messages.sync_group import SyncGroupResponse
@@ -45,7 +45,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
 def results(broker: str, request: pytest.FixtureRequest) -> dict[str, str]:
     """Run the Java program. Map each scenario to its printed result, and "release" to the client's name."""
     topics = {f"t-{request.param}": 4, f"empty-{request.param}": 1}
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         cluster.create_topics(topics)
     words = [*original_clients.with_java("Document2", request.param), broker, *topics]
     done = subprocess.run(words, capture_output=True, text=True, timeout=170)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from kproto.broker.server import running
 from kproto.models.index import model_names
 from tests.conformance import judges, original_clients
@@ -47,7 +47,7 @@ def place() -> Iterator[Place]:
         behind = int(server.bootstrap.rpartition(":")[2])
         proxy = stack.enter_context(RecordingProxy(port, behind, frozenset({"Fetch"})))
         address = f"127.0.0.1:{port}"
-        cluster, producer = (stack.enter_context(kind(address)) for kind in (Cluster, Producer))
+        cluster, producer = (stack.enter_context(kind(address)) for kind in (Admin, Producer))
         yield Place(proxy, address, cluster, producer)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, ConsumerGroup, Producer
+from consumer import Admin, ConsumerGroup, Producer
 from kproto.broker.server import running
 from kproto.group.subscription import TopicPartition
 from tests.conformance import original_clients
@@ -107,7 +107,7 @@ def test_handlers_behave_as_with_sarama(tmp_path: Path) -> None:
         with Producer(server.bootstrap) as producer:
             for number in range(10):
                 producer.send("t", b"%d" % number, partition=0)
-        with Cluster(server.bootstrap) as cluster:
+        with Admin(server.bootstrap) as cluster:
             for group in ("sarama", "ours"):
                 cluster.commit_offsets(group, {T0: 5})
         done = subprocess.run([program, server.bootstrap], capture_output=True, text=True, timeout=120)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
+from consumer import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from kproto.broker.apis.table import APIS, NOT_SERVED
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
@@ -85,7 +85,7 @@ class Place:
     def topic(self, partitions: int = 1, values: int = 0) -> str:
         """Create a topic and write values to its first partition."""
         name = f"t{next(_numbers)}"
-        with Cluster(self.bootstrap) as cluster:
+        with Admin(self.bootstrap) as cluster:
             cluster.create_topics({name: partitions})
         if values:
             self.write(name, [b"%d" % number for number in range(values)])
@@ -226,7 +226,7 @@ def test_a_group_resumes_after_its_commits(place: Place) -> None:
         with place.member(topic, topic) as member:
             assert read(member, 20) == numbers(first, first + 20)
             member.commit()
-            with Cluster(place.bootstrap) as cluster:
+            with Admin(place.bootstrap) as cluster:
                 group = cluster.group(topic)
             assert (group.state, len(group.members), sum(n or 0 for n in group.lag.values())) == (
                 "Stable",
@@ -291,7 +291,7 @@ def test_a_special_timestamp_is_answered_or_rejected(
     with Producer(place.bootstrap) as producer:
         for timestamp in (1_000, 9_000, 5_000):
             producer.send(topic, b"", partition=0, timestamp=1_700_000_000_000 + timestamp).result(30)
-    with Cluster(place.bootstrap) as cluster, Consumer(place.bootstrap) as consumer:
+    with Admin(place.bootstrap) as cluster, Consumer(place.bootstrap) as consumer:
         for client in (cluster, consumer):
             if place.knows("ListOffsets", since):
                 assert client.list_offsets({partition: where})[partition].offset == offset
@@ -317,7 +317,7 @@ def test_each_record_is_read_once_while_a_member_joins_and_leaves(place: Place, 
                 lambda: len(first.assignment()) == 2 and len(second.assignment()) == 2, first, second
             )
             assert not first.assignment() & second.assignment()
-            with Cluster(place.bootstrap) as cluster:
+            with Admin(place.bootstrap) as cluster:
                 group = cluster.group(topic)
             assert (group.state, len(group.members), len(group.owners)) == ("Stable", 2, 4)
         places += poll_until(lambda: len(first.assignment()) == 4, first)
@@ -342,7 +342,7 @@ def test_a_static_member_needs_kafka_2_3(place: Place) -> None:
 
 def test_new_partitions_and_new_topics_are_noticed(place: Place) -> None:
     name = f"p{next(_numbers)}"
-    with Cluster(place.bootstrap) as cluster:
+    with Admin(place.bootstrap) as cluster:
         cluster.create_topics({f"{name}-1": 1})
         with Consumer(place.bootstrap, group_id=name, **GROUP) as member:
             member.subscribe(pattern=f"{name}-.*")
@@ -366,7 +366,7 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
         "auto_commit_interval_ms": 500 if form == "automatic" else 600_000,
         "metadata_max_age_ms": 300_000 if has_ids else 300,
     }
-    with place.member(topic, topic, other_topic, **options) as member, Cluster(place.bootstrap) as cluster:
+    with place.member(topic, topic, other_topic, **options) as member, Admin(place.bootstrap) as cluster:
         assert read(member, 10) == numbers(0, 10)
         if has_ids:
             # The partition is paused: otherwise a fetch, and not the commit, might be the first request to
@@ -392,7 +392,7 @@ def test_a_commit_is_not_stored_in_a_re_created_topic(place: Place, form: str) -
         assert read(member, 15 - offset) == numbers(100 + offset, 115)
 
 
-def create_again(cluster: Cluster, topic: str) -> None:
+def create_again(cluster: Admin, topic: str) -> None:
     """Create a topic as soon as the broker has deleted the old topic of the same name."""
     end = time.monotonic() + 30
     while True:
@@ -504,7 +504,7 @@ def test_a_second_producer_fences_the_first(place: Place) -> None:
 def test_topics_configs_offsets_and_groups_are_administered(place: Place) -> None:
     topic = f"t{next(_numbers)}"
     partition = TopicPartition(topic, 0)
-    with Cluster(place.bootstrap) as cluster:
+    with Admin(place.bootstrap) as cluster:
         cluster.create_topics({topic: 2}, configs={"retention.ms": "86400000"})
         cluster.create_topics({topic: 2}, exist_ok=True)
         cluster.create_partitions({topic: 3})

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from consumer import Cluster
+from consumer import Admin
 from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -231,7 +231,7 @@ def test_both_brokers_answer_random_producers_alike(two: tuple[str, str], number
     name = f"odd-txn-{time.time_ns()}-{number}"
     sides = [Side(where, name) for where in two]
     for side, where in zip(sides, two, strict=True):
-        with Cluster(where) as cluster:
+        with Admin(where) as cluster:
             cluster.create_topics({name: 2})
         for kind in (0, 1):
             lookup = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster
+from consumer import Admin
 from kproto.broker.server import running
 from kproto.inspect.exchanges import Exchange
 from kproto.messages.metadata import MetadataRequest
@@ -39,7 +39,7 @@ NEVER = {"aiokafka"}
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if request.param == "real":
         with secured.real_kafka(tmp_path_factory.mktemp("secured")) as kafka:
-            with Cluster(kafka.places["PLAINTEXT"], timeout=60) as cluster:
+            with Admin(kafka.places["PLAINTEXT"], timeout=60) as cluster:
                 cluster.create_topics({"flights": 10})
             yield kafka.places["SASL_PLAINTEXT"].replace("localhost", "127.0.0.1")
         return

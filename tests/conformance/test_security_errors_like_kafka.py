@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
+from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
 from kproto.errors import AuthenticationFailed, ConnectionFailed, NotAuthorized
 from tests.conformance.secured_kafka import USERS
 from tests.conformance.security_errors import BROKERS, CASES, SECRETS, Case, options, run_broker
@@ -26,14 +26,14 @@ def test_an_authentication_error_names_its_cause(kafka: Any, case: Case, by: str
     options, place = case.options(kafka), kafka.places[case.listener]
 
     async def asking() -> None:
-        async with AsyncCluster(place, timeout=20, **options) as cluster:
+        async with AsyncAdmin(place, timeout=20, **options) as cluster:
             await cluster.topics()
 
     def ask() -> None:
         if by == "asyncio":
             asyncio.run(asyncio.wait_for(asking(), 60))
         else:
-            with Cluster(place, timeout=20, **options) as cluster:
+            with Admin(place, timeout=20, **options) as cluster:
                 cluster.topics()
 
     with pytest.raises(AuthenticationFailed if case.final else ConnectionFailed, match=case.words) as caught:

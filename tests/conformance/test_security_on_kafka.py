@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
+from consumer import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from consumer.security.properties import from_java
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
 from kproto.messages.headers import encode_request
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.java]
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with secured.real_kafka(tmp_path_factory.mktemp("secured")) as broker:
-        with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
+        with Admin(broker.places["PLAINTEXT"], timeout=60) as cluster:
             cluster.create_topics({"flights": 1})
         yield broker
 
@@ -163,7 +163,7 @@ def test_keytools_stores_authenticate(kafka: Any, name: str, tmp_path: Path) -> 
             "ssl.keystore.password": "store-secret",
         }
     )
-    with Cluster(kafka.places["MTLS"], **options) as cluster:
+    with Admin(kafka.places["MTLS"], **options) as cluster:
         assert cluster.topics() == {}  # The user of the certificate is authenticated, but has no permissions.
 
 
@@ -200,7 +200,7 @@ def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
 def test_a_produce_without_acks_writes_allowed_topics_and_closes_the_connection(kafka: Any) -> None:
     """A real Kafka answers as tests/broker/apis/test_authorization.py expects of the embedded broker."""
     place = kafka.places["PLAINTEXT"]
-    with Cluster(place, timeout=60) as cluster:
+    with Admin(place, timeout=60) as cluster:
         cluster.create_topics({"may": 1, "may-not": 1})
         allow_bob = AclCreation(
             resource_type=2,

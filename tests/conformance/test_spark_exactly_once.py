@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from consumer.spark.options import parse
 from consumer.spark.writer import KprotoStreamWriter, KprotoWriter
 from kproto.errors import KprotoError
@@ -38,7 +38,7 @@ SCHEMA = StructType().add("value", "string")
 @pytest.fixture(params=["kafka", "embedded"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     before = TaskContext._taskContext
-    with bootstrap_of(request.param, request) as bootstrap, Cluster(bootstrap) as cluster:
+    with bootstrap_of(request.param, request) as bootstrap, Admin(bootstrap) as cluster:
         yield Place(bootstrap, cluster, Producer)
     TaskContext._taskContext = before
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from consumer import Cluster
+from consumer import Admin
 from consumer.spark.security import SecurityProperties
 from kproto.broker.server import running
 from kproto.testing.certificates import certificates
@@ -85,7 +85,7 @@ class Kafka:
     def topic(self) -> str:
         name = f"t-{uuid4().hex[:12]}"
         options = {k.removeprefix("kafka."): v for k, v in self.options().items() if "bootstrap" not in k}
-        with Cluster(
+        with Admin(
             self.places["SASL_SSL"], timeout=60, **SecurityProperties.read(options).options
         ) as cluster:
             cluster.create_topics({name: 2})

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster
+from consumer import Admin
 from consumer.security import SecurityConfig
 from tests.conformance.client_scenarios import SEED
 from tests.conformance.spark_session import spark, started
@@ -43,7 +43,7 @@ WRITES_SOON = {"kafka.max.block.ms": "4000"}
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     run_broker = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka
     with run_broker(tmp_path_factory.mktemp("secured")) as broker:
-        with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
+        with Admin(broker.places["PLAINTEXT"], timeout=60) as cluster:
             cluster.create_topics({"flights": 1}, exist_ok=True)
         yield broker
 

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import pytest
 
-from consumer import AsyncCluster, Cluster
+from consumer import Admin, AsyncAdmin
 from kproto.broker.server import running
 from kproto.errors import AuthenticationFailed
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -341,16 +341,16 @@ def test_a_client_authenticates_by_its_credentials_with_one_token_request(
     known: Known,
 ) -> None:
     before = len(known.rsa.requested_forms)
-    with Cluster(known.places["STRICT"], **by_credentials(known)) as cluster:
+    with Admin(known.places["STRICT"], **by_credentials(known)) as cluster:
         cluster.topics()
-        with Cluster(known.places["STRICT"], **by_credentials(known)) as second:
+        with Admin(known.places["STRICT"], **by_credentials(known)) as second:
             second.topics()
     assert known.rsa.requested_forms[before:] == [{"grant_type": "client_credentials", "scope": "read"}] * 2
 
 
 def test_an_asyncio_client_authenticates_by_its_credentials(known: Known) -> None:
     async def asking() -> None:
-        async with AsyncCluster(known.places["STRICT"], **by_credentials(known)) as cluster:
+        async with AsyncAdmin(known.places["STRICT"], **by_credentials(known)) as cluster:
             await cluster.topics()
 
     asyncio.run(asyncio.wait_for(asking(), 60))
@@ -360,7 +360,7 @@ def test_a_wrong_client_secret_is_reported_without_the_secret(known: Known) -> N
     options = by_credentials(known, "wr0ng")
     with (
         pytest.raises(AuthenticationFailed, match="HTTP 401: are client id, secret and scope right") as error,
-        Cluster(known.places["STRICT"], timeout=20, **options) as cluster,
+        Admin(known.places["STRICT"], timeout=20, **options) as cluster,
     ):
         cluster.topics()
     assert "wr0ng" not in str(error.value)
@@ -375,7 +375,7 @@ def test_the_error_for_a_token_of_another_audience_names_what_to_check(known: Kn
     words = r"rejects the token with OAUTHBEARER .*do the clocks agree\?\), and is it issued for this cluster"
     with (
         pytest.raises(AuthenticationFailed, match=words),
-        Cluster(known.places["STRICT"], timeout=20, **options) as cluster,
+        Admin(known.places["STRICT"], timeout=20, **options) as cluster,
     ):
         cluster.topics()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncProducer, Cluster
+from consumer import Admin, AsyncProducer
 from kproto.errors import Fenced, KprotoError
 from tests.conformance.transaction_records import Place, bootstrap_of
 from tests.consumer.producers import PRODUCERS
@@ -35,7 +35,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(params=PRODUCERS)
 def place(request: pytest.FixtureRequest, broker: str) -> Iterator[Place]:
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         yield Place(broker, cluster, PRODUCERS[request.param])
 
 

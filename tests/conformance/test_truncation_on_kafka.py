@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer, TopicPartition
+from consumer import Admin, Consumer, Producer, TopicPartition
 from consumer.engine.admin import cluster as cluster_plans
 from consumer.engine.metadata.cluster import ClusterView
 from kproto.errors import KprotoError, LogTruncated
@@ -112,7 +112,7 @@ class TruncatedCluster:
         self.nodes = nodes
         nodes.start(CONTROLLER, 1, 2)
         stack.callback(nodes.kill, 1, 2, CONTROLLER)
-        self.cluster: Cluster = stack.enter_context(Cluster(nodes.bootstrap, request_timeout_ms=5_000))
+        self.cluster: Admin = stack.enter_context(Admin(nodes.bootstrap, request_timeout_ms=5_000))
         until(lambda: self._brokers() == {1, 2}, "both brokers are up")
         self.cluster.create_topics({"t": 1}, replication_factor=2)
         self.old = self.leader()
@@ -253,7 +253,7 @@ def test_both_brokers_answer_epoch_requests_alike(cut: TruncatedCluster) -> None
         assert error is None
         return value[0]
 
-    with Cluster(cut.nodes.bootstrap) as cluster:
+    with Admin(cut.nodes.bootstrap) as cluster:
         theirs = answers(lambda request: cluster.request(request, ("leader", "t", 0)), cluster.view)
     assert answers(embedded, consumer.engine.core.view) == theirs
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from tests.conformance import original_clients
 from tests.conformance.client_scenarios import SEED
 from tests.conformance.judges import RealKafka, need_client
@@ -81,7 +81,7 @@ def requests(path: Path) -> list[dict[str, Any]]:
 def test_a_client_behaves_alike_through_watch(client: str, real_kafka: RealKafka, tmp_path: Path) -> None:
     need_client(client)
     topic = f"watched-{client}"
-    with Cluster(real_kafka.bootstrap) as cluster:
+    with Admin(real_kafka.bootstrap) as cluster:
         cluster.create_topics({topic: 2})
     with watching(real_kafka.bootstrap, tmp_path / "seen") as where:
         program = (
@@ -129,7 +129,7 @@ DRAWN = Random(SEED).sample(original_clients.ALL, 3)
 @pytest.mark.originals
 @pytest.mark.parametrize("client", original_clients.ALL)
 def test_a_group_behaves_alike_through_watch(
-    client: str, proxied_kafka: RecordingProxy, operators: tuple[Cluster, Producer], tmp_path: Path
+    client: str, proxied_kafka: RecordingProxy, operators: tuple[Admin, Producer], tmp_path: Path
 ) -> None:
     """Two members read and commit. The second one joins later and leaves first."""
     if client not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):

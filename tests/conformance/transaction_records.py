@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from consumer import Cluster, Consumer, TopicPartition
+from consumer import Admin, Consumer, TopicPartition
 from kproto.broker.server import running
 from tests.conformance import judges
 
@@ -21,7 +21,7 @@ from tests.conformance import judges
 class Place:
     """A topic with two partitions, and its committed records."""
 
-    def __init__(self, bootstrap: str, cluster: Cluster, kind: Callable[..., Any]) -> None:
+    def __init__(self, bootstrap: str, cluster: Admin, kind: Callable[..., Any]) -> None:
         self.bootstrap, self.cluster, self.kind = bootstrap, cluster, kind
         self.name = f"txn-{uuid4().hex[:10]}"
         cluster.create_topics({self.name: 2})

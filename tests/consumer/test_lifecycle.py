@@ -26,9 +26,9 @@ import pytest
 
 from consumer import (
     OLDEST,
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
-    Cluster,
     Consumer,
     ConsumerGroup,
     Delivery,
@@ -128,7 +128,7 @@ def test_in_a_forked_child_every_call_of_a_client_with_a_loop_thread_raises(brok
 
 
 def test_closing_in_a_forked_child_does_not_affect_the_parent(broker: str) -> None:
-    with Consumer(broker, **GROUP) as consumer, Cluster(broker) as cluster:
+    with Consumer(broker, **GROUP) as consumer, Admin(broker) as cluster:
         consumer.subscribe("t")
         assert consumer.poll(10, 5)
         generation = consumer.group_metadata().generation
@@ -141,7 +141,7 @@ def test_closing_in_a_forked_child_does_not_affect_the_parent(broker: str) -> No
             gc.collect()
 
         assert result_in_child(leave) == "returned None"
-        assert "IllegalState: this cluster" in result_in_child(cluster.topics)
+        assert "IllegalState: this admin client" in result_in_child(cluster.topics)
         assert cluster.topics() == {"t": 2}
         assert [record.offset for record in consumer.poll(5, 5)] == [5, 6, 7, 8, 9]
         consumer.commit()
@@ -182,7 +182,7 @@ def test_an_unclosed_consumer_is_logged_and_the_process_ends(broker: str) -> Non
 
 
 def test_unclosed_clients_with_nothing_to_lose_are_not_logged(broker: str) -> None:
-    code = "c = Cluster(broker)\nc.topics()\nd = Consumer(broker)\nwith Consumer(broker) as e: pass"
+    code = "c = Admin(broker)\nc.topics()\nd = Consumer(broker)\nwith Consumer(broker) as e: pass"
     assert ended(code, broker)[:2] == ("", 0)
 
 
@@ -191,7 +191,7 @@ def test_a_dropped_consumer_ends_its_thread(broker: str, caplog: pytest.LogCaptu
     consumer = Consumer(broker, **GROUP)
     consumer.subscribe("t")
     assert consumer.poll(10)
-    cluster = Cluster(broker)
+    cluster = Admin(broker)
     cluster.topics()
     del consumer, cluster
     gc.collect()
@@ -248,7 +248,7 @@ def test_a_dropped_producer_in_a_transaction_logs_how_long_it_stays_open(
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the files are counted there")
-@pytest.mark.parametrize("kind", [Consumer, Cluster, Producer])
+@pytest.mark.parametrize("kind", [Consumer, Admin, Producer])
 def test_a_client_whose_thread_cannot_start_leaves_nothing_behind(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,12 +334,12 @@ def test_a_bug_in_asyncio_is_raised(broker: str) -> None:
 
 @pytest.mark.parametrize("error", [LookupError, Outcome])
 def test_a_plan_that_raises_fails_only_itself(broker: str, error: type[BaseException]) -> None:
-    def plan(cluster: Cluster) -> Any:
+    def plan(cluster: Admin) -> Any:
         # The rest of the plan, after the response to this request, runs in the cluster's own thread.
         yield from read_metadata(cluster.view, None, now)
         raise error("in the plan")
 
-    with Cluster(broker, timeout=20) as cluster:
+    with Admin(broker, timeout=20) as cluster:
         with pytest.raises(error, match="in the plan"):
             cluster.run(plan(cluster))
         assert cluster.topics() == {"t": 2}
@@ -462,7 +462,7 @@ def test_leaving_the_block_closes_a_consumer_that_another_thread_polls(broker: s
         assert polled.wait(60)
     thread.join(60)
     assert messages == ["this consumer is closed; make a new one"]
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         assert not members_of(cluster, "g")
 
 
@@ -477,11 +477,11 @@ def test_leaving_the_block_closes_a_consumer_whose_poll_was_cancelled(broker: st
             polling.cancel()
 
     asyncio.run(story())
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         assert not members_of(cluster, "g")
 
 
-def members_of(cluster: Cluster, group: str) -> list[Any]:
+def members_of(cluster: Admin, group: str) -> list[Any]:
     answer: Any = cluster.request(DescribeGroupsRequest(groups=[group]), ("group", group))
     return list(answer.groups[0].members)
 
@@ -665,7 +665,7 @@ def test_wakeup_between_polls_loses_no_record_and_lets_close_commit(broker: str)
     with pytest.raises(WokenUp):
         consumer.poll(60)
     consumer.close()
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         assert cluster.group("woken").committed[P0] == records[-1].offset + 1
 
 
@@ -728,7 +728,7 @@ def test_several_threads_may_close_and_return_when_it_is_closed(broker: str) -> 
         calls = [pool.submit(consumer.close) for _ in range(6)]
     assert [call.exception() for call in calls] == [None] * 6
     assert not consumer._runtime.thread.is_alive()
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         assert cluster.committed_offsets("g")[P0].offset >= 0  # type: ignore[union-attr]
 
 
@@ -758,7 +758,7 @@ def test_a_second_close_that_times_out_does_not_stop_the_first() -> None:
         server.slow(0)
         first.join(30)
         assert results == [None]
-        with Cluster(server.bootstrap) as cluster:
+        with Admin(server.bootstrap) as cluster:
             assert cluster.committed_offsets("g")[TopicPartition("t", 0)].offset == 1  # type: ignore[union-attr]
         consumer.close()
 
@@ -805,7 +805,7 @@ def silent() -> Iterator[str]:
 
 
 def test_a_call_that_waits_for_a_cluster_is_failed_by_close(silent: str) -> None:
-    cluster = Cluster(silent)
+    cluster = Admin(silent)
     messages: list[str] = []
 
     def ask() -> None:
@@ -819,12 +819,12 @@ def test_a_call_that_waits_for_a_cluster_is_failed_by_close(silent: str) -> None
     time.sleep(0.2)
     cluster.close()
     thread.join(5)
-    assert messages == ["this cluster was closed"]
+    assert messages == ["this admin client was closed"]
 
 
 def test_a_cancelled_request_leaves_nothing_behind(silent: str) -> None:
     async def story() -> None:
-        async with AsyncCluster(silent) as cluster:
+        async with AsyncAdmin(silent) as cluster:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(cluster.topics(), 0.1)
             assert not cluster._runtime._open
@@ -896,7 +896,7 @@ def test_a_failed_commit_is_raised_by_close(broker: str) -> None:
     consumer = Consumer(broker, **GROUP)
     consumer.subscribe("t")
     assert consumer.poll(10)
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         cluster.delete_topics(["t"])
     future = consumer.commit_async({P0: 50})
     with pytest.raises(KprotoError, match="OffsetCommit"):
@@ -906,7 +906,7 @@ def test_a_failed_commit_is_raised_by_close(broker: str) -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
-@pytest.mark.parametrize("kind", [Consumer, Producer, Cluster])
+@pytest.mark.parametrize("kind", [Consumer, Producer, Admin])
 def test_a_client_can_neither_be_copied_nor_pickled(kind: Any, copied: Any, broker: str) -> None:
     with kind(broker) as client, pytest.raises(TypeError, match=f"{kind.__name__} can't be copied"):
         copied(client)

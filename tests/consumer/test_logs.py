@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from consumer.delivery import Delivery
-from kproto import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition, running
+from kproto import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition, running
 from kproto.broker.server import Server
 from kproto.messages.delete_records import (
     DeleteRecordsPartition,
@@ -50,7 +50,7 @@ def test_a_reset_over_records_is_a_warning_with_both_offsets(
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name="t", partitions=[part])], timeout_ms=5000
         )
-        with Cluster(server.bootstrap) as cluster:
+        with Admin(server.bootstrap) as cluster:
             cluster.request(request, ("leader", "t", 0))
         with Consumer(server.bootstrap, **GROUP) as consumer:
             consumer.subscribe("t")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
+from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
 from consumer.option_docs import consumer_docs, option_tables, producer_docs, security_docs
 from consumer.options import (
     CONSUMER,
@@ -29,8 +29,8 @@ CLIENTS = {
     AsyncConsumer: ConsumerConfig,
     Producer: ProducerConfig,
     AsyncProducer: ProducerConfig,
-    Cluster: SecurityConfig,
-    AsyncCluster: SecurityConfig,
+    Admin: SecurityConfig,
+    AsyncAdmin: SecurityConfig,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncProducer, Cluster, Consumer, Producer, TopicPartition
+from consumer import Admin, AsyncProducer, Consumer, Producer, TopicPartition
 from consumer import validation as check
 from consumer.addresses import addresses
 from consumer.option_checks import duration_ms
@@ -247,7 +247,7 @@ def test_no_error_repeats_a_long_value(make: Any, value: object) -> None:
         assert len(message) < 2000, name
 
 
-@pytest.mark.parametrize("make", [Consumer, Producer, Cluster])
+@pytest.mark.parametrize("make", [Consumer, Producer, Admin])
 @pytest.mark.parametrize(
     "servers",
     [
@@ -281,7 +281,7 @@ def test_addresses_that_contain_themselves_are_rejected() -> None:
     servers: list[Any] = ["a:1"]
     servers.append(servers)
     with pytest.raises(ConfigError, match=r"bootstrap_servers=\['a:1', \['a:1', "):
-        Cluster(servers)
+        Admin(servers)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_an_address_may_repeat_the_security_protocol() -> None:
     ],
 )
 def test_an_address_with_another_security_protocol_is_rejected(text: str, words: str) -> None:
-    for client in (Cluster, Consumer, Producer):
+    for client in (Admin, Consumer, Producer):
         with pytest.raises(ConfigError, match=words):
             client(text)
 

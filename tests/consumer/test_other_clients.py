@@ -14,11 +14,11 @@ import pytest
 import consumer
 import kproto
 from consumer import (
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncConsumerGroup,
     AsyncProducer,
-    Cluster,
     Consumer,
     ConsumerGroup,
     Delivery,
@@ -41,7 +41,7 @@ OURS = {*ConsumerConfig.__annotations__, *ProducerConfig.__annotations__}
 LIBRDKAFKAS = {"bootstrap.servers": NOWHERE, "sasl.username": "alice", "sasl.password": "hunter2-hunter2"}
 
 
-@pytest.mark.parametrize("client", [Consumer, Producer, Cluster, ConsumerGroup])
+@pytest.mark.parametrize("client", [Consumer, Producer, Admin, ConsumerGroup])
 def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -> None:
     """A dict of options, as confluent-kafka takes it, is rejected. The error must not show the values."""
     message = 'options are given each by its name, with "_" for ".", as client_id="me"'
@@ -69,7 +69,7 @@ def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -
         (Consumer, "auto.commit.enable", "use enable_auto_commit"),
         (Producer, "metadata.broker.list", "the addresses of brokers are the first argument"),
         (Consumer, "bootstrap_server", "the addresses of brokers are the first argument"),
-        (Cluster, "ssl.providers", "use ssl_context, your own"),
+        (Admin, "ssl.providers", "use ssl_context, your own"),
         (Producer, "queue.buffering.max.ms", "use linger_ms"),
     ],
 )
@@ -87,18 +87,18 @@ def test_an_option_of_another_client_names_the_counterpart(client: type, option:
         (Consumer, "consumer_group_metadata", "use group_metadata()"),
         (Consumer, "unassign", "use unsubscribe()"),
         (AsyncProducer, "send_batch", "use send_columns(topic, table)"),
-        (Cluster, "reset_group_offsets", "use commit_offsets(group, offsets)"),
+        (Admin, "reset_group_offsets", "use commit_offsets(group, offsets)"),
         (Producer, "produce", "send(topic, value, key)"),
         (Producer, "poll", "callbacks are called by themselves"),
-        (Producer, "partitions_for", "Cluster(bootstrap).partitions(topic)"),
+        (Producer, "partitions_for", "Admin(bootstrap).partitions(topic)"),
         (Producer, "metrics", "there are none; use send(...)"),
         (AsyncProducer, "send_and_wait", "await (await send(topic, value))"),
-        (Cluster, "list_topics", "use topics()"),
-        (Cluster, "listConsumerGroups", "use groups()"),
-        (Cluster, "lag", "use group(name).lag"),
-        (Cluster, "describe_cluster", "use metadata()"),
-        (Cluster, "produce_async", "has no attribute 'produce_async'"),
-        (Cluster, "seek_to_beginning", 'of a consumer: use seek_to("earliest")'),
+        (Admin, "list_topics", "use topics()"),
+        (Admin, "listConsumerGroups", "use groups()"),
+        (Admin, "lag", "use group(name).lag"),
+        (Admin, "describe_cluster", "use metadata()"),
+        (Admin, "produce_async", "has no attribute 'produce_async'"),
+        (Admin, "seek_to_beginning", 'of a consumer: use seek_to("earliest")'),
     ],
 )
 def test_a_method_of_another_client_names_the_counterpart(client: type, method: str, words: str) -> None:
@@ -163,7 +163,15 @@ def test_a_class_of_another_client_names_the_counterpart(module: Any) -> None:
     assert all(hasattr(module, name) for name in OTHER_CLASSES.values())
 
 
-@pytest.mark.parametrize("client", [Consumer, AsyncConsumer, Producer, AsyncProducer, Cluster, AsyncCluster])
+@pytest.mark.parametrize("module", [kproto, consumer])
+def test_the_former_names_of_the_admin_clients_name_the_new_ones(module: Any) -> None:
+    with pytest.raises(ImportError, match=f"it is called Admin here: from {module.__name__} import Admin"):
+        exec(f"from {module.__name__} import Cluster")
+    with pytest.raises(AttributeError, match="it is called AsyncAdmin here"):
+        _ = module.AsyncCluster
+
+
+@pytest.mark.parametrize("client", [Consumer, AsyncConsumer, Producer, AsyncProducer, Admin, AsyncAdmin])
 def test_a_topic_as_the_first_argument_names_subscribe(client: Any) -> None:
     with pytest.raises(TypeError, match=r"topics are for subscribe\(\[topic, ...\]\)"):
         client("t", bootstrap_servers=NOWHERE)
@@ -225,12 +233,12 @@ def test_timeouts_of_a_producer_are_in_seconds(method: str) -> None:
 KINDS: dict[str, tuple[type, ...]] = {
     "consumer": (Consumer, AsyncConsumer),
     "producer": (Producer, AsyncProducer),
-    "cluster": (Cluster, AsyncCluster),
+    "admin client": (Admin, AsyncAdmin),
     "delivery": (Delivery,),
 }
 # The type of each method's result, for hints such as "name(...).attribute".
 RETURNED: dict[str, object] = {
-    "Cluster": Cluster,
+    "Admin": Admin,
     "send": Delivery,
     "metadata": ClusterView(),
     "group": Group("g", "Empty"),
@@ -244,7 +252,7 @@ def missing_names(hint: str, kind: type) -> list[str]:
     for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", hint):
         if name.endswith("Request"):
             absent += [] if name.removesuffix("Request") in API_NAMES.values() else [name]
-        elif before or (called and name != "Cluster"):
+        elif before or (called and name != "Admin"):
             absent += [] if hasattr(RETURNED.get(before, kind), name) else [name]
     return absent
 

@@ -230,8 +230,8 @@ def test_fixture_and_application_log_in(kafka):
     kafka.create_topic("flights")
     kafka.produce("flights", "a")
     assert [record.value for record in kafka.records("flights")] == [b"a"]
-    from kproto import Cluster
-    with Cluster(kafka.bootstrap, **kafka.options()) as cluster:
+    from kproto import Admin
+    with Admin(kafka.bootstrap, **kafka.options()) as cluster:
         assert "flights" in cluster.topics()
 
 def test_topics_of_the_previous_test_are_deleted(kafka):

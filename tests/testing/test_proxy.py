@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kproto import AsyncCluster, AsyncConsumer, AsyncProducer, running
+from kproto import AsyncAdmin, AsyncConsumer, AsyncProducer, running
 from kproto.broker.server import Server
 from kproto.errors import ConnectionFailed
 from kproto.inspect.exchanges import Address, Exchange
@@ -263,7 +263,7 @@ def test_a_tls_problem_of_the_connection_to_the_cluster_is_logged_once(
     async def main(bootstrap: str) -> None:
         async with WatchProxy(bootstrap, tell=lambda exchange: None, tls=client_tls) as proxy:
             for _ in range(3):
-                async with AsyncCluster(proxy.bootstrap) as cluster:
+                async with AsyncAdmin(proxy.bootstrap) as cluster:
                     with pytest.raises(ConnectionFailed):
                         await cluster.topics()
 
@@ -284,11 +284,11 @@ def test_an_unreachable_broker_is_logged_once(caplog: pytest.LogCaptureFixture) 
             for _ in range(2):
                 server.down()
                 for _ in range(3):
-                    async with AsyncCluster(proxy.bootstrap) as cluster:
+                    async with AsyncAdmin(proxy.bootstrap) as cluster:
                         with pytest.raises(ConnectionFailed):
                             await cluster.topics()
                 server.up()
-                async with AsyncCluster(proxy.bootstrap) as cluster:
+                async with AsyncAdmin(proxy.bootstrap) as cluster:
                     await cluster.topics()
 
     with running() as server:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer, TopicPartition
+from consumer import Admin, Consumer, Producer, TopicPartition
 from consumer.security import Token
 from kproto.errors import (
     AuthenticationFailed,
@@ -38,11 +38,11 @@ def _kafka_certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificate
 
 def topics(kafka: SecuredKafka, **options: Any) -> dict[str, int]:
     all_options = {"timeout": 20, **kafka.options("alice", "alice-secret"), **options}
-    with Cluster(kafka.bootstrap, **all_options) as cluster:
+    with Admin(kafka.bootstrap, **all_options) as cluster:
         return cluster.topics()
 
 
-def authentication_error(cluster: Cluster) -> str:
+def authentication_error(cluster: Admin) -> str:
     """Retry until the cluster rejects the login, as a service does; return the error's text."""
     while True:
         try:
@@ -72,10 +72,10 @@ def test_the_async_kafka_is_awaited(kafka_secured: MakeKafka) -> None:
 
 def test_a_client_sends_its_certificate_if_the_broker_requires_it(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SSL", client_auth="required")
-    with Cluster(kafka.bootstrap, **kafka.options()) as cluster:
+    with Admin(kafka.bootstrap, **kafka.options()) as cluster:
         assert cluster.topics() == {}
     with (
-        Cluster(kafka.bootstrap, security_protocol="SSL", ssl_cafile=kafka.certificates.ca) as cluster,
+        Admin(kafka.bootstrap, security_protocol="SSL", ssl_cafile=kafka.certificates.ca) as cluster,
         pytest.raises(AuthenticationFailed, match=r"alert certificate required.*set ssl_certfile"),
     ):
         cluster.topics()
@@ -93,7 +93,7 @@ def test_an_expired_certificate_is_rejected(kafka_secured: MakeKafka) -> None:
 
 def test_a_connected_client_sees_a_new_certificate_when_it_reconnects(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_SSL", users=USERS)
-    with Cluster(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
+    with Admin(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
         assert cluster.topics() == {}
         kafka.show_certificate("elsewhere")
         assert cluster.topics() == {}
@@ -103,11 +103,11 @@ def test_a_connected_client_sees_a_new_certificate_when_it_reconnects(kafka_secu
 
 def test_a_changed_password_applies_when_the_session_ends(kafka_secured: MakeKafka) -> None:
     kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, settings=SOON)
-    with Cluster(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
+    with Admin(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
         assert cluster.topics() == {}
         kafka.set_password("alice", "another")
         assert "rejects user 'alice'" in authentication_error(cluster)
-    with Cluster(kafka.bootstrap, **kafka.options("alice", "another")) as cluster:
+    with Admin(kafka.bootstrap, **kafka.options("alice", "another")) as cluster:
         assert cluster.topics() == {}
 
 
@@ -126,11 +126,11 @@ def test_an_expired_token_is_rejected(kafka_secured: MakeKafka) -> None:
     # The provider reports a lifetime far in the future, because a client does not send a token that it knows
     # to be expired.
     options["sasl_oauth_token_provider"] = lambda: Token(kafka.token("alice", seconds), 1e11)
-    with Cluster(kafka.bootstrap, timeout=20, **options) as cluster:
+    with Admin(kafka.bootstrap, timeout=20, **options) as cluster:
         assert cluster.topics() == {}
     seconds = -60
     with (
-        Cluster(kafka.bootstrap, timeout=20, **options) as cluster,
+        Admin(kafka.bootstrap, timeout=20, **options) as cluster,
         pytest.raises(AuthenticationFailed, match="rejects the token"),
     ):
         cluster.topics()
@@ -277,12 +277,12 @@ def test_tokens_of_another_issuer_are_rejected(kafka_secured: MakeKafka) -> None
     issuer = Issuer(algorithm="ES256")
     kafka = kafka_secured("SASL_PLAINTEXT", issuer=issuer)
     options = {**kafka.options("alice", mechanism="OAUTHBEARER"), "timeout": 20}
-    with Cluster(kafka.bootstrap, **options) as cluster:
+    with Admin(kafka.bootstrap, **options) as cluster:
         assert cluster.topics() == {}
     options["sasl_oauth_token_provider"] = lambda: Issuer(algorithm="ES256").token("alice")
     with (
         pytest.raises(AuthenticationFailed, match="the token"),
-        Cluster(kafka.bootstrap, **options) as cluster,
+        Admin(kafka.bootstrap, **options) as cluster,
     ):
         cluster.topics()
 
@@ -299,7 +299,7 @@ def test_an_issuer_issues_tokens_and_may_change_its_key(kafka_secured: MakeKafka
             "sasl_oauthbearer_client_secret": "s3cr3t",
         }
         for _ in range(2):
-            with Cluster(kafka.bootstrap, timeout=20, **options) as cluster:
+            with Admin(kafka.bootstrap, timeout=20, **options) as cluster:
                 assert cluster.topics() == {}
             issuer.new_key()
     assert issuer.requested_forms == [{"grant_type": "client_credentials"}] * 2

@@ -11,11 +11,11 @@ import consumer.security
 import kproto.errors
 import kproto.models
 from consumer import (
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncConsumerGroup,
     AsyncProducer,
-    Cluster,
     ColumnBatch,
     CommittedOffset,
     Consumer,
@@ -34,7 +34,7 @@ from consumer.sarama import ThreadClaim, ThreadSession
 from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-def threads_get_values(consumer: Consumer, cluster: Cluster, partition: TopicPartition) -> None:
+def threads_get_values(consumer: Consumer, cluster: Admin, partition: TopicPartition) -> None:
     assert_type(consumer.poll(), list[ConsumerRecord])
     assert_type(consumer.poll(0.5, max_records=10), list[ConsumerRecord])
     assert_type(consumer.poll_columns(timeout=1), list[ColumnBatch])
@@ -75,7 +75,7 @@ async def tasks_write(producer: AsyncProducer, partition: TopicPartition) -> Non
     assert_type(await producer.flush(timeout=1), None)
 
 
-async def tasks_await_them(consumer: AsyncConsumer, cluster: AsyncCluster, partition: TopicPartition) -> None:
+async def tasks_await_them(consumer: AsyncConsumer, cluster: AsyncAdmin, partition: TopicPartition) -> None:
     assert_type(await consumer.poll(), list[ConsumerRecord])
     assert_type(await consumer.position(partition), int)
     assert_type(consumer.commit_async(), asyncio.Future[None])

@@ -91,7 +91,7 @@ class AdminEngine:
     def close(self, event: ev.Close) -> None:
         """Fail every plan, and close the connections."""
         self.closed = True
-        self.runner.end(IllegalState("this cluster was closed"))
+        self.runner.end(IllegalState("this admin client was closed"))
         self.network.close(self.now)
         self.network.finished.clear()
 

@@ -172,7 +172,7 @@ def test_interrupted_logins_leave_no_state_behind(server: Server, files: Certifi
 
 
 def test_a_client_is_served_after_interrupted_logins(server: Server, files: Certificates) -> None:
-    from consumer import Cluster
+    from consumer import Admin
 
     draw = Random(SEED + 1)
     guests = [Guest(server, files, draw) for _ in range(MOST_OPEN // 4)]
@@ -181,7 +181,7 @@ def test_a_client_is_served_after_interrupted_logins(server: Server, files: Cert
         "ssl_cafile": files.ca,
         "sasl_mechanism": "SCRAM-SHA-256",
     }
-    with Cluster(
+    with Admin(
         server.places["SASL_SSL"], sasl_username="alice", sasl_password="secret", **security
     ) as cluster:
         assert cluster.topics() == {"t": 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer
+from consumer import Admin, Consumer, Producer
 from kproto.broker.apis.table import APIS
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, UnsupportedVersion
@@ -24,7 +24,7 @@ OLD = {
 
 
 def test_no_version_above_highest_is_advertised() -> None:
-    with running(highest=OLD) as server, Cluster(server.bootstrap) as cluster:
+    with running(highest=OLD) as server, Admin(server.bootstrap) as cluster:
         answer = cluster.request(ApiVersionsRequest(client_software_name="", client_software_version=""))
         assert isinstance(answer, ApiVersionsResponse)
         advertised = {api.api_key: api.max_version for api in answer.api_keys}
@@ -52,7 +52,7 @@ def test_an_api_that_an_older_kafka_does_not_have_is_left_out() -> None:
     """
     with (
         running(highest={"DescribeCluster": -1, "EndTxn": -1}) as server,
-        Cluster(server.bootstrap) as cluster,
+        Admin(server.bootstrap) as cluster,
     ):
         answer = cluster.request(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
         assert isinstance(answer, ApiVersionsResponse)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto import Cluster, Producer
+from kproto import Admin, Producer
 from kproto.broker.apis.table import REFUSABLE, served_versions
 from kproto.broker.machine import FailRequests
 from kproto.broker.server import FAILING, Server, running
@@ -183,7 +183,7 @@ def test_a_broker_stops_with_held_responses() -> None:
 
 
 def test_a_call_to_a_silent_broker_times_out() -> None:
-    with running({"t": 1}) as server, Cluster(server.bootstrap) as cluster:
+    with running({"t": 1}) as server, Admin(server.bootstrap) as cluster:
         assert cluster.topics() == {"t": 1}
         server.slow(math.inf)
         with pytest.raises(RequestTimedOut):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer
+from consumer import Admin, Consumer, Producer
 from kproto.broker.security.listeners import Listener
 from kproto.broker.security.principal import principal
 from kproto.broker.server import Server, running
@@ -95,7 +95,7 @@ def test_a_client_writes_and_reads_through_every_listener(
 
 def test_the_principal_is_that_of_the_client_certificate(server: Any, files: Certificates) -> None:
     how = options("SSL", "", files)
-    with Cluster(server.places["SSL"], ssl_certfile=files.client, **how) as cluster:
+    with Admin(server.places["SSL"], ssl_certfile=files.client, **how) as cluster:
         cluster.topics()
         names = {connection.principal for connection in server.broker.connections.values()}
     assert any(name.startswith("User:CN=client,") for name in names)
@@ -107,7 +107,7 @@ def test_an_expired_certificate_is_reported(tmp_path: Path) -> None:
     with running(listen=["SSL://127.0.0.1:0"], tls=expired.context()) as server:
         how = options("SSL", "", expired)
         with (
-            Cluster(server.bootstrap, **how) as cluster,
+            Admin(server.bootstrap, **how) as cluster,
             pytest.raises(AuthenticationFailed, match="has expired"),
         ):
             cluster.topics(timeout=60)
@@ -117,7 +117,7 @@ def test_a_wrong_password_raises_immediately_and_leaves_no_connection(
     server: Any, files: Certificates
 ) -> None:
     how = options("SASL_SSL", "SCRAM-SHA-256", files) | {"sasl_password": "wrong"}
-    with Cluster(server.places["SASL_SSL"], **how) as cluster, pytest.raises(AuthenticationFailed) as caught:
+    with Admin(server.places["SASL_SSL"], **how) as cluster, pytest.raises(AuthenticationFailed) as caught:
         cluster.topics(timeout=60)
     assert "are sasl_username and sasl_password right?" in str(caught.value)
     assert not server.broker.pending_closes
@@ -174,12 +174,12 @@ def test_a_setting_names_the_keys_of_the_token_issuer(tmp_path: Path) -> None:
     how = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
     with running(settings=settings, listen=["SASL_PLAINTEXT://127.0.0.1:0"]) as server:
         provider = partial(issuer.token, "alice")
-        with Cluster(server.bootstrap, sasl_oauth_token_provider=provider, **how) as cluster:
+        with Admin(server.bootstrap, sasl_oauth_token_provider=provider, **how) as cluster:
             assert cluster.topics() == {}
         provider = partial(unsecured_token, "alice", int(time.time() * 1000), 60_000)
         with (
             pytest.raises(AuthenticationFailed, match="the broker rejects the token"),
-            Cluster(server.bootstrap, sasl_oauth_token_provider=provider, **how) as cluster,
+            Admin(server.bootstrap, sasl_oauth_token_provider=provider, **how) as cluster,
         ):
             cluster.topics()
 

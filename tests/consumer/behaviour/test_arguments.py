@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from consumer import (
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
-    Cluster,
     CommittedOffset,
     Consumer,
     Producer,
@@ -214,11 +214,11 @@ async def _await_if_needed(result: Any) -> Any:
 def test_clusters_reject_wrong_arguments(
     broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    with Cluster(broker) as cluster, pytest.raises(ConfigError, match="is not allowed"):
+    with Admin(broker) as cluster, pytest.raises(ConfigError, match="is not allowed"):
         getattr(cluster, method)(*args, **kwargs)
 
     async def story() -> None:
-        async with AsyncCluster(broker) as cluster:
+        async with AsyncAdmin(broker) as cluster:
             with pytest.raises(ConfigError, match="is not allowed"):
                 await getattr(cluster, method)(*args, **kwargs)
 
@@ -244,7 +244,7 @@ def test_producers_reject_wrong_arguments(
 
 
 @pytest.mark.parametrize("bootstrap", [None, 9092, [9092], [None], b"x:1", "", ":1"])
-@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer, Cluster, AsyncCluster])
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer, Admin, AsyncAdmin])
 def test_addresses_of_a_wrong_type_are_rejected(kind: Any, bootstrap: Any) -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers"):
         kind(bootstrap)
@@ -259,14 +259,14 @@ def test_a_blocking_consumer_rejects_a_coroutine_listener(broker: str) -> None:
 
 def test_produce_rejects_two_batches_at_once(broker: str) -> None:
     with (
-        Cluster(broker) as cluster,
+        Admin(broker) as cluster,
         pytest.raises(ConfigError, match="more than one batch: one encoded record"),
     ):
         cluster.produce(P0, BATCH + BATCH)
 
 
 def test_a_mapping_counts_as_a_list_of_its_partitions(broker: str) -> None:
-    with Cluster(broker) as cluster, Consumer(broker, group_id="keys") as consumer:
+    with Admin(broker) as cluster, Consumer(broker, group_id="keys") as consumer:
         assert cluster.committed_offsets("keys", {P0: 1}) == {P0: None}
         consumer.assign([P0])
         consumer.pause({P0: 5})
@@ -282,7 +282,7 @@ def test_a_long_wrong_value_is_shortened_in_the_error() -> None:
 
 def test_a_request_that_the_broker_does_not_know_raises_unsupported_version(broker: str) -> None:
     request = AlterPartitionReassignmentsRequest(topics=[])
-    with Cluster(broker) as cluster, pytest.raises(UnsupportedVersion) as caught:
+    with Admin(broker) as cluster, pytest.raises(UnsupportedVersion) as caught:
         cluster.request(request)
     assert (
         str(caught.value)
@@ -291,12 +291,12 @@ def test_a_request_that_the_broker_does_not_know_raises_unsupported_version(brok
 
 
 def test_the_repr_of_cluster_metadata_summarizes_it(broker: str) -> None:
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         assert "brokers 1; controller 1; topics t (2)>" in repr(cluster.metadata())
 
 
 def test_a_response_has_the_fields_of_its_message(broker: str) -> None:
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         groups: list[Any] = cluster.request(ListGroupsRequest()).groups
     assert isinstance(groups, list)
 
@@ -328,7 +328,7 @@ RIGHT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", [Consumer, Cluster])
+@pytest.mark.parametrize("kind", [Consumer, Admin])
 def test_no_odd_argument_raises_an_error_of_python(own_broker: str, kind: Any) -> None:
     """Each unusual value for each parameter of each method is accepted, or raises a kproto error."""
     methods = {

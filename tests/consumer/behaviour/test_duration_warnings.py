@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncProducer, Cluster, Consumer, Producer, TopicPartition
+from consumer import Admin, AsyncProducer, Consumer, Producer, TopicPartition
 from kproto.broker.server import running
 
 P0 = TopicPartition("t", 0)
@@ -49,7 +49,7 @@ def seek(server_address: str, *times: int) -> None:
 
 
 def listed(server_address: str, *times: int) -> None:
-    with Cluster(server_address) as cluster:
+    with Admin(server_address) as cluster:
         for number in times:
             cluster.list_offsets({P0: number})
 

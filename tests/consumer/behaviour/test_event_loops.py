@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Delivery, RebalanceListener, TopicPartition
+from consumer import AsyncAdmin, AsyncConsumer, AsyncProducer, Delivery, RebalanceListener, TopicPartition
 from kproto.broker.server import Server, running
 from kproto.errors import IllegalState, RequestTimedOut
 
@@ -130,7 +130,7 @@ def test_a_callback_that_is_cancelled_before_it_starts_has_returned(broker: str)
         gc.collect()
 
 
-@pytest.mark.parametrize("client_class", [AsyncConsumer, AsyncCluster])
+@pytest.mark.parametrize("client_class", [AsyncConsumer, AsyncAdmin])
 def test_a_dropped_client_closes_its_connections(
     broker: str, client_class: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_dropped_client_closes_its_connections(
                 await client.poll(0.1)
             streams = client._runtime.streams
         else:
-            cluster = client = AsyncCluster(broker)
+            cluster = client = AsyncAdmin(broker)
             await cluster.topics()
             streams = cluster._runtime.streams
             del cluster
@@ -281,7 +281,7 @@ def test_a_cancelled_send_has_sent_nothing(broker: str) -> None:
                 task.cancel()
                 await asyncio.wait([task])
             await producer.flush()
-        async with AsyncCluster(broker) as cluster:
+        async with AsyncAdmin(broker) as cluster:
             ends = await cluster.list_offsets({TopicPartition("t", 0): "latest"})
         assert ends[TopicPartition("t", 0)].offset == 1 + len(deliveries)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from consumer import AsyncCluster, Cluster
+from consumer import Admin, AsyncAdmin
 from consumer.blocking.sockets import Sockets
 from consumer.engine.network.transport import Open, Opened, Shut
 from consumer.resolver import AddressFailures
@@ -37,7 +37,7 @@ def close_after_request(sock: socket.socket) -> None:
 
 
 async def read_topics(bootstrap: str) -> dict[str, int]:
-    async with AsyncCluster(bootstrap) as cluster:
+    async with AsyncAdmin(bootstrap) as cluster:
         return await cluster.topics()
 
 
@@ -47,7 +47,7 @@ def test_an_address_that_closes_without_a_response_is_followed_by_the_next(
 ) -> None:
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
     with broker_on_second_address(script) as port:
-        with Cluster(f"broker.test:{port}") as cluster:
+        with Admin(f"broker.test:{port}") as cluster:
             assert cluster.topics() == {"flights": 1}
         assert asyncio.run(read_topics(f"broker.test:{port}")) == {"flights": 1}
 
@@ -91,7 +91,7 @@ def test_the_error_gives_the_reason_of_the_address_that_accepted_the_connection(
     several(monkeypatch, "127.0.0.1", "127.0.0.2")
     with serving(close_after_request) as address:
         bootstrap = f"broker.test:{address.rpartition(':')[2]}"
-        with Cluster(bootstrap) as cluster, pytest.raises(ConnectionFailed, match="want TLS"):
+        with Admin(bootstrap) as cluster, pytest.raises(ConnectionFailed, match="want TLS"):
             cluster.topics()
         with pytest.raises(ConnectionFailed, match="want TLS"):
             asyncio.run(read_topics(bootstrap))

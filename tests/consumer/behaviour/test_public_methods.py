@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
+from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
 
-TWINS = [(Consumer, AsyncConsumer), (Cluster, AsyncCluster), (Producer, AsyncProducer)]
+TWINS = [(Consumer, AsyncConsumer), (Admin, AsyncAdmin), (Producer, AsyncProducer)]
 # Methods whose docstrings differ.
 OWN = {"commit_async", "send", "transaction"}
 DOES_NOT_WAIT = {
@@ -94,7 +94,7 @@ def test_importing_the_package_imports_none_of_its_modules() -> None:
 
 
 def test_a_blocking_client_does_not_import_asyncio() -> None:
-    heavy = imported("from consumer import Consumer, Cluster")
+    heavy = imported("from consumer import Consumer, Admin")
     assert "consumer.blocking.consumer" in heavy
     assert "asyncio" not in heavy
 

@@ -6,7 +6,7 @@ from socket import socket
 
 import pytest
 
-from consumer import Cluster, Consumer, ConsumerRecord, GroupChange, Producer
+from consumer import Admin, Consumer, ConsumerRecord, GroupChange, Producer
 from kproto import TopicPartition, running
 from kproto.errors import RequestTimedOut
 from kproto.records import Record
@@ -26,8 +26,8 @@ def test_a_consumer_without_a_group_shows_no_group() -> None:
 
 
 def test_a_cluster_shows_its_client_id() -> None:
-    with Cluster("127.0.0.1:1") as cluster:
-        assert repr(cluster) == "<Cluster 'kproto'>"
+    with Admin("127.0.0.1:1") as cluster:
+        assert repr(cluster) == "<Admin 'kproto'>"
 
 
 def test_a_producer_shows_its_open_records_and_a_server_its_address() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from consumer import (
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
-    Cluster,
     Consumer,
     GroupChange,
     Producer,
@@ -161,7 +161,7 @@ def test_records_that_an_iteration_did_not_return_are_not_committed(broker: str)
         assert consumer.position(P0) == 42
         assert consumer.poll(5)[0].offset == 42
         consumer.seek(P0, 42)
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         committed = cluster.committed_offsets("g")[P0]
     assert committed is not None
     assert committed.offset == 42
@@ -189,7 +189,7 @@ def test_kill_sends_neither_commit_nor_leave(broker: str) -> None:
     consumer.kill()
     with pytest.raises(IllegalState, match="closed"):
         consumer.poll(0)
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         assert cluster.committed_offsets("g")[P0].offset == 0  # type: ignore[union-attr]
     second = Consumer(broker, **GROUP)
     second.subscribe("t")
@@ -330,7 +330,7 @@ async def _await(delivery: Any) -> Any:
 
 
 def test_a_cluster_creates_describes_and_deletes_topics(broker: str) -> None:
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         cluster.create_topics({"new": 2}, configs={"retention.ms": "1000"})
         cluster.create_topics({"new": 2}, exist_ok=True)
         with pytest.raises(BrokerError, match="TOPIC_ALREADY_EXISTS"):
@@ -350,7 +350,7 @@ def test_a_cluster_creates_describes_and_deletes_topics(broker: str) -> None:
 
 def test_offsets_are_committed_without_membership(broker: str) -> None:
     p1 = TopicPartition("t", 1)
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         assert cluster.committed_offsets("g", [P0]) == {P0: None}
         cluster.commit_offsets("g", {P0: 5, p1: (7, "note")})
         committed = cluster.committed_offsets("g")
@@ -359,7 +359,7 @@ def test_offsets_are_committed_without_membership(broker: str) -> None:
 
 def test_several_threads_may_use_a_cluster(broker: str) -> None:
     fill(broker, 50)
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         high_watermarks: list[int] = []
 
         def call_cluster() -> None:
@@ -378,7 +378,7 @@ def test_several_threads_may_use_a_cluster(broker: str) -> None:
 @pytest.mark.parametrize("bootstrap", ["127.0.0.1:1", "127.0.0.1:1,localhost:2"])
 def test_an_unreachable_cluster_raises_an_error_with_its_address(bootstrap: str) -> None:
     with (
-        Cluster(bootstrap) as cluster,
+        Admin(bootstrap) as cluster,
         pytest.raises(ConnectionFailed, match=r"^no broker at 127\.0\.0\.1:1"),
     ):
         cluster.topics()
@@ -414,7 +414,7 @@ def test_a_call_to_a_silent_broker_ends_with_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         started_at = time.monotonic()
-        with Cluster(address) as cluster, pytest.raises(RequestTimedOut, match="Metadata"):
+        with Admin(address) as cluster, pytest.raises(RequestTimedOut, match="Metadata"):
             cluster.topics(timeout=0.3)
         assert time.monotonic() - started_at < 10
 
@@ -432,7 +432,7 @@ def test_an_asyncio_iteration_commits_only_returned_records(broker: str) -> None
                 if record.offset == 41:
                     break
             assert await consumer.position(P0) == 42
-        async with AsyncCluster(broker) as cluster:
+        async with AsyncAdmin(broker) as cluster:
             committed = (await cluster.committed_offsets("g"))[P0]
         assert committed is not None
         assert committed.offset == 42
@@ -514,7 +514,7 @@ def test_asyncio_clients_raise_the_same_errors(broker: str) -> None:
         async with AsyncProducer(broker) as producer:
             with pytest.raises(UnknownTopic):
                 await producer.send("nowhere", b"x")
-        async with AsyncCluster("127.0.0.1:1") as cluster:
+        async with AsyncAdmin("127.0.0.1:1") as cluster:
             with pytest.raises(ConnectionFailed, match=r"^no broker at 127\.0\.0\.1:1: "):
                 await cluster.topics()
         consumer = AsyncConsumer(broker, group_id="g")
@@ -563,7 +563,7 @@ def test_a_committed_position_is_known_before_any_record(broker: str) -> None:
     so no record arrives during the call.
     """
     fill(broker, 5)
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         cluster.commit_offsets("g", {P0: 5})
     with Consumer(broker, group_id="g", fetch_max_wait_ms=20_000) as consumer:
         consumer.assign([P0])
@@ -600,7 +600,7 @@ def test_an_unreachable_cluster_is_logged_once(caplog: pytest.LogCaptureFixture)
 
 def test_asyncio_reports_an_unreachable_broker_in_the_same_words(caplog: pytest.LogCaptureFixture) -> None:
     async def call_cluster() -> None:
-        async with AsyncCluster("127.0.0.1:1") as cluster:
+        async with AsyncAdmin("127.0.0.1:1") as cluster:
             with pytest.raises(ConnectionFailed, match=r"no broker at 127\.0\.0\.1:1: connection refused"):
                 await cluster.topics()
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
+from consumer import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from consumer.aio.streams import Streams, _Protocol
 from consumer.blocking.socket_reads import MIN_WAKEUP_BYTES, VERY_LONG
 from consumer.blocking.sockets import Sockets
@@ -436,7 +436,7 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon(behaviour: str) -> Non
     with serving(script) as address:
         started_at = time.monotonic()
         with (
-            Cluster(address, request_timeout_ms=300, timeout=0.6) as cluster,
+            Admin(address, request_timeout_ms=300, timeout=0.6) as cluster,
             pytest.raises((ConnectionFailed, RequestTimedOut)) as caught,
         ):
             cluster.metadata()
@@ -450,7 +450,7 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon_in_asyncio(behaviour: 
     script, why = PEERS[behaviour]
 
     async def main(place: str) -> KprotoError:
-        async with asyncio.timeout(5), AsyncCluster(place, request_timeout_ms=300, timeout=0.6) as cluster:
+        async with asyncio.timeout(5), AsyncAdmin(place, request_timeout_ms=300, timeout=0.6) as cluster:
             with pytest.raises((ConnectionFailed, RequestTimedOut)) as caught:
                 await cluster.metadata()
         async with asyncio.timeout(5):  # A cancelled task ends in a later iteration of the event loop.
@@ -486,7 +486,7 @@ def byte_by_byte_proxy(bootstrap: str) -> Script:
 
 
 def test_responses_that_arrive_byte_by_byte_are_read(broker: Server) -> None:
-    with serving(byte_by_byte_proxy(broker.bootstrap)) as place, Cluster(place) as cluster:
+    with serving(byte_by_byte_proxy(broker.bootstrap)) as place, Admin(place) as cluster:
         assert "t" in cluster.metadata().topics
 
 
@@ -726,11 +726,11 @@ def test_a_client_reports_a_response_that_is_too_large() -> None:
     topics = {f"a-topic-with-a-long-name-{number}": 1 for number in range(50)}
     with running(topics=topics) as server:
         with (
-            Cluster(server.bootstrap, receive_message_max_bytes=2000) as cluster,
+            Admin(server.bootstrap, receive_message_max_bytes=2000) as cluster,
             pytest.raises(ConnectionFailed, match="receive_message_max_bytes allows 2000"),
         ):
             cluster.topics()
-        with Cluster(server.bootstrap) as cluster:
+        with Admin(server.bootstrap) as cluster:
             assert set(topics) <= set(cluster.topics())
 
 
@@ -747,7 +747,7 @@ def test_a_response_above_100_mib_is_read() -> None:
     }
     value = bytes(20 << 20)
     batch = encode_batch([Record(0, 0, None, value)])
-    with running(topics={"t": 6}, settings=settings) as server, Cluster(server.bootstrap) as cluster:
+    with running(topics={"t": 6}, settings=settings) as server, Admin(server.bootstrap) as cluster:
         for index in range(6):
             cluster.produce(TopicPartition("t", index), batch)
         with Consumer(

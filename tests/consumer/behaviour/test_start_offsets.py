@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from consumer import Cluster, TopicPartition
+from consumer import Admin, TopicPartition
 from kproto.broker.server import running
 from kproto.messages.metadata import (
     MetadataRequest,
@@ -94,14 +94,14 @@ def test_committed_offsets_end_with_their_topic() -> None:
 
 def test_offsets_of_a_re_created_topic_use_its_new_id() -> None:
     partition = TopicPartition("t", 0)
-    with running(topics={"t": 1}) as server, Cluster(server.bootstrap, timeout=10) as cluster:
+    with running(topics={"t": 1}) as server, Admin(server.bootstrap, timeout=10) as cluster:
         assert cluster.partitions("t") == [partition]
         cluster.commit_offsets("g", {partition: 1})
-        with Cluster(server.bootstrap) as other_cluster:
+        with Admin(server.bootstrap) as other_cluster:
             other_cluster.delete_topics(["t"])
             other_cluster.create_topics({"t": 1})
         assert cluster.committed_offsets("g", [partition]) == {partition: None}
-        with Cluster(server.bootstrap) as other_cluster:
+        with Admin(server.bootstrap) as other_cluster:
             other_cluster.delete_topics(["t"])
             other_cluster.create_topics({"t": 1})
         cluster.commit_offsets("g", {partition: 2})

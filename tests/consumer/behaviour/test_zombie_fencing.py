@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from consumer import Cluster, Consumer, GroupMetadata, Producer, TopicPartition
+from consumer import Admin, Consumer, GroupMetadata, Producer, TopicPartition
 from kproto.broker.server import Server, running
 from kproto.errors import BrokerError
 from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -36,7 +36,7 @@ def exceed_max_poll_interval(consumer: Consumer, server: Server) -> None:
 def remove_member(consumer: Consumer, server: Server) -> None:
     """Remove the member from the group, as the broker does after the session timeout."""
     member = MemberIdentity(member_id=consumer.group_metadata().member_id)
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         response: LeaveGroupResponse = cluster.request(
             LeaveGroupRequest(group_id="g", members=[member]), ("group", "g")
         )
@@ -73,7 +73,7 @@ def test_offsets_of_a_removed_member_are_rejected(
         producer.begin()
         lose_membership(consumer, server)
         wait_until(lambda: consumer._operations.engine.group_status.member_and_generation[1] < 0)
-        with Cluster(server.bootstrap) as cluster:
+        with Admin(server.bootstrap) as cluster:
             # Wait, because the LeaveGroup request may not have arrived yet.
             wait_until(lambda: not cluster.group("g").members)
         assert consumer.group_metadata() == metadata
@@ -81,7 +81,7 @@ def test_offsets_of_a_removed_member_are_rejected(
         with pytest.raises(BrokerError, match="TxnOffsetCommit: UNKNOWN_MEMBER_ID"):
             producer.commit()
         producer.abort()
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         assert [offset.offset for offset in cluster.committed_offsets("g").values()] == [0]
 
 
@@ -103,5 +103,5 @@ def test_a_consumer_with_a_manual_assignment_has_no_member_id_even_after_a_subsc
         assert consumer.group_metadata() == no_member
         with producer.transaction():
             producer.send_offsets(consumer.group_metadata(), {T0: 1})
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         assert [offset.offset for offset in cluster.committed_offsets("g").values()] == [1]

@@ -22,8 +22,8 @@ import consumer.operations.consumer
 import consumer.operations.polls
 import consumer.runtime
 from consumer import (
+    Admin,
     AsyncConsumer,
-    Cluster,
     Consumer,
     ConsumerRecord,
     Producer,
@@ -234,7 +234,7 @@ def test_after_a_commit_in_an_iteration_the_next_record_is_read_next(broker: str
 
 @pytest.mark.parametrize("how", ["unsubscribe", "assign", "unsubscribe behind a commit"])
 def test_leaving_an_iteration_counts_all_but_its_last_record_as_processed(broker: str, how: str) -> None:
-    with Consumer(broker, **GROUP, auto_commit_interval_ms=100_000) as consumer, Cluster(broker) as cluster:
+    with Consumer(broker, **GROUP, auto_commit_interval_ms=100_000) as consumer, Admin(broker) as cluster:
         consumer.assign({P0: 0})
         assert next_offsets(consumer, 10) == list(range(10))
         if "commit" in how:
@@ -264,7 +264,7 @@ def test_an_exception_after_a_commit_keeps_the_commit(broker: str, how: str) -> 
 
     with pytest.raises(ValueError, match="of the application"):
         work()
-    with Cluster(broker) as cluster:
+    with Admin(broker) as cluster:
         committed = cluster.committed_offsets("g")[P0]
     assert committed is not None
     assert committed.offset == (9 if how == "no commit" else 10)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from consumer import Cluster, ConsumerGroup, ConsumerRecord, Producer
+from consumer import Admin, ConsumerGroup, ConsumerRecord, Producer
 from kproto.broker.server import Server, running
 from kproto.errors import IllegalState
 from kproto.group.subscription import TopicPartition
@@ -33,7 +33,7 @@ def fill(server: Server, count: int, *, partition: int = 0) -> None:
 
 def committed(server: Server, group: str = "g") -> dict[int, int]:
     """Return the committed offset of each partition."""
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         offsets = cluster.committed_offsets(group)
     return {place.partition: value.offset for place, value in offsets.items() if value is not None}
 

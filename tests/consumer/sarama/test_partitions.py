@@ -17,8 +17,8 @@ import pytest
 from consumer import (
     NEWEST,
     OLDEST,
+    Admin,
     AsyncPartitionConsumers,
-    Cluster,
     PartitionConsumers,
     Producer,
 )
@@ -178,7 +178,7 @@ def test_an_offset_out_of_range_ends_only_its_partition(server: Server) -> None:
         ],
         timeout_ms=1000,
     )
-    with PartitionConsumers(server.bootstrap, **FAST) as consumers, Cluster(server.bootstrap) as cluster:
+    with PartitionConsumers(server.bootstrap, **FAST) as consumers, Admin(server.bootstrap) as cluster:
         second = consumers.consume_partition("t", 1, 2)
         client = consumers._loop.client
         resolve_offset = client._resolve_offset

@@ -15,7 +15,7 @@ import consumer.aio.waiters
 import consumer.operations.consumer
 import consumer.operations.polls
 import consumer.runtime
-from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord, clock
+from consumer import Admin, AsyncConsumerGroup, ConsumerGroup, ConsumerRecord, clock
 from kproto.broker.server import Server
 from kproto.errors import ConfigError, IllegalState
 from tests.consumer.sarama.stage import (
@@ -210,7 +210,7 @@ def test_the_session_after_a_failed_setup_starts_at_the_committed_offset(server:
     whose record may be deleted.
     """
     fill(server, 10)
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 5})
 
     class Fails(FirstRecordHandler):
@@ -229,7 +229,7 @@ def test_a_session_of_other_topics_claims_the_retained_partitions(server: Server
     """A cooperative member keeps the retained partitions without another callback. Regression: their records
     reached no handler.
     """
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         cluster.create_topics({"u": 1})
     strategy: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST, **strategy) as group:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord
+from consumer import Admin, AsyncConsumerGroup, ConsumerGroup, ConsumerRecord
 from kproto.broker.server import Server
 from kproto.errors import CommitFailed, ConfigError, IllegalState, RequestTimedOut
 from tests.consumer.sarama.stage import (
@@ -138,7 +138,7 @@ def test_a_mark_made_in_cleanup_is_committed_before_a_rebalance(server: Server) 
 
 def test_a_mark_in_setup_below_the_commit_does_not_move_it_back(server: Server) -> None:
     fill(server, 10)
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 5})
 
     class Marks(FirstRecordHandler):
@@ -165,7 +165,7 @@ def test_claims_that_were_lost_during_setup_do_not_start(server: Server) -> None
     and its marks are dropped. Regression: each mark was reported as an error.
     """
     fill(server, 10)
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         cluster.commit_offsets("g", {T0: 8})
     identities: list[tuple[str, int]] = []
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer
+from consumer import Admin, Consumer, Producer
 from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, RequestTimedOut
 from kproto.testing.certificates import certificates
@@ -46,7 +46,7 @@ def test_a_cluster_raises_at_once(
 ) -> None:
     broker, ca = server
     with (
-        Cluster(broker.places[listener], **options(protocol, ca)) as cluster,
+        Admin(broker.places[listener], **options(protocol, ca)) as cluster,
         pytest.raises(ConnectionFailed) as caught,
     ):
         cluster.topics()

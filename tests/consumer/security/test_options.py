@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster
+from consumer import Admin
 from consumer.options import consumer_options, producer_options
 from consumer.security.option_names import SPELLINGS
 from consumer.security.tls import sentence
@@ -57,7 +57,7 @@ SCRAM = {
     ],
 )
 def test_wrong_options_are_rejected_with_a_suggestion(config: Any, words: str) -> None:
-    for options in (consumer_options, producer_options, lambda config: Cluster("a:1", **config)):
+    for options in (consumer_options, producer_options, lambda config: Admin("a:1", **config)):
         with pytest.raises(ConfigError, match=words):
             options(config)
 

@@ -70,7 +70,7 @@ def test_each_kind_of_client_takes_its_own_options(tmp_path: Path) -> None:
         "linger_ms": 20,
     }
     assert producer_options(written).acks == -1
-    assert client_properties(file, "cluster") == {"security_protocol": "PLAINTEXT"}
+    assert client_properties(file, "admin") == {"security_protocol": "PLAINTEXT"}
 
 
 def test_ignored_properties_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -96,9 +96,9 @@ def test_ignored_properties_are_logged(tmp_path: Path, caplog: pytest.LogCapture
         ("partitioner.class=a.B", "producer", "use send"),
         ("retries=0", "producer", "delivery.timeout.ms"),
         ("config.providers=env", "consumer", r"config.providers='env' is not allowed; .* is not resolved"),
-        ("config.providers=env", "cluster", r"config.providers='env' is not allowed; .* is not resolved"),
-        ("sasl.mechanisms=PLAIN", "cluster", r"use sasl\.mechanism$"),
-        ("ssl.ca.location=a.pem", "cluster", r"use ssl\.cafile$"),
+        ("config.providers=env", "admin", r"config.providers='env' is not allowed; .* is not resolved"),
+        ("sasl.mechanisms=PLAIN", "admin", r"use sasl\.mechanism$"),
+        ("ssl.ca.location=a.pem", "admin", r"use ssl\.cafile$"),
     ],
 )
 def test_properties_that_change_the_behaviour_are_rejected_by_the_name_in_the_file(

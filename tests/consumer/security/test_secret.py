@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.security.secret import is_secret, mask_login
-from kproto import Cluster, Consumer, Producer
+from kproto import Admin, Consumer, Producer
 from kproto.errors import ConfigError
 
 SECRET = "hunter2-hunter2"
@@ -109,7 +109,7 @@ def shown_by(create: Any) -> str:
 
 @given(data=st.data())
 def test_no_option_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -> None:
-    client = data.draw(st.sampled_from([Consumer, Producer, Cluster]))
+    client = data.draw(st.sampled_from([Consumer, Producer, Admin]))
     option = data.draw(st.sampled_from(OPTIONS))
     value = data.draw(in_odd_types(SECRET))
     options = {**data.draw(st.sampled_from([{}, LOGIN])), option: value}
@@ -126,7 +126,7 @@ def test_no_option_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -
 
 @given(data=st.data())
 def test_no_address_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -> None:
-    client = data.draw(st.sampled_from([Consumer, Producer, Cluster]))
+    client = data.draw(st.sampled_from([Consumer, Producer, Admin]))
     text = data.draw(st.sampled_from(ADDRESSES)).format(SECRET)
     servers = data.draw(
         st.sampled_from(

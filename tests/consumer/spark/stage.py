@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from consumer import Cluster
+from consumer import Admin
 from kproto.group.subscription import TopicPartition
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.records import encode_batch
@@ -24,7 +24,7 @@ class Filled:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.cluster = Cluster(bootstrap)
+        self.cluster = Admin(bootstrap)
 
     def topic(self, name: str, *counts: int) -> None:
         """Create a topic with one partition for each count, and write as many records to it."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Producer
+from consumer import Admin, Producer
 from consumer.security import security_options
 from consumer.spark.offset_reader import OffsetReader
 from consumer.spark.offsets import Range
@@ -90,7 +90,7 @@ def test_a_sink_authenticates(bootstrap: str, files: Certificates) -> None:
     options = parse({**settings, "topic": "t"})
     rows = writer.RowWriter(types.StructType([types.StructField("value", types.StringType())]), options)
     rows.write(iter([pa.RecordBatch.from_pydict({"value": ["written"]})]))
-    with Cluster(bootstrap, **options.access.options) as cluster:
+    with Admin(bootstrap, **options.access.options) as cluster:
         ends = cluster.list_offsets(dict.fromkeys(cluster.partitions("t"), "latest"))
     assert [end.offset for end in ends.values()] == [1]
 

@@ -26,14 +26,14 @@ from typing import Any
 import pytest
 
 from consumer import (
-    AsyncCluster,
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncConsumerGroup,
     AsyncPartitionConsumers,
     AsyncProducer,
     AsyncQueueProducer,
     AsyncSyncProducer,
-    Cluster,
     Consumer,
     ConsumerGroup,
     PartitionConsumers,
@@ -101,7 +101,7 @@ def failing_clients(kafka: SecuredKafka, options: dict[str, Any]) -> Iterator[tu
             call(client)
         return client, caught.value
 
-    with Cluster(kafka.bootstrap, timeout=20, **options) as cluster:
+    with Admin(kafka.bootstrap, timeout=20, **options) as cluster:
         yield fails(cluster, lambda client: client.topics())
     with Consumer(kafka.bootstrap, group_id="g", **options) as consumer:
         consumer.subscribe(["t"])
@@ -209,8 +209,8 @@ JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required userna
 CLIENTS: dict[str, Callable[..., Any]] = {
     cls.__name__: cls
     for cls in (
-        *(AsyncCluster, AsyncConsumer, AsyncConsumerGroup, AsyncPartitionConsumers, AsyncProducer),
-        *(AsyncQueueProducer, AsyncSyncProducer, Cluster, Consumer, ConsumerGroup, PartitionConsumers),
+        *(AsyncAdmin, AsyncConsumer, AsyncConsumerGroup, AsyncPartitionConsumers, AsyncProducer),
+        *(AsyncQueueProducer, AsyncSyncProducer, Admin, Consumer, ConsumerGroup, PartitionConsumers),
         *(Producer, QueueProducer, SyncProducer),
     )
 }
@@ -248,7 +248,7 @@ def test_no_frame_of_a_configuration_error_has_the_password_in_its_variables(
     assert PASSWORD not in text
 
 
-@pytest.mark.parametrize("client", ["consumer", "producer", "cluster"])
+@pytest.mark.parametrize("client", ["consumer", "producer", "admin"])
 @pytest.mark.parametrize(
     "line",
     [
@@ -270,7 +270,7 @@ def test_an_error_of_a_properties_file_shows_no_secret_of_it(
     assert PASSWORD not in text
 
 
-@pytest.mark.parametrize("client", [Consumer, Producer, Cluster])
+@pytest.mark.parametrize("client", [Consumer, Producer, Admin])
 def test_a_failed_authentication_shows_no_secret_of_the_properties_file(
     kafka: SecuredKafka, client: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -283,7 +283,7 @@ def test_a_failed_authentication_shows_no_secret_of_the_properties_file(
     calls: dict[Any, Callable[[Any], object]] = {
         Consumer: lambda client: (client.assign([TopicPartition("t", 0)]), client.poll(20)),
         Producer: lambda client: client.send("t", b"x").result(20),
-        Cluster: lambda client: client.topics(),
+        Admin: lambda client: client.topics(),
     }
     with (
         client(kafka.bootstrap, **client_properties(path, client.__name__.lower())) as instance,
@@ -300,7 +300,7 @@ def test_an_error_of_a_private_key_does_not_show_its_password(files: Certificate
     key = Path(files.client).read_text()
     for certfile in (key, str(tmp_path)):
         with pytest.raises(KprotoError) as caught:
-            Cluster(
+            Admin(
                 "a:1",
                 security_protocol="SSL",
                 ssl_cafile="/no/such",
@@ -428,7 +428,7 @@ def produce_and_fail(address: str, mechanism: str, credentials: dict[str, Any]) 
 FAILS = """
 import os
 import pytest
-from consumer import Cluster, Consumer, Producer
+from consumer import Admin, Consumer, Producer
 from kproto.broker.server import running
 
 CREDENTIALS = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
@@ -438,7 +438,7 @@ def options():
     return lambda: {**CREDENTIALS, "sasl_password": os.environ["PASSWORD"]}
 
 def test_client(options):
-    with Cluster("127.0.0.1:1", **options()) as cluster:
+    with Admin("127.0.0.1:1", **options()) as cluster:
         assert cluster is None
 def test_unknown_option(options):
     Consumer("127.0.0.1:1", **options(), typo=1)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from consumer import AsyncCluster, Cluster, Consumer, ListedGroup, Producer, TopicPartition
+from consumer import Admin, AsyncAdmin, Consumer, ListedGroup, Producer, TopicPartition
 from consumer.engine.admin import groups as group_plans
 from consumer.engine.metadata.cluster import ClusterView
 from kproto.broker.server import Server, running
@@ -58,7 +58,7 @@ def member(server: Server, group: str) -> Consumer:
 
 
 def test_a_group_has_members_with_their_partitions_and_a_lag(server: Server) -> None:
-    with Cluster(server.bootstrap) as cluster, member(server, "told"):
+    with Admin(server.bootstrap) as cluster, member(server, "told"):
         group = cluster.group("told")
         assert group.state == "Stable"
         assert [(member.client_id, member.partitions) for member in group.members] == [("reader", (P0, P1))]
@@ -67,7 +67,7 @@ def test_a_group_has_members_with_their_partitions_and_a_lag(server: Server) -> 
 
 
 def test_lag_is_the_distance_from_the_commit_to_the_end(server: Server) -> None:
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         cluster.commit_offsets("behind", {P0: 1})
         group = cluster.group("behind")
         assert (group.state, group.members, group.committed) == ("Empty", (), {P0: 1})
@@ -75,13 +75,13 @@ def test_lag_is_the_distance_from_the_commit_to_the_end(server: Server) -> None:
 
 
 def test_an_unknown_group_is_dead(server: Server) -> None:
-    with Cluster(server.bootstrap) as cluster:
+    with Admin(server.bootstrap) as cluster:
         group = cluster.group("nobody")
         assert (group.state, group.members, group.total_lag) == ("Dead", (), None)
 
 
 def test_groups_with_members_are_not_deleted(server: Server) -> None:
-    with Cluster(server.bootstrap) as cluster, member(server, "busy"):
+    with Admin(server.bootstrap) as cluster, member(server, "busy"):
         cluster.commit_offsets("over", {P0: 0})
         with pytest.raises(BrokerError, match=r"NON_EMPTY_GROUP .*'busy' has members: stop them first"):
             cluster.delete_groups(["over", "busy"])
@@ -93,7 +93,7 @@ def test_groups_with_members_are_not_deleted(server: Server) -> None:
 def test_a_commit_for_a_group_with_members_says_what_to_do(server: Server) -> None:
     message = "the group has members: stop them first"
     with (
-        Cluster(server.bootstrap) as cluster,
+        Admin(server.bootstrap) as cluster,
         member(server, "at work"),
         pytest.raises(CommitFailed, match=message),
     ):
@@ -102,7 +102,7 @@ def test_a_commit_for_a_group_with_members_says_what_to_do(server: Server) -> No
 
 def test_asyncio_has_the_same_methods(server: Server) -> None:
     async def story() -> None:
-        async with AsyncCluster(server.bootstrap) as cluster:
+        async with AsyncAdmin(server.bootstrap) as cluster:
             await cluster.commit_offsets("awaited", {P0: 0})
             assert (await cluster.groups())["awaited"].protocol_type == ""
             assert (await cluster.group("awaited")).committed == {P0: 0}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from consumer import AsyncCluster, Cluster
+from consumer import Admin, AsyncAdmin
 from consumer.engine.metadata.cluster import BrokerAddress
 from consumer.engine.network.client import FETCH, GROUP, MAIN
 from consumer.engine.network.throttle import FROM, ThrottleReports, throttle_ms
@@ -366,7 +366,7 @@ def test_throttled_metadata_delays_reading_only_briefly() -> None:
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
 def test_throttling_of_a_cluster_client_is_logged(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     async def ask(bootstrap: str) -> None:
-        async with AsyncCluster(bootstrap, client_id="mine") as cluster:
+        async with AsyncAdmin(bootstrap, client_id="mine") as cluster:
             await cluster.topics()
 
     with running({"t": 1}) as server:
@@ -374,7 +374,7 @@ def test_throttling_of_a_cluster_client_is_logged(kind: str, caplog: pytest.LogC
         if kind == "asyncio":
             asyncio.run(ask(server.bootstrap))
         else:
-            with Cluster(server.bootstrap, client_id="mine") as cluster:
+            with Admin(server.bootstrap, client_id="mine") as cluster:
                 cluster.topics()
     [message] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert message.startswith("mine throttled Metadata: the broker at 127.0.0.1:")

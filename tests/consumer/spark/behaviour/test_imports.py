@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[4]
             (
                 "numpy",
                 "pyarrow",
-                "consumer.operations.cluster",
+                "consumer.operations.admin",
                 "consumer.spark.stream",
                 "consumer.spark.partition_reader",
             ),

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from consumer import Cluster
+from consumer import Admin
 from kproto.group.subscription import TopicPartition
 from tests.consumer.spark.stage import Filled
 from tests.consumer.spark.stream_stage import Run
@@ -59,7 +59,7 @@ def test_a_failed_commit_does_not_end_the_query_and_is_retried_later(filled: Fil
     run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
     run.batch()
     live = run.reader.planner.logs.cluster
-    run.reader.planner.logs._cluster = Cluster("127.0.0.1:1")  # No broker listens at this address.
+    run.reader.planner.logs._cluster = Admin("127.0.0.1:1")  # No broker listens at this address.
     run.reader.commit(run.at)
     run.reader.planner.logs._cluster = live
     run.reader.commit(run.at)

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from consumer import Cluster
+from consumer import Admin
 from consumer.engine.metadata.cluster import TopicView
 from consumer.spark.offsets import DataLoss
 from kproto.broker.server import Server, running
@@ -187,12 +187,12 @@ def test_records_deleted_between_two_runs_are_skipped(filled: Filled) -> None:
 def server() -> Iterator[Server]:
     """Start a broker with ten records in t-0."""
     with running(topics={"t": 1}) as server:
-        with Cluster(server.bootstrap) as cluster:
+        with Admin(server.bootstrap) as cluster:
             _put(cluster, 10)
         yield server
 
 
-def _put(cluster: Cluster, count: int) -> None:
+def _put(cluster: Admin, count: int) -> None:
     """Write each record as a separate batch, because logs are truncated between batches."""
     for i in range(count):
         cluster.produce(T0, encode_batch([Record(0, HOUR + i, None, b"%d" % i)]))

@@ -1,6 +1,6 @@
-"""The operations of a cluster client, and the driver that connects its engine to its runtime.
+"""The operations of an admin client, and the driver that connects its engine to its runtime.
 
-`consumer.aio.cluster` has the operations.
+`consumer.aio.admin` has the operations.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class ClusterDriver:
-    """Connects the engine of a cluster client to its runtime."""
+class AdminDriver:
+    """Connects the engine of an admin client to its runtime."""
 
-    kind = "cluster"
+    kind = "admin client"
 
     def __init__(self, engine: AdminEngine, client_id: str) -> None:
         self.client_id = client_id
@@ -53,8 +53,8 @@ class ClusterDriver:
         return ""
 
 
-class ClusterRunner:
-    """Runs plans for `Cluster` and `AsyncCluster`. `make_runtime` returns the runtime to use."""
+class AdminRunner:
+    """Runs plans for `Admin` and `AsyncAdmin`. `make_runtime` returns the runtime to use."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ClusterRunner:
         )
         self._timeout = check.seconds("timeout", timeout)
         self._client_id = client_id
-        self.runtime = make_runtime(ClusterDriver(self.engine, client_id))
+        self.runtime = make_runtime(AdminDriver(self.engine, client_id))
 
     def describe(self, kind: str) -> str:
         """Return the client's repr.
@@ -130,4 +130,4 @@ def _resolved(config: SecurityConfig) -> Security | None:
         return None
     from ..security.options import known_security
 
-    return known_security(config, "a cluster")
+    return known_security(config, "an admin client")

@@ -1,7 +1,7 @@
-"""The cluster client for asyncio, and the operations of both cluster clients.
+"""The admin client for asyncio, and the operations of both admin clients.
 
 Each method checks its arguments and runs a plan of `consumer.engine.admin`, which decides what requests to
-send, and what to do when they fail. `consumer.blocking.cluster` runs the same coroutines without an event
+send, and what to do when they fail. `consumer.blocking.admin` runs the same coroutines without an event
 loop. There the coroutines never suspend, because each wait of the blocking runtime blocks the thread.
 """
 
@@ -29,7 +29,7 @@ from ..engine.network.call import Prepared
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
 from ..engine.requests import CommittedOffset, Offset, triples
 from ..lifecycle import BoundToProcess
-from ..operations.cluster import ClusterRunner
+from ..operations.admin import AdminRunner
 from ..option_docs import with_options
 from ..other_clients import hide_secrets, unknown_method
 from ..runtime import Driver, Runtime
@@ -39,8 +39,8 @@ R = TypeVar("R")
 
 
 @with_options()
-class AsyncCluster(BoundToProcess, AsyncBlock):
-    """The asyncio version of `Cluster`, with the same methods as coroutines.
+class AsyncAdmin(BoundToProcess, AsyncBlock):
+    """The asyncio version of `Admin`, with the same methods as coroutines.
 
     Any number of tasks may use one client if all of them run in the same event loop.
     """
@@ -56,7 +56,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         timeout: float = 30.0,
         **security: Unpack[SecurityConfig],
     ) -> None:
-        self._runner = ClusterRunner(
+        self._runner = AdminRunner(
             bootstrap_servers,
             client_id,
             request_timeout_ms,
@@ -68,7 +68,7 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
         self._runtime = self._runner.runtime
 
     def _make_runtime(self, driver: Driver) -> Runtime:
-        from .runtime import AsyncRuntime  # asyncio is imported late, because `Cluster` does not need it.
+        from .runtime import AsyncRuntime  # asyncio is imported late, because `Admin` does not need it.
 
         return AsyncRuntime(driver)
 
@@ -351,4 +351,4 @@ class AsyncCluster(BoundToProcess, AsyncBlock):
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise AttributeError, with this library's method if `name` is a method of another library."""
-            raise unknown_method(self, "cluster", name)
+            raise unknown_method(self, "admin client", name)

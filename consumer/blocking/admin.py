@@ -1,11 +1,11 @@
-"""The blocking `Cluster` client, for admin tools, Spark and tests.
+"""The blocking admin client, `Admin`, for admin tools, Spark and tests.
 
-`Cluster` sends single requests, and manages topics, offsets and groups.
+`Admin` sends single requests, and manages topics, offsets and groups.
 
-    with Cluster("localhost:9092") as cluster:
-        cluster.create_topics({"flights": 3})
-        ends = cluster.list_offsets({TopicPartition("flights", 0): "latest"})
-        response = cluster.request(DescribeClusterRequest(...), node="controller")
+    with Admin("localhost:9092") as admin:
+        admin.create_topics({"flights": 3})
+        ends = admin.list_offsets({TopicPartition("flights", 0): "latest"})
+        response = admin.request(DescribeClusterRequest(...), node="controller")
 
 Every method waits for at most `timeout` seconds, by default 30. The module does not import the consumer, so
 an admin tool loads only what it needs.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
-from ..aio.cluster import AsyncCluster
+from ..aio.admin import AsyncAdmin
 from ..context_managers import Block
 from ..engine.admin.cluster import Route
 from ..engine.admin.groups import Group, ListedGroup
@@ -39,8 +39,8 @@ from .runtime import BlockingRuntime
 R = TypeVar("R")
 
 
-class _Operations(AsyncCluster):
-    """The coroutines of `AsyncCluster`, in which each wait blocks the thread. `run_to_end` runs them."""
+class _Operations(AsyncAdmin):
+    """The coroutines of `AsyncAdmin`, in which each wait blocks the thread. `run_to_end` runs them."""
 
     def _make_runtime(self, driver: Driver) -> Runtime:
         return BlockingRuntime(driver)
@@ -50,7 +50,7 @@ class _Operations(AsyncCluster):
 
 
 @with_options()
-class Cluster(BoundToProcess, Block):
+class Admin(BoundToProcess, Block):
     """A blocking client that sends requests to any broker of a cluster. Several threads may use one client.
 
     The constructor raises `ConfigError` for an invalid address or option. The first request opens a
@@ -298,4 +298,4 @@ class Cluster(BoundToProcess, Block):
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raise AttributeError, with this library's method if `name` is a method of another library."""
-            raise unknown_method(self, "cluster", name)
+            raise unknown_method(self, "admin client", name)
