@@ -13,6 +13,7 @@
     ├── AuthenticationFailed   a broker rejects this client, or this client rejects the broker: TLS or SASL
     ├── RequestTimedOut        no response within request.timeout.ms or the caller's timeout
     ├── NotDelivered           records that a producer accepted were not acknowledged
+    ├── PartialFailure         an admin call about several items failed for some of them
     ├── IllegalState           a call does not fit the object's state (poll after close, ...)
     └── BrokerError            a broker answered with an error code
         ├── OffsetOutOfRange   the position is below the start or above the end of the log
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .lazy_imports import lazy_attributes
 from .printable import escape_unprintable
@@ -312,6 +313,26 @@ class NotDelivered(KprotoError):
 
     def text(self) -> str:
         return f"{self.count} records were not delivered; the first: {self.first}"
+
+
+class PartialFailure(KprotoError):
+    """An admin call about several items failed for some of them.
+
+    `succeeded` maps each item for which the call succeeded to its result, and `failed` maps each other item
+    to its error. An item without a response before the timeout has failed with RequestTimedOut; the broker
+    may have executed its request.
+    """
+
+    def __init__(self, call: str, succeeded: Mapping[Any, Any], failed: Mapping[Any, KprotoError]) -> None:
+        super().__init__(call, succeeded, failed)
+        self.call = call
+        self.succeeded = dict(succeeded)
+        self.failed = dict(failed)
+
+    def text(self) -> str:
+        count = len(self.succeeded) + len(self.failed)
+        errors = brief_list([f"{item}: {error}" for item, error in self.failed.items()], 3, "; ")
+        return f"{self.call} failed for {len(self.failed)} of {count} items: {errors}"
 
 
 class IllegalState(KprotoError, RuntimeError):

@@ -1,8 +1,8 @@
-"""The steps of plans: `Ask` and `Rest`. The package's docstring lists the rules of plans."""
+"""The steps of plans: `Ask` and `Rest`. `DeadlinePassed` ends a plan. The package has the rules of plans."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -33,6 +33,20 @@ class Ask(msgspec.Struct):
     lane: int = MAIN
     timeout_ms: int | None = None
     max_version: int | None = None
+
+
+class DeadlinePassed(Exception):
+    """The runner throws this exception into a plan at the plan's deadline.
+
+    `calls` are the calls that the plan waits for; some of them may have a response. A plan that catches the
+    exception returns its result, or raises the error for the caller. Without that, the caller receives
+    `error`.
+    """
+
+    def __init__(self, error: RequestTimedOut, calls: Sequence[Call]) -> None:
+        super().__init__(error)
+        self.error = error
+        self.calls = calls
 
 
 class Rest(msgspec.Struct):

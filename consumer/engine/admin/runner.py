@@ -8,6 +8,8 @@ Rules:
 
 * Every plan ends in exactly one `Done`: with its result, its error, or RequestTimedOut, which names the
   request or the reason that the plan was waiting for. Only `drop` ends a plan without `Done`.
+* At its deadline a plan receives DeadlinePassed, and may end with a partial result or an error that contains
+  it (`fanout.py`).
 * An exception in a plan ends only that plan, even if it is not a KprotoError.
 * A plan continues as soon as the last of its calls has ended. The runner's `backoff` determines the lengths
   of a plan's pauses.
@@ -28,7 +30,7 @@ from kproto.messages.metadata import MetadataResponse
 from ..events import Done
 from ..network.call import Call
 from ..network.client import NetworkClient
-from .plan import Ask, Plan, Rest
+from .plan import Ask, DeadlinePassed, Plan, Rest
 
 
 class _Job:
@@ -101,8 +103,7 @@ class PlanRunner:
             if job.over:
                 continue
             if job.deadline <= now:
-                self._end(job, None, RequestTimedOut(job.what, job.timeout_ms, job.why))
-                job.plan.close()
+                self._time_out(job)
             else:
                 self._advance(job, [])
 
@@ -172,6 +173,21 @@ class PlanRunner:
             self.on_metadata(
                 frozenset(topic.name for response in answers for topic in response.topics if topic.name)
             )
+
+    def _time_out(self, job: _Job) -> None:
+        """End a plan whose deadline has passed. The plan may still return what it knows."""
+        timeout = RequestTimedOut(job.what, job.timeout_ms, job.why)
+        try:
+            job.plan.throw(DeadlinePassed(timeout, job.calls if job.open else []))
+        except StopIteration as end:
+            self._end(job, end.value, None)
+        except DeadlinePassed:
+            self._end(job, None, timeout)
+        except BaseException as error:  # The caller of the plan receives every exception, even SystemExit.
+            self._end(job, None, error)
+        else:
+            self._end(job, None, timeout)
+            job.plan.close()
 
     def _end(self, job: _Job, value: Any, error: BaseException | None) -> None:
         """End a plan."""

@@ -60,6 +60,36 @@ VERSIONS = {
 }
 
 
+def cluster_of(*leaders: int, brokers: int = 3) -> MetadataResponse:
+    """Return the metadata of a cluster with the topic "t", whose partition n has the leader `leaders[n]`."""
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node, host=f"broker-{node}", port=9092)
+            for node in range(1, brokers + 1)
+        ],
+        controller_id=1,
+        topics=[
+            MetadataResponseTopic(
+                error_code=0,
+                name="t",
+                partitions=[
+                    MetadataResponsePartition(
+                        error_code=0, partition_index=index, leader_id=leader, replica_nodes=[], isr_nodes=[]
+                    )
+                    for index, leader in enumerate(leaders)
+                ],
+            )
+        ],
+    )
+
+
+def view_of(*leaders: int, brokers: int = 3) -> ClusterView:
+    """Return a view of the cluster of `cluster_of`."""
+    view = ClusterView()
+    view.update(cluster_of(*leaders, brokers=brokers), 0, version=9, everything=True)
+    return view
+
+
 def clock() -> int:
     return 0
 

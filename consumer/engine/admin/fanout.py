@@ -1,0 +1,389 @@
+"""The general plan of admin calls: each item goes to its broker, and gets a value or an error of its own.
+
+`fan_out` locates the broker of each item, sends each broker one request with its items (or one request for
+each item), and reads an error code and a value for each item from the responses.
+
+Rules:
+
+* An item is in exactly one of three states: open, succeeded or failed. The error of an item does not affect
+  other items.
+* An open item is sent again after a pause, if its error is retriable, if the response does not contain it, or
+  if the connection broke. After a lost connection, and after an error code that says that the broker is the
+  wrong one, its broker is located again.
+* If every item has succeeded, the plan returns the values. Otherwise it raises PartialFailure with the values
+  and errors of all items.
+* An error of the lookup, such as ConnectionFailed for all brokers, is raised itself if no item has a result
+  yet.
+* At the deadline, items that are still open fail with RequestTimedOut. Responses that have arrived count.
+
+Java: AdminApiDriver, with its AdminApiLookupStrategy (here `Router`) and AdminApiHandler (here `request` and
+`read`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from kproto.error_codes import ErrorCode, describe
+from kproto.errors import KprotoError, PartialFailure
+from kproto.group.subscription import TopicPartition
+from kproto.messages.find_coordinator import FindCoordinatorResponse
+from kproto.wire.message import Message
+
+from ...errors import broker_error
+from ..error_actions import FIND_COORDINATOR, METADATA, ErrorAction, Row, action_for
+from ..metadata.cluster import BrokerAddress, ClusterView
+from ..network.call import Call, Prepared
+from ..requests import coordinator_of, coordinator_request
+from .cluster import COORDINATOR_KEYS, read_metadata
+from .plan import PATIENCE, Ask, DeadlinePassed, Plan, Rest, expect_response, may_repeat, pause_for_missing
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+# The broker of an item: a node id, or None for any broker. An error is final for the item. After a `Rest` the
+# item is located again.
+Location: TypeAlias = int | KprotoError | Rest | None
+
+
+class Answer(msgspec.Struct, Generic[K, V]):
+    """The part of a response about one item: an error code with the broker's message, or a value."""
+
+    item: K
+    value: V
+    code: int = 0
+    message: str | None = None
+
+
+class Router(Generic[K]):
+    """Locates the brokers of items.
+
+    `locate(items)` is a plan that returns the location of each item. `forget(item)` is called if the broker
+    of an item is no longer the right one, before the item is located again.
+    """
+
+    def __init__(
+        self,
+        locate: Callable[[Collection[K]], Plan[Mapping[K, Location]]],
+        forget: Callable[[K], object] = lambda item: None,
+    ) -> None:
+        self.locate = locate
+        self.forget = forget
+
+
+# ---- the plan
+
+
+def fan_out(
+    items: Iterable[K],
+    router: Router[K],
+    api: str,
+    row: Row,
+    request: Callable[[Sequence[K]], Message | Prepared],
+    read: Callable[[Call, Sequence[K]], Iterable[Answer[K, V]]],
+    *,
+    one_by_one: bool = False,
+    repeated: ErrorCode | None = None,
+    name: Callable[[K], str] = str,
+) -> Plan[dict[K, V]]:
+    """Return the value of each item, in the order of `items`. Raises PartialFailure if an item has failed.
+
+    `request(items)` builds the request to one broker, and `read(call, items)` reads its response. With
+    `one_by_one` each request is about one item. `repeated` is the error code that a request gets if the
+    broker has executed it before. The code counts as success, with the value of its `Answer`, if an earlier
+    request about the item got no response. `name(item)` names the item in errors.
+    """
+    work = _Work(list(dict.fromkeys(items)), router, api, row, read, repeated, name)
+    batches: list[list[K]] = []
+    try:
+        while work.open:
+            why = yield from work.locate()
+            if not work.open:
+                break
+            batches = work.batches(one_by_one)
+            calls: Sequence[Call] = ()
+            if batches:
+                calls = yield [Ask(request(batch), node=work.nodes[batch[0]]) for batch in batches]
+            for batch, call in zip(batches, calls, strict=True):
+                why = work.settle(batch, call) or why
+            batches = []
+            if work.open:
+                yield Rest(why)
+    except DeadlinePassed as timeout:
+        # Without batches the plan was waiting for a lookup, whose calls say nothing about the items.
+        for batch, call in zip(batches, timeout.calls, strict=False):
+            if call.response is not None or call.error is not None:
+                work.settle(batch, call)
+        work.failed.update(dict.fromkeys(work.open, timeout.error))
+    if work.failed:
+        failed = {item: work.failed[item] for item in work.items if item in work.failed}
+        raise PartialFailure(api, work.values(), failed)
+    return work.values()
+
+
+def single(plan: Plan[dict[K, V]]) -> Plan[V]:
+    """Return the value of a plan about one item, or raise the item's error."""
+    try:
+        values = yield from plan
+    except PartialFailure as failure:
+        [error] = failure.failed.values()
+        raise error from None
+    [value] = values.values()
+    return value
+
+
+class _Work(Generic[K, V]):
+    """The items of one call: open, succeeded and failed."""
+
+    def __init__(
+        self,
+        items: list[K],
+        router: Router[K],
+        api: str,
+        row: Row,
+        read: Callable[[Call, Sequence[K]], Iterable[Answer[K, V]]],
+        repeated: ErrorCode | None,
+        name: Callable[[K], str],
+    ) -> None:
+        self.items = items
+        self.open = dict.fromkeys(items)
+        self.nodes: dict[K, int | None] = {}  # The brokers of the open items that have been located.
+        self.succeeded: dict[K, V] = {}
+        self.failed: dict[K, KprotoError] = {}
+        self._router = router
+        self._api = api
+        self._row = row
+        self._read = read
+        self._repeated = repeated
+        self._name = name
+        self._unanswered: set[K] = set()  # Items of requests that got no response.
+        self._unknown: dict[K, int] = {}  # Item -> number of responses that it does not exist.
+
+    def values(self) -> dict[K, V]:
+        return {item: self.succeeded[item] for item in self.items if item in self.succeeded}
+
+    def locate(self) -> Plan[str]:
+        """Locate the brokers of the open items. Returns why some of them have none yet."""
+        why = ""
+        unknown = [item for item in self.open if item not in self.nodes]
+        if unknown:
+            try:
+                locations = yield from self._router.locate(unknown)
+            except KprotoError as error:
+                if len(self.open) == len(self.items):
+                    raise  # The error is about the cluster, and there is no result that it could hide.
+                locations = dict.fromkeys(unknown, error)
+            for item, location in locations.items():
+                if isinstance(location, KprotoError):
+                    self._fail(item, location)
+                elif isinstance(location, Rest):
+                    why = location.why
+                else:
+                    self.nodes[item] = location
+        return why
+
+    def batches(self, one_by_one: bool) -> list[list[K]]:
+        """Return the located items in groups, each for one request to one broker."""
+        located = [item for item in self.open if item in self.nodes]
+        if one_by_one:
+            return [[item] for item in located]
+        by_node: dict[int | None, list[K]] = {}
+        for item in located:
+            by_node.setdefault(self.nodes[item], []).append(item)
+        return list(by_node.values())
+
+    def settle(self, batch: Sequence[K], call: Call) -> str:
+        """Give each item of a request its value or error. Returns why some of them stay open."""
+        if may_repeat(call):
+            self._unanswered.update(batch)
+            for item in batch:
+                self._locate_again(item)
+            return str(call.error)
+        if call.error is not None:
+            for item in batch:
+                self._fail(item, call.error)
+            return ""
+        why = ""
+        missing = dict.fromkeys(batch)
+        for answer in self._read(call, batch):
+            if answer.item in missing:
+                del missing[answer.item]
+                why = self._settle_item(answer) or why
+        if missing:
+            return pause_for_missing(self._api, self._name(next(iter(missing)))).why
+        return why
+
+    def _settle_item(self, answer: Answer[K, V]) -> str:
+        item, code = answer.item, answer.code
+        if code == 0 or (code == self._repeated and item in self._unanswered):
+            self.open.pop(item, None)
+            self.nodes.pop(item, None)
+            self.succeeded[item] = answer.value
+            return ""
+        action = action_for(self._row, code)
+        detail = f"{self._name(item)}: {answer.message}" if answer.message else self._name(item)
+        if code == UNKNOWN:
+            self._unknown[item] = self._unknown.get(item, 0) + 1
+            if self._unknown[item] > PATIENCE:
+                action = ErrorAction.RAISE
+        if action in (ErrorAction.REFRESH_METADATA, ErrorAction.FIND_COORDINATOR):
+            self._locate_again(item)
+        elif action is not ErrorAction.RETRY:
+            self._fail(item, broker_error(code, self._api, detail))
+            return ""
+        return f"{self._api} for {self._name(item)} was answered with {describe(code)}"
+
+    def _locate_again(self, item: K) -> None:
+        self.nodes.pop(item, None)
+        self._router.forget(item)
+
+    def _fail(self, item: K, error: KprotoError) -> None:
+        self.open.pop(item, None)
+        self.nodes.pop(item, None)
+        self.failed[item] = error
+
+
+# ---- routers
+
+
+def to_any_broker(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
+    """Send every item to any broker (Java: LeastLoadedNodeProvider)."""
+    lost: set[Any] = set()
+
+    def locate(items: Collection[Any]) -> Plan[Mapping[Any, Location]]:
+        if not lost.isdisjoint(items):
+            # After a lost connection the plan fails if no broker responds.
+            yield from read_metadata(view, [], clock)
+            lost.clear()
+        return dict.fromkeys(items)
+
+    return Router(locate, lost.add)
+
+
+def to_controller(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
+    """Send every item to the controller (Java: ControllerNodeProvider).
+
+    A cluster without a known controller gets the requests at any broker, which forwards them (KIP-590).
+    """
+
+    def locate(items: Collection[Any]) -> Plan[Mapping[Any, Location]]:
+        if view.controller is None or view.controller not in view.brokers:
+            yield from read_metadata(view, [], clock)
+        node = view.controller if view.controller in view.brokers else None
+        return dict.fromkeys(items, node)
+
+    def forget(item: Any) -> None:
+        view.controller = None
+
+    return Router(locate, forget)
+
+
+def to_nodes(view: ClusterView, clock: Callable[[], int], node_of: Callable[[K], int | None]) -> Router[K]:
+    """Send every item to the broker `node_of(item)`, or to any broker if that is None.
+
+    An item fails if the metadata does not contain its broker (Java: ConstantNodeIdProvider).
+    """
+
+    def locate(items: Collection[K]) -> Plan[Mapping[K, Location]]:
+        nodes = {item: node_of(item) for item in items}
+        if any(node is not None and node not in view.brokers for node in nodes.values()):
+            yield from read_metadata(view, [], clock)
+        locations: dict[K, Location] = {}
+        for item, node in nodes.items():
+            locations[item] = node
+            if node is not None and node not in view.brokers:
+                detail = f"broker {node} is not in the cluster; its brokers are {sorted(view.brokers)}"
+                locations[item] = broker_error(ErrorCode.BROKER_ID_NOT_REGISTERED, "Metadata", detail)
+        return locations
+
+    def forget(item: K) -> None:
+        node = node_of(item)
+        if node is not None:
+            view.brokers.pop(node, None)
+
+    return Router(locate, forget)
+
+
+def to_leaders(
+    view: ClusterView, clock: Callable[[], int], partition_of: Callable[[K], TopicPartition]
+) -> Router[K]:
+    """Send every item to the leader of its partition (Java: PartitionLeaderStrategy).
+
+    An item fails if its topic or partition does not exist according to `PATIENCE` Metadata responses, or if
+    the client may not describe the topic.
+    """
+    unknown: dict[K, int] = {}
+
+    def locate(items: Collection[K]) -> Plan[Mapping[K, Location]]:
+        if any(view.leader(partition_of(item)) is None for item in items):
+            yield from read_metadata(view, sorted({partition_of(item).topic for item in items}), clock)
+        return {item: location(item) for item in items}
+
+    def location(item: K) -> Location:
+        partition = partition_of(item)
+        leader = view.leader(partition)
+        if leader is not None:
+            return leader
+        topic = view.topics.get(partition.topic)
+        code = topic.error_code if topic is not None else UNKNOWN
+        detail = f"topic {partition.topic!r}"
+        if (
+            topic is not None
+            and not code
+            and topic.partitions
+            and partition.partition not in topic.partitions
+        ):
+            code = UNKNOWN
+            detail = f"{partition}: the topic has {len(topic.partitions)} partitions"
+        if code == UNKNOWN:
+            unknown[item] = unknown.get(item, 0) + 1
+            if unknown[item] >= PATIENCE:
+                return broker_error(code, "Metadata", detail)
+        elif action_for(METADATA, code) is ErrorAction.RAISE:
+            return broker_error(code, "Metadata", detail)
+        return Rest(f"{partition} has no leader")
+
+    return Router(locate, lambda item: view.forget_leader(partition_of(item)))
+
+
+def to_coordinators(view: ClusterView, key_type: int, key_of: Callable[[K], str] = str) -> Router[K]:
+    """Send every item to the coordinator of `key_of(item)` (Java: CoordinatorStrategy).
+
+    `key_type` is an index of `COORDINATOR_KEYS`. The lookups of several keys are sent together.
+    """
+
+    def locate(items: Collection[K]) -> Plan[Mapping[K, Location]]:
+        keys = list(dict.fromkeys(key_of(item) for item in items))
+        calls = yield [Ask(coordinator_request(key, key_type)) for key in keys]
+        locations = {key: location(key, call) for key, call in zip(keys, calls, strict=True)}
+        return {item: locations[key_of(item)] for item in items}
+
+    def location(key: str, call: Call) -> Location:
+        detail = f"{COORDINATOR_KEYS[key_type]} {key!r}"
+        if may_repeat(call):
+            return Rest(str(call.error))
+        if call.error is not None:
+            return call.error
+        address = coordinator_of(expect_response(FindCoordinatorResponse, call), call.version)
+        if isinstance(address, BrokerAddress):
+            view.set_address(address.id, address.host, address.port)
+            if address.id in view.brokers:
+                return address.id
+            return Rest(f"broker {address.id} coordinates {detail}, but its address is unknown")
+        code, message = address
+        if action_for(FIND_COORDINATOR, code) is ErrorAction.RAISE:
+            return broker_error(code, "FindCoordinator", f"{detail}: {message}" if message else detail)
+        return Rest(f"FindCoordinator for {detail} was answered with {describe(code)}")
+
+    return Router(locate)
+
+
+def for_all(items: Sequence[K], code: int, message: str | None = None) -> Iterator[Answer[K, Any]]:
+    """Yield the answers of all items to a response that has one error code for the whole request."""
+    for item in items:
+        yield Answer(item, None, code, message)
