@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from .blocking.producer import Producer as Producer
     from .delivery import Delivery as Delivery
     from .delivery import RecordMetadata as RecordMetadata
+    from .engine.admin.configs import AlterConfigOp as AlterConfigOp
+    from .engine.admin.configs import ConfigEntry as ConfigEntry
+    from .engine.admin.configs import ConfigResource as ConfigResource
+    from .engine.admin.configs import ConfigSynonym as ConfigSynonym
     from .engine.admin.groups import Group as Group
     from .engine.admin.groups import GroupMember as GroupMember
     from .engine.admin.groups import ListedGroup as ListedGroup
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
 
 _SOURCES = {
     "Admin": ".blocking.admin",
+    "AlterConfigOp": ".engine.admin.configs",
     "AsyncAdmin": ".aio.admin",
     "AsyncConsumer": ".aio.consumer",
     "AsyncConsumerGroup": ".sarama.group",
@@ -68,6 +73,9 @@ _SOURCES = {
     "AsyncSyncProducer": ".sarama.producers",
     "ColumnBatch": ".records",
     "CommittedOffset": ".engine.requests",
+    "ConfigEntry": ".engine.admin.configs",
+    "ConfigResource": ".engine.admin.configs",
+    "ConfigSynonym": ".engine.admin.configs",
     "Consumer": ".blocking.consumer",
     "ConsumerGroup": ".sarama.group_threads",
     "ConsumerRecord": ".records",
@@ -98,6 +106,7 @@ __all__ = [
     "NEWEST",
     "OLDEST",
     "Admin",
+    "AlterConfigOp",
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncConsumerGroup",
@@ -107,6 +116,9 @@ __all__ = [
     "AsyncSyncProducer",
     "ColumnBatch",
     "CommittedOffset",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSynonym",
     "Consumer",
     "ConsumerGroup",
     "ConsumerRecord",

@@ -242,7 +242,7 @@ def route(name: str, value: Any) -> Any:
 # ---- lists and mappings
 
 
-def _list(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
+def list_of(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool = False) -> list[T]:
     """Check a list or another iterable. A str, bytes or a single partition is rejected.
 
     If `mapping` is true, a mapping is accepted as well: the list of its keys is returned.
@@ -261,7 +261,10 @@ def _list(name: str, value: Any, check: Check[T], allowed: str, *, mapping: bool
     return items
 
 
-def _dict(name: str, value: Any, check_key: Check[Any], check_value: Check[T], allowed: str) -> dict[Any, T]:
+def dict_of(
+    name: str, value: Any, check_key: Check[Any], check_value: Check[T], allowed: str
+) -> dict[Any, T]:
+    """Check a mapping, and each of its keys and values."""
     if not isinstance(value, Mapping):
         raise ConfigError(name, value, allowed)
     items: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
@@ -277,7 +280,7 @@ def _dict(name: str, value: Any, check_key: Check[Any], check_value: Check[T], a
 
 
 def partitions(name: str, value: Any) -> list[TopicPartition]:
-    return _list(name, value, partition, _PARTITIONS, mapping=True)
+    return list_of(name, value, partition, _PARTITIONS, mapping=True)
 
 
 def one_or_more_partitions(name: str, value: Any) -> list[TopicPartition]:
@@ -289,14 +292,14 @@ def assignment(name: str, value: Any) -> dict[TopicPartition, int | None]:
     """Check the partitions of `assign`: a list, or a mapping with start offsets."""
     if isinstance(value, Mapping):
         allowed = "{TopicPartition: offset, or None to start where the group or the reset policy says}"
-        return _dict(name, value, partition, lambda name, start: optional(offset, name, start), allowed)
+        return dict_of(name, value, partition, lambda name, start: optional(offset, name, start), allowed)
     if isinstance(value, TopicPartition):
         raise ConfigError(name, value, "a list of partitions, or {TopicPartition: offset}")
     return dict.fromkeys(partitions(name, value))
 
 
 def topics(name: str, value: Any) -> list[str]:
-    return _list(name, value, topic, "names of topics: texts that are not empty")
+    return list_of(name, value, topic, "names of topics: texts that are not empty")
 
 
 def subscribed_topics(name: str, value: Any) -> list[str]:
@@ -312,29 +315,29 @@ def subscribed_topics(name: str, value: Any) -> list[str]:
 
 
 def groups(name: str, value: Any) -> list[str]:
-    return _list(name, value, group, "names of groups: texts that are not empty")
+    return list_of(name, value, group, "names of groups: texts that are not empty")
 
 
 def partition_counts(name: str, value: Any) -> dict[str, int]:
     allowed = '{"flights": 3}: names to numbers of partitions'
-    return _dict(name, value, topic, lambda name, count: whole_number(name, count, 1), allowed)
+    return dict_of(name, value, topic, lambda name, count: whole_number(name, count, 1), allowed)
 
 
 def topic_configs(name: str, value: Any) -> dict[str, str]:
     allowed = '{"retention.ms": "60000"}: texts to texts'
-    return _dict(name, value, lambda name, key: _text(name, key, "a name"), any_text, allowed)
+    return dict_of(name, value, lambda name, key: _text(name, key, "a name"), any_text, allowed)
 
 
 def offsets(name: str, value: Any) -> dict[TopicPartition, Any]:
-    return _dict(name, value, partition, committed_offset, _OFFSETS)
+    return dict_of(name, value, partition, committed_offset, _OFFSETS)
 
 
 def fetch_offsets(name: str, value: Any) -> dict[TopicPartition, int]:
-    return _dict(name, value, partition, offset, "{TopicPartition: offset}")
+    return dict_of(name, value, partition, offset, "{TopicPartition: offset}")
 
 
 def places(name: str, value: Any) -> dict[TopicPartition, Any]:
-    return _dict(name, value, partition, place, f"{{TopicPartition: {PLACES}}}")
+    return dict_of(name, value, partition, place, f"{{TopicPartition: {PLACES}}}")
 
 
 # ---- one record

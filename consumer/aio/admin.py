@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
+from .. import admin_validation as admin_check
 from .. import validation as check
 from ..context_managers import AsyncBlock
 from ..engine.admin import cluster as cluster_plans
+from ..engine.admin import configs as config_plans
 from ..engine.admin import groups as group_plans
 from ..engine.admin import offsets as offset_plans
 from ..engine.admin import records as record_plans
 from ..engine.admin import topics as topic_plans
 from ..engine.admin.cluster import Route
+from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
@@ -321,6 +324,65 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         groups = check.groups("names", names)
         plan = group_plans.delete_groups(self.view, groups, self._runner.clock)
         await self._runner.run("delete_groups", plan, self._runner.timeout_ms(timeout))
+
+    # ---- configs
+
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        names: Iterable[str] | None = None,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout: float | None = None,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the configs of each resource by name: all of them, or those called `names`.
+
+        A broker describes its own configs; any broker describes those of topics, groups and client metrics.
+        Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
+        """
+        plan = config_plans.describe_configs(
+            self.view,
+            admin_check.config_resources("resources", resources),
+            self._runner.clock,
+            names=check.optional(admin_check.names, "names", names),
+            include_synonyms=check.flag("include_synonyms", include_synonyms),
+            include_documentation=check.flag("include_documentation", include_documentation),
+        )
+        return await self._runner.run("describe_configs", plan, self._runner.timeout_ms(timeout))
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Sequence[AlterConfigOp]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Change single configs of each resource; its other configs keep their values (KIP-339).
+
+        The changes of one resource succeed or fail together. Raises PartialFailure if a resource cannot be
+        changed. With `validate_only` the brokers check the changes and change nothing. Java:
+        Admin.incrementalAlterConfigs.
+        """
+        plan = config_plans.incremental_alter_configs(
+            self.view,
+            admin_check.config_changes("changes", changes),
+            self._runner.clock,
+            validate_only=check.flag("validate_only", validate_only),
+        )
+        await self._runner.run("incremental_alter_configs", plan, self._runner.timeout_ms(timeout))
+
+    async def list_config_resources(
+        self, types: Iterable[str] = (), *, timeout: float | None = None
+    ) -> list[ConfigResource]:
+        """Return the resources of these types that have configs, or of all types (KIP-1142), sorted.
+
+        Raises UnsupportedVersion from brokers before 4.1, which list only "client_metrics". Java:
+        Admin.listConfigResources.
+        """
+        kinds = admin_check.config_types("types", types)
+        plan = config_plans.list_config_resources(self.view, kinds, self._runner.clock)
+        return await self._runner.run("list_config_resources", plan, self._runner.timeout_ms(timeout))
 
     # ---- plans
 

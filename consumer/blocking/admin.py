@@ -22,6 +22,7 @@ from kproto.wire.message import Message
 from ..aio.admin import AsyncAdmin
 from ..context_managers import Block
 from ..engine.admin.cluster import Route
+from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
@@ -269,6 +270,59 @@ class Admin(BoundToProcess, Block):
         `names` have then been deleted.
         """
         run_to_end(self._operations.delete_groups(names, timeout=timeout))
+
+    # ---- configs
+
+    def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        names: Iterable[str] | None = None,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout: float | None = None,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the configs of each resource by name: all of them, or those called `names`.
+
+        A broker describes its own configs; any broker describes those of topics, groups and client metrics.
+        Raises PartialFailure if a resource cannot be described. Java: Admin.describeConfigs.
+        """
+        return run_to_end(
+            self._operations.describe_configs(
+                resources,
+                names=names,
+                include_synonyms=include_synonyms,
+                include_documentation=include_documentation,
+                timeout=timeout,
+            )
+        )
+
+    def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Sequence[AlterConfigOp]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Change single configs of each resource; its other configs keep their values (KIP-339).
+
+        The changes of one resource succeed or fail together. Raises PartialFailure if a resource cannot be
+        changed. With `validate_only` the brokers check the changes and change nothing. Java:
+        Admin.incrementalAlterConfigs.
+        """
+        run_to_end(
+            self._operations.incremental_alter_configs(changes, validate_only=validate_only, timeout=timeout)
+        )
+
+    def list_config_resources(
+        self, types: Iterable[str] = (), *, timeout: float | None = None
+    ) -> list[ConfigResource]:
+        """Return the resources of these types that have configs, or of all types (KIP-1142), sorted.
+
+        Raises UnsupportedVersion from brokers before 4.1, which list only "client_metrics". Java:
+        Admin.listConfigResources.
+        """
+        return run_to_end(self._operations.list_config_resources(types, timeout=timeout))
 
     # ---- plans
 

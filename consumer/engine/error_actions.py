@@ -118,6 +118,12 @@ CONTROLLER: Row = {
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.RAISE,
 }
 
+# Other admin requests, as in KafkaAdminClient. A topic that does not exist is retried a few times, because
+# brokers learn of a new topic with a delay.
+ADMIN: Row = {
+    E.NOT_CONTROLLER: ErrorAction.REFRESH_METADATA,
+}
+
 # Produce (Sender.completeBatch). For codes that are not listed, Kafka's marks determine the action.
 PRODUCE: Row = {
     # The log contains the batch from an earlier attempt, so the batch has succeeded.

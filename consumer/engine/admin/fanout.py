@@ -137,6 +137,26 @@ def single(plan: Plan[dict[K, V]]) -> Plan[V]:
     return value
 
 
+def ask_broker(
+    router: Router[str],
+    api: str,
+    row: Row,
+    request: Message | Prepared,
+    read: Callable[[Call], tuple[int, str | None, V]],
+) -> Plan[V]:
+    """Send one request, and return its value, or raise its error. Retriable errors are retried.
+
+    `read(call)` returns the error code, the broker's message, and the value.
+    """
+
+    def read_all(call: Call, items: Sequence[str]) -> Iterator[Answer[str, V]]:
+        code, message, value = read(call)
+        for item in items:
+            yield Answer(item, value, code, message)
+
+    return (yield from single(fan_out(["the cluster"], router, api, row, lambda items: request, read_all)))
+
+
 class _Work(Generic[K, V]):
     """The items of one call: open, succeeded and failed."""
 

@@ -15,10 +15,12 @@ import pytest
 
 from consumer import (
     Admin,
+    AlterConfigOp,
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
     CommittedOffset,
+    ConfigResource,
     Consumer,
     Producer,
     RebalanceListener,
@@ -325,6 +327,8 @@ RIGHT: dict[str, Any] = {
     "names": ["g"],
     "records": BATCH,
     "plan": None,
+    "resources": [ConfigResource("topic", "t")],
+    "changes": {ConfigResource("topic", "t"): [AlterConfigOp("retention.ms", "1")]},
 }
 
 
