@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from .engine.admin.groups import ListedGroup as ListedGroup
     from .engine.admin.records import FetchedBytes as FetchedBytes
     from .engine.admin.records import OffsetAt as OffsetAt
+    from .engine.admin.topic_descriptions import TopicDescription as TopicDescription
+    from .engine.admin.topic_descriptions import TopicListing as TopicListing
+    from .engine.admin.topic_descriptions import TopicPartitionInfo as TopicPartitionInfo
     from .engine.requests import CommittedOffset as CommittedOffset
     from .listener import RebalanceListener as RebalanceListener
     from .records import ColumnBatch as ColumnBatch
@@ -99,7 +102,10 @@ _SOURCES = {
     "RebalanceListener": ".listener",
     "RecordMetadata": ".delivery",
     "SyncProducer": ".sarama.producers_threads",
+    "TopicDescription": ".engine.admin.topic_descriptions",
+    "TopicListing": ".engine.admin.topic_descriptions",
     "TopicPartition": "kproto.group.subscription",
+    "TopicPartitionInfo": ".engine.admin.topic_descriptions",
 }
 
 __all__ = [
@@ -140,7 +146,10 @@ __all__ = [
     "RebalanceListener",
     "RecordMetadata",
     "SyncProducer",
+    "TopicDescription",
+    "TopicListing",
     "TopicPartition",
+    "TopicPartitionInfo",
 ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from kproto.errors import ConfigError
+from kproto.group.subscription import TopicPartition
 from kproto.validation import one_of
 
 from . import validation as check
@@ -18,6 +19,15 @@ _CHANGES = "{ConfigResource: [AlterConfigOp(name, value), ...]}"
 def names(name: str, value: Any) -> list[str]:
     """Check a list of texts."""
     return check.list_of(name, value, check.any_text, "a list of texts")
+
+
+def deletion_offsets(name: str, value: Any) -> dict[TopicPartition, int]:
+    """Check the offsets below which records are deleted. The result has -1 for "latest"."""
+
+    def end(name: str, offset: Any) -> int:
+        return -1 if offset == "latest" else check.offset(name, offset)
+
+    return check.dict_of(name, value, check.partition, end, '{TopicPartition: offset, or "latest"}')
 
 
 def config_resource(name: str, value: Any) -> ConfigResource:

@@ -155,8 +155,6 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "send_offsets_to_transaction": _TRANSACTIONS,
     },
     "admin client": {
-        "list_topics": "use topics()",
-        "describe_topics": "use metadata([topic, ...])",
         "describe_cluster": "use metadata(), or request(DescribeClusterRequest(...))",
         "brokers": "use metadata().brokers",
         "list_groups": "use groups()",
@@ -177,7 +175,6 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "end_offsets": 'use list_offsets({partition: "latest"})',
         "alter_configs": "use incremental_alter_configs(changes)",
         "list_client_metrics_resources": 'use list_config_resources(["client_metrics"])',
-        "delete_records": 'use request(DeleteRecordsRequest(...), ("leader", topic, partition))',
         "create_acls": "use request(CreateAclsRequest(...))",
         "describe_acls": "use request(DescribeAclsRequest(...))",
         "delete_acls": "use request(DeleteAclsRequest(...))",

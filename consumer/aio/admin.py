@@ -21,12 +21,14 @@ from ..engine.admin import configs as config_plans
 from ..engine.admin import groups as group_plans
 from ..engine.admin import offsets as offset_plans
 from ..engine.admin import records as record_plans
+from ..engine.admin import topic_descriptions as description_plans
 from ..engine.admin import topics as topic_plans
 from ..engine.admin.cluster import Route
 from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
+from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
 from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
@@ -383,6 +385,54 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         kinds = admin_check.config_types("types", types)
         plan = config_plans.list_config_resources(self.view, kinds, self._runner.clock)
         return await self._runner.run("list_config_resources", plan, self._runner.timeout_ms(timeout))
+
+    # ---- more about topics and records
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int | str], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete the records below these offsets, and return the new start offset of each log.
+
+        "latest" deletes all records below the high watermark. Raises PartialFailure, for example with
+        OffsetOutOfRange for an offset above the high watermark. Java: Admin.deleteRecords.
+        """
+        ends = admin_check.deletion_offsets("offsets", offsets)
+        limit = self._runner.timeout_ms(timeout)
+        plan = record_plans.delete_records(self.view, ends, self._runner.clock, timeout_ms=limit)
+        return await self._runner.run("delete_records", plan, limit)
+
+    async def list_topics(
+        self, *, include_internal: bool = False, timeout: float | None = None
+    ) -> dict[str, TopicListing]:
+        """Return the topics of the cluster with their ids, by name in ascending order.
+
+        Topics that the client may not describe are missing. Java: Admin.listTopics.
+        """
+        internal = check.flag("include_internal", include_internal)
+        plan = description_plans.list_topics(self.view, self._runner.clock, include_internal=internal)
+        return await self._runner.run("list_topics", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_topics(
+        self,
+        topics: Sequence[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, TopicDescription]:
+        """Return the id, the partitions and the replicas of each topic.
+
+        Missing topics are not created. Raises PartialFailure, for example with UnknownTopic for such a topic.
+        Java: Admin.describeTopics.
+        """
+        plan = description_plans.describe_topics(
+            self.view,
+            check.topics("topics", topics),
+            self._runner.clock,
+            include_authorized_operations=check.flag(
+                "include_authorized_operations", include_authorized_operations
+            ),
+        )
+        return await self._runner.run("describe_topics", plan, self._runner.timeout_ms(timeout))
 
     # ---- plans
 

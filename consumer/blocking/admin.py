@@ -26,6 +26,7 @@ from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
+from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
 from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
@@ -323,6 +324,45 @@ class Admin(BoundToProcess, Block):
         Admin.listConfigResources.
         """
         return run_to_end(self._operations.list_config_resources(types, timeout=timeout))
+
+    # ---- more about topics and records
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int | str], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete the records below these offsets, and return the new start offset of each log.
+
+        "latest" deletes all records below the high watermark. Raises PartialFailure, for example with
+        OffsetOutOfRange for an offset above the high watermark. Java: Admin.deleteRecords.
+        """
+        return run_to_end(self._operations.delete_records(offsets, timeout=timeout))
+
+    def list_topics(
+        self, *, include_internal: bool = False, timeout: float | None = None
+    ) -> dict[str, TopicListing]:
+        """Return the topics of the cluster with their ids, by name in ascending order.
+
+        Topics that the client may not describe are missing. Java: Admin.listTopics.
+        """
+        return run_to_end(self._operations.list_topics(include_internal=include_internal, timeout=timeout))
+
+    def describe_topics(
+        self,
+        topics: Sequence[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, TopicDescription]:
+        """Return the id, the partitions and the replicas of each topic.
+
+        Missing topics are not created. Raises PartialFailure, for example with UnknownTopic for such a topic.
+        Java: Admin.describeTopics.
+        """
+        return run_to_end(
+            self._operations.describe_topics(
+                topics, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
 
     # ---- plans
 

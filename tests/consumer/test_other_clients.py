@@ -93,7 +93,6 @@ def test_an_option_of_another_client_names_the_counterpart(client: type, option:
         (Producer, "partitions_for", "Admin(bootstrap).partitions(topic)"),
         (Producer, "metrics", "there are none; use send(...)"),
         (AsyncProducer, "send_and_wait", "await (await send(topic, value))"),
-        (Admin, "list_topics", "use topics()"),
         (Admin, "listConsumerGroups", "use groups()"),
         (Admin, "lag", "use group(name).lag"),
         (Admin, "describe_cluster", "use metadata()"),

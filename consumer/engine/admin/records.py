@@ -1,4 +1,4 @@
-"""Plans that look up offsets of timestamps, and fetch and append encoded batches."""
+"""Plans that look up offsets of timestamps, delete records, and fetch and append encoded batches."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ import msgspec
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
 from kproto.group.subscription import TopicPartition
+from kproto.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from kproto.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kproto.messages.list_offsets import ListOffsetsResponse
 from kproto.messages.offset_for_leader_epoch import (
@@ -23,6 +29,7 @@ from kproto.wire.message import Message
 
 from ...errors import broker_error
 from ..error_actions import (
+    ADMIN,
     EPOCHS,
     LIST_OFFSETS,
     PRODUCE,
@@ -44,6 +51,7 @@ from ..requests import (
     timestamp_of,
 )
 from .cluster import await_partitions
+from .fanout import Answer, Router, fan_out, to_leaders
 from .plan import (
     PATIENCE,
     Ask,
@@ -184,6 +192,33 @@ def _from_leaders(
         if pending:
             yield Rest(why)
     return results
+
+
+def delete_records(
+    view: ClusterView, offsets: Mapping[TopicPartition, int], clock: Callable[[], int], *, timeout_ms: int
+) -> Plan[dict[TopicPartition, int]]:
+    """Delete the records below these offsets, -1 for all of them. Returns the start offset of each log."""
+
+    def request(partitions: Sequence[TopicPartition]) -> Message:
+        topics = [
+            DeleteRecordsTopic(
+                name=name,
+                partitions=[
+                    DeleteRecordsPartition(partition_index=p.partition, offset=offsets[p]) for p in entries
+                ],
+            )
+            for name, entries in by_topic(partitions).items()
+        ]
+        return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
+
+    def read(call: Call, items: Sequence[TopicPartition]) -> Iterator[Answer[TopicPartition, int]]:
+        for topic in expect_response(DeleteRecordsResponse, call).topics:
+            for entry in topic.partitions:
+                partition = TopicPartition(topic.name, entry.partition_index)
+                yield Answer(partition, entry.low_watermark, entry.error_code)
+
+    router: Router[TopicPartition] = to_leaders(view, clock, lambda partition: partition)
+    return (yield from fan_out(offsets, router, "DeleteRecords", ADMIN, request, read))
 
 
 def _epochs_request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:

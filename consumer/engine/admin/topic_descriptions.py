@@ -1,0 +1,165 @@
+"""Plans that list and describe topics, with their partitions, replicas and allowed operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from kproto.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+from ..error_actions import METADATA
+from ..metadata.cluster import NO_TOPIC_ID, ClusterView
+from ..network.call import Call, Prepared
+from .fanout import Answer, ask_broker, fan_out, to_any_broker
+from .plan import Plan, expect_response
+
+# The value of a bit field of operations that was not requested.
+_NOT_REQUESTED: Final = -0x80000000
+# Kafka's codes of AclOperation, which are the numbers of the bits.
+OPERATIONS: Final = {
+    "any": 1,
+    "all": 2,
+    "read": 3,
+    "write": 4,
+    "create": 5,
+    "delete": 6,
+    "alter": 7,
+    "describe": 8,
+    "cluster_action": 9,
+    "describe_configs": 10,
+    "alter_configs": 11,
+    "idempotent_write": 12,
+    "create_tokens": 13,
+    "describe_tokens": 14,
+    "two_phase_commit": 15,
+}
+
+
+class TopicListing(msgspec.Struct, frozen=True):
+    """A topic of the cluster. `topic_id` is None from brokers before 2.8. Java: TopicListing."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+
+
+class TopicPartitionInfo(msgspec.Struct, frozen=True):
+    """One partition of a topic: the node ids of its leader and its replicas. Java: TopicPartitionInfo.
+
+    `leader` is None if the partition has no leader. The first of `replicas` is the preferred leader. `isr`
+    has the replicas that are in sync, and `offline_replicas` those whose broker or log directory is offline.
+    """
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+    leader_epoch: int | None = None
+
+
+class TopicDescription(msgspec.Struct, frozen=True):
+    """A topic with its partitions, in ascending order. Java: TopicDescription.
+
+    `topic_id` is None from brokers before 2.8. `authorized_operations` has the operations that the client may
+    perform, such as "read"; it is None if they were not requested (KIP-430).
+    """
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: tuple[TopicPartitionInfo, ...]
+    authorized_operations: frozenset[str] | None = None
+
+
+def list_topics(
+    view: ClusterView, clock: Callable[[], int], *, include_internal: bool
+) -> Plan[dict[str, TopicListing]]:
+    """Return every topic that the client may describe, by name in ascending order."""
+
+    def read(call: Call) -> tuple[int, str | None, dict[str, TopicListing]]:
+        response = expect_response(MetadataResponse, call)
+        listings = {
+            topic.name: TopicListing(topic.name, _id_of(topic), topic.is_internal)
+            for topic in sorted(response.topics, key=lambda topic: topic.name or "")
+            if topic.name and (include_internal or not topic.is_internal)
+        }
+        return response.error_code, None, listings
+
+    request = _metadata_request(None, include_authorized_operations=False)
+    return (yield from ask_broker(to_any_broker(view, clock), "Metadata", METADATA, request, read))
+
+
+def describe_topics(
+    view: ClusterView,
+    names: Collection[str],
+    clock: Callable[[], int],
+    *,
+    include_authorized_operations: bool,
+) -> Plan[dict[str, TopicDescription]]:
+    """Return the description of each topic. The request does not create missing topics."""
+
+    def request(items: Sequence[str]) -> Prepared:
+        return _metadata_request(items, include_authorized_operations)
+
+    def read(call: Call, items: Sequence[str]) -> Iterator[Answer[str, TopicDescription]]:
+        for topic in expect_response(MetadataResponse, call).topics:
+            yield Answer(topic.name or "", _description(topic), topic.error_code)
+
+    router = to_any_broker(view, clock)
+    return (
+        yield from fan_out(
+            names, router, "Metadata", METADATA, request, read, name=lambda name: f"topic {name!r}"
+        )
+    )
+
+
+def _metadata_request(names: Sequence[str] | None, include_authorized_operations: bool) -> Prepared:
+    def build(version: int) -> MetadataRequest:
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        return MetadataRequest(
+            topics=[] if topics is None and version == 0 else topics,
+            allow_auto_topic_creation=version < 4,
+            include_topic_authorized_operations=include_authorized_operations and version >= 8,
+        )
+
+    return Prepared(MetadataRequest, build)
+
+
+def _id_of(topic: MetadataResponseTopic) -> UUID | None:
+    return None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
+
+
+def _description(topic: MetadataResponseTopic) -> TopicDescription:
+    return TopicDescription(
+        topic.name or "",
+        _id_of(topic),
+        topic.is_internal,
+        tuple(
+            TopicPartitionInfo(
+                entry.partition_index,
+                entry.leader_id if entry.leader_id >= 0 else None,
+                tuple(entry.replica_nodes),
+                tuple(entry.isr_nodes),
+                tuple(entry.offline_replicas),
+                entry.leader_epoch if entry.leader_epoch >= 0 else None,
+            )
+            for entry in sorted(topic.partitions, key=lambda entry: entry.partition_index)
+        ),
+        operations_of(topic.topic_authorized_operations),
+    )
+
+
+def operations_of(bits: int) -> frozenset[str] | None:
+    """Return the operations of a bit field, or None if the field was not requested."""
+    if bits == _NOT_REQUESTED:
+        return None
+    return frozenset(name for name, bit in OPERATIONS.items() if bits >> bit & 1)
