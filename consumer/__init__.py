@@ -31,10 +31,15 @@ if TYPE_CHECKING:
     from .blocking.producer import Producer as Producer
     from .delivery import Delivery as Delivery
     from .delivery import RecordMetadata as RecordMetadata
+    from .engine.admin.acls import AclBinding as AclBinding
+    from .engine.admin.acls import AclBindingFilter as AclBindingFilter
     from .engine.admin.configs import AlterConfigOp as AlterConfigOp
     from .engine.admin.configs import ConfigEntry as ConfigEntry
     from .engine.admin.configs import ConfigResource as ConfigResource
     from .engine.admin.configs import ConfigSynonym as ConfigSynonym
+    from .engine.admin.credentials import ScramCredentialInfo as ScramCredentialInfo
+    from .engine.admin.credentials import UserScramCredentialDeletion as UserScramCredentialDeletion
+    from .engine.admin.credentials import UserScramCredentialUpsertion as UserScramCredentialUpsertion
     from .engine.admin.groups import Group as Group
     from .engine.admin.groups import GroupMember as GroupMember
     from .engine.admin.groups import ListedGroup as ListedGroup
@@ -65,6 +70,8 @@ if TYPE_CHECKING:
     from .sarama.producers_threads import SyncProducer as SyncProducer
 
 _SOURCES = {
+    "AclBinding": ".engine.admin.acls",
+    "AclBindingFilter": ".engine.admin.acls",
     "Admin": ".blocking.admin",
     "AlterConfigOp": ".engine.admin.configs",
     "AsyncAdmin": ".aio.admin",
@@ -101,16 +108,21 @@ _SOURCES = {
     "QueueProducer": ".sarama.producers_threads",
     "RebalanceListener": ".listener",
     "RecordMetadata": ".delivery",
+    "ScramCredentialInfo": ".engine.admin.credentials",
     "SyncProducer": ".sarama.producers_threads",
     "TopicDescription": ".engine.admin.topic_descriptions",
     "TopicListing": ".engine.admin.topic_descriptions",
     "TopicPartition": "kproto.group.subscription",
     "TopicPartitionInfo": ".engine.admin.topic_descriptions",
+    "UserScramCredentialDeletion": ".engine.admin.credentials",
+    "UserScramCredentialUpsertion": ".engine.admin.credentials",
 }
 
 __all__ = [
     "NEWEST",
     "OLDEST",
+    "AclBinding",
+    "AclBindingFilter",
     "Admin",
     "AlterConfigOp",
     "AsyncAdmin",
@@ -145,11 +157,14 @@ __all__ = [
     "QueueProducer",
     "RebalanceListener",
     "RecordMetadata",
+    "ScramCredentialInfo",
     "SyncProducer",
     "TopicDescription",
     "TopicListing",
     "TopicPartition",
     "TopicPartitionInfo",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
 ]
 
 

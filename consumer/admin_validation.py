@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
+from kproto.security.scram import LEAST_ITERATIONS
 from kproto.validation import one_of
 
 from . import validation as check
+from .engine.admin.acls import PATTERN_TYPES, PERMISSIONS, AclBinding, AclBindingFilter
+from .engine.admin.acls import RESOURCE_TYPES as RESOURCES
 from .engine.admin.configs import OPERATIONS, RESOURCE_TYPES, AlterConfigOp, ConfigResource
+from .engine.admin.credentials import (
+    MAX_ITERATIONS,
+    MECHANISMS,
+    ScramAlteration,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from .engine.admin.topic_descriptions import OPERATIONS as ACL_OPERATIONS
 
 _RESOURCE = 'a ConfigResource, as in ConfigResource("topic", "flights")'
 _CHANGES = "{ConfigResource: [AlterConfigOp(name, value), ...]}"
+_ACL = 'an AclBinding, as in AclBinding("topic", "flights", "User:alice", "read")'
+_ACL_FILTER = 'an AclBindingFilter, as in AclBindingFilter("topic", "flights")'
+_ALTERATIONS = (
+    "a list of UserScramCredentialUpsertion(user, mechanism, password) and UserScramCredentialDeletion(user, "
+    f"mechanism); mechanisms: {', '.join(MECHANISMS)}; iterations: {LEAST_ITERATIONS} to {MAX_ITERATIONS}"
+)
 
 
 def names(name: str, value: Any) -> list[str]:
@@ -78,3 +95,68 @@ def config_types(name: str, value: Any) -> list[str]:
 
 def _choices(values: Collection[str]) -> str:
     return f"a list of these texts: {', '.join(map(repr, values))}"
+
+
+# ---- ACLs
+
+
+def acl(name: str, value: Any) -> AclBinding:
+    """Check an ACL, which has no "any" and no "match"."""
+    if not isinstance(value, AclBinding):
+        raise ConfigError(name, value, _ACL)
+    _acl_fields(name, value, ("any", "match"))
+    for text in (value.resource_name, value.principal, value.host):
+        check.any_text(name, text)
+    return value
+
+
+def _acl_fields(name: str, value: AclBinding | AclBindingFilter, excluded: Collection[str]) -> None:
+    for field, code, codes in (
+        ("resource_type", value.resource_type, RESOURCES),
+        ("pattern_type", value.pattern_type, PATTERN_TYPES),
+        ("operation", value.operation, ACL_OPERATIONS),
+        ("permission", value.permission, PERMISSIONS),
+    ):
+        one_of(f"{name}: {field}", code, [choice for choice in codes if choice not in excluded])
+
+
+def acls(name: str, value: Any) -> list[AclBinding]:
+    return check.list_of(name, value, acl, f"a list, each {_ACL}")
+
+
+def acl_filter(name: str, value: Any) -> AclBindingFilter:
+    """Check a filter for ACLs."""
+    if not isinstance(value, AclBindingFilter):
+        raise ConfigError(name, value, _ACL_FILTER)
+    _acl_fields(name, value, ())
+    for text in (value.resource_name, value.principal, value.host):
+        check.optional(check.any_text, name, text)
+    return value
+
+
+def acl_filters(name: str, value: Any) -> list[AclBindingFilter]:
+    return check.list_of(name, value, acl_filter, f"a list, each {_ACL_FILTER}")
+
+
+# ---- credentials
+
+
+def _scram_alteration(name: str, value: Any) -> ScramAlteration:
+    if not isinstance(value, UserScramCredentialUpsertion | UserScramCredentialDeletion):
+        raise ConfigError(name, value, _ALTERATIONS)
+    check.any_text(name, value.user)
+    one_of(name, value.mechanism, MECHANISMS)
+    if isinstance(value, UserScramCredentialUpsertion):
+        if not isinstance(cast("object", value.password), str) or not value.password:
+            raise ConfigError(name, value, "the password is a text that is not empty")
+        if value.salt is not None and not isinstance(cast("object", value.salt), bytes):
+            raise ConfigError(name, value, "the salt is bytes, or None for a random one")
+        check.whole_number(name, value.iterations, LEAST_ITERATIONS)
+        if value.iterations > MAX_ITERATIONS:
+            raise ConfigError(name, value, _ALTERATIONS)
+    return value
+
+
+def scram_alterations(name: str, value: Any) -> list[ScramAlteration]:
+    """Check a list of new, changed and deleted SCRAM credentials."""
+    return check.list_of(name, value, _scram_alteration, _ALTERATIONS)

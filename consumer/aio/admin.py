@@ -8,6 +8,8 @@ loop. There the coroutines never suspend, because each wait of the blocking runt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from kproto.group.subscription import TopicPartition
@@ -16,15 +18,23 @@ from kproto.wire.message import Message
 from .. import admin_validation as admin_check
 from .. import validation as check
 from ..context_managers import AsyncBlock
+from ..engine.admin import acls as acl_plans
 from ..engine.admin import cluster as cluster_plans
 from ..engine.admin import configs as config_plans
+from ..engine.admin import credentials as credential_plans
 from ..engine.admin import groups as group_plans
 from ..engine.admin import offsets as offset_plans
 from ..engine.admin import records as record_plans
 from ..engine.admin import topic_descriptions as description_plans
 from ..engine.admin import topics as topic_plans
+from ..engine.admin.acls import AclBinding, AclBindingFilter
 from ..engine.admin.cluster import Route
 from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
+from ..engine.admin.credentials import (
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
@@ -433,6 +443,66 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
             ),
         )
         return await self._runner.run("describe_topics", plan, self._runner.timeout_ms(timeout))
+
+    # ---- ACLs and credentials
+
+    async def create_acls(self, acls: Iterable[AclBinding], *, timeout: float | None = None) -> None:
+        """Create these ACLs. An ACL that exists already counts as created, as in Kafka.
+
+        Raises PartialFailure if an ACL cannot be created. Java: Admin.createAcls.
+        """
+        plan = acl_plans.create_acls(self.view, admin_check.acls("acls", acls), self._runner.clock)
+        await self._runner.run("create_acls", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_acls(
+        self, acl_filter: AclBindingFilter | None = None, *, timeout: float | None = None
+    ) -> list[AclBinding]:
+        """Return the ACLs that match the filter, or all ACLs, sorted. Java: Admin.describeAcls."""
+        wanted = check.optional(admin_check.acl_filter, "acl_filter", acl_filter) or AclBindingFilter()
+        plan = acl_plans.describe_acls(self.view, wanted, self._runner.clock)
+        return await self._runner.run("describe_acls", plan, self._runner.timeout_ms(timeout))
+
+    async def delete_acls(
+        self, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
+    ) -> dict[AclBindingFilter, list[AclBinding]]:
+        """Delete the ACLs that match one of the filters, and return them for each filter, sorted.
+
+        Raises PartialFailure if an ACL of a filter cannot be deleted. Java: Admin.deleteAcls.
+        """
+        plan = acl_plans.delete_acls(
+            self.view, admin_check.acl_filters("filters", filters), self._runner.clock
+        )
+        return await self._runner.run("delete_acls", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
+        """Return the SCRAM credentials of these users, or of every user that has some (KIP-554).
+
+        Raises PartialFailure for users without credentials. Java: Admin.describeUserScramCredentials.
+        """
+        names = check.optional(admin_check.names, "users", users)
+        plan = credential_plans.describe_user_scram_credentials(self.view, names, self._runner.clock)
+        return await self._runner.run(
+            "describe_user_scram_credentials", plan, self._runner.timeout_ms(timeout)
+        )
+
+    async def alter_user_scram_credentials(
+        self,
+        alterations: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Set and delete SCRAM credentials (KIP-554). The client sends salted passwords only.
+
+        Kafka accepts one change for each user in a call. Raises PartialFailure, by user. Java:
+        Admin.alterUserScramCredentials.
+        """
+        changes = admin_check.scram_alterations("alterations", alterations)
+        plan = credential_plans.alter_user_scram_credentials(
+            self.view, changes, self._runner.clock, partial(token_bytes, 32)
+        )
+        await self._runner.run("alter_user_scram_credentials", plan, self._runner.timeout_ms(timeout))
 
     # ---- plans
 

@@ -21,8 +21,14 @@ from kproto.wire.message import Message
 
 from ..aio.admin import AsyncAdmin
 from ..context_managers import Block
+from ..engine.admin.acls import AclBinding, AclBindingFilter
 from ..engine.admin.cluster import Route
 from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
+from ..engine.admin.credentials import (
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
@@ -363,6 +369,52 @@ class Admin(BoundToProcess, Block):
                 topics, include_authorized_operations=include_authorized_operations, timeout=timeout
             )
         )
+
+    # ---- ACLs and credentials
+
+    def create_acls(self, acls: Iterable[AclBinding], *, timeout: float | None = None) -> None:
+        """Create these ACLs. An ACL that exists already counts as created, as in Kafka.
+
+        Raises PartialFailure if an ACL cannot be created. Java: Admin.createAcls.
+        """
+        run_to_end(self._operations.create_acls(acls, timeout=timeout))
+
+    def describe_acls(
+        self, acl_filter: AclBindingFilter | None = None, *, timeout: float | None = None
+    ) -> list[AclBinding]:
+        """Return the ACLs that match the filter, or all ACLs, sorted. Java: Admin.describeAcls."""
+        return run_to_end(self._operations.describe_acls(acl_filter, timeout=timeout))
+
+    def delete_acls(
+        self, filters: Iterable[AclBindingFilter], *, timeout: float | None = None
+    ) -> dict[AclBindingFilter, list[AclBinding]]:
+        """Delete the ACLs that match one of the filters, and return them for each filter, sorted.
+
+        Raises PartialFailure if an ACL of a filter cannot be deleted. Java: Admin.deleteAcls.
+        """
+        return run_to_end(self._operations.delete_acls(filters, timeout=timeout))
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
+        """Return the SCRAM credentials of these users, or of every user that has some (KIP-554).
+
+        Raises PartialFailure for users without credentials. Java: Admin.describeUserScramCredentials.
+        """
+        return run_to_end(self._operations.describe_user_scram_credentials(users, timeout=timeout))
+
+    def alter_user_scram_credentials(
+        self,
+        alterations: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Set and delete SCRAM credentials (KIP-554). The client sends salted passwords only.
+
+        Kafka accepts one change for each user in a call. Raises PartialFailure, by user. Java:
+        Admin.alterUserScramCredentials.
+        """
+        run_to_end(self._operations.alter_user_scram_credentials(alterations, timeout=timeout))
 
     # ---- plans
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from consumer import (
+    AclBinding,
+    AclBindingFilter,
     Admin,
     AlterConfigOp,
     AsyncAdmin,
@@ -25,6 +27,7 @@ from consumer import (
     Producer,
     RebalanceListener,
     TopicPartition,
+    UserScramCredentialDeletion,
 )
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, KprotoError, UnsupportedVersion
@@ -327,6 +330,9 @@ RIGHT: dict[str, Any] = {
     "names": ["g"],
     "records": BATCH,
     "plan": None,
+    "acls": [AclBinding("topic", "t", "User:a", "read")],
+    "filters": [AclBindingFilter("topic", "t")],
+    "alterations": [UserScramCredentialDeletion("a", "SCRAM-SHA-256")],
     "resources": [ConfigResource("topic", "t")],
     "changes": {ConfigResource("topic", "t"): [AlterConfigOp("retention.ms", "1")]},
 }
