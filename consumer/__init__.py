@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from .engine.admin.topic_descriptions import TopicDescription as TopicDescription
     from .engine.admin.topic_descriptions import TopicListing as TopicListing
     from .engine.admin.topic_descriptions import TopicPartitionInfo as TopicPartitionInfo
+    from .engine.admin.transactions import ProducerState as ProducerState
+    from .engine.admin.transactions import TransactionDescription as TransactionDescription
+    from .engine.admin.transactions import TransactionListing as TransactionListing
     from .engine.requests import CommittedOffset as CommittedOffset
     from .listener import RebalanceListener as RebalanceListener
     from .records import ColumnBatch as ColumnBatch
@@ -105,6 +108,7 @@ _SOURCES = {
     "ProducerError": ".sarama.messages",
     "ProducerErrors": ".sarama.messages",
     "ProducerMessage": ".sarama.messages",
+    "ProducerState": ".engine.admin.transactions",
     "QueueProducer": ".sarama.producers_threads",
     "RebalanceListener": ".listener",
     "RecordMetadata": ".delivery",
@@ -114,6 +118,8 @@ _SOURCES = {
     "TopicListing": ".engine.admin.topic_descriptions",
     "TopicPartition": "kproto.group.subscription",
     "TopicPartitionInfo": ".engine.admin.topic_descriptions",
+    "TransactionDescription": ".engine.admin.transactions",
+    "TransactionListing": ".engine.admin.transactions",
     "UserScramCredentialDeletion": ".engine.admin.credentials",
     "UserScramCredentialUpsertion": ".engine.admin.credentials",
 }
@@ -154,6 +160,7 @@ __all__ = [
     "ProducerError",
     "ProducerErrors",
     "ProducerMessage",
+    "ProducerState",
     "QueueProducer",
     "RebalanceListener",
     "RecordMetadata",
@@ -163,6 +170,8 @@ __all__ = [
     "TopicListing",
     "TopicPartition",
     "TopicPartitionInfo",
+    "TransactionDescription",
+    "TransactionListing",
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
 ]

@@ -38,6 +38,14 @@ def names(name: str, value: Any) -> list[str]:
     return check.list_of(name, value, check.any_text, "a list of texts")
 
 
+def number(name: str, value: Any) -> int:
+    return check.whole_number(name, value, 0)
+
+
+def numbers(name: str, value: Any) -> list[int]:
+    return check.list_of(name, value, number, "a list of whole numbers that are not negative")
+
+
 def deletion_offsets(name: str, value: Any) -> dict[TopicPartition, int]:
     """Check the offsets below which records are deleted. The result has -1 for "latest"."""
 

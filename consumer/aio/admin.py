@@ -27,6 +27,7 @@ from ..engine.admin import offsets as offset_plans
 from ..engine.admin import records as record_plans
 from ..engine.admin import topic_descriptions as description_plans
 from ..engine.admin import topics as topic_plans
+from ..engine.admin import transactions as transaction_plans
 from ..engine.admin.acls import AclBinding, AclBindingFilter
 from ..engine.admin.cluster import Route
 from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
@@ -39,6 +40,7 @@ from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
 from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
+from ..engine.admin.transactions import ProducerState, TransactionDescription, TransactionListing
 from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
@@ -503,6 +505,98 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
             self.view, changes, self._runner.clock, partial(token_bytes, 32)
         )
         await self._runner.run("alter_user_scram_credentials", plan, self._runner.timeout_ms(timeout))
+
+    # ---- transactions
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        min_duration_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> dict[int, list[TransactionListing]]:
+        """Return the transactions that each broker coordinates, by node id (KIP-664).
+
+        `states` and `producer_ids` are filters; without them all transactions are listed. `min_duration_ms`
+        lists only transactions that have been open for longer (KIP-994, Kafka 3.8 and later). Raises
+        PartialFailure, by node id. Java: Admin.listTransactions.
+        """
+        plan = transaction_plans.list_transactions(
+            self.view,
+            self._runner.clock,
+            states=admin_check.names("states", states),
+            producer_ids=admin_check.numbers("producer_ids", producer_ids),
+            min_duration_ms=check.optional(admin_check.number, "min_duration_ms", min_duration_ms),
+        )
+        return await self._runner.run("list_transactions", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, TransactionDescription]:
+        """Return the state, the producer and the partitions of each transactional id (KIP-664).
+
+        Raises PartialFailure, for example for an unknown id. Java: Admin.describeTransactions.
+        """
+        ids = admin_check.names("transactional_ids", transactional_ids)
+        plan = transaction_plans.describe_transactions(self.view, ids, self._runner.clock)
+        return await self._runner.run("describe_transactions", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_producers(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        broker: int | None = None,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        """Return the active producers of each partition, and the start of their open transactions (KIP-664).
+
+        The leader is asked, or the replica on `broker`. Raises PartialFailure. Java: Admin.describeProducers.
+        """
+        plan = transaction_plans.describe_producers(
+            self.view,
+            check.partitions("partitions", partitions),
+            self._runner.clock,
+            broker=check.optional(admin_check.number, "broker", broker),
+        )
+        return await self._runner.run("describe_producers", plan, self._runner.timeout_ms(timeout))
+
+    async def abort_transaction(
+        self,
+        partition: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        timeout: float | None = None,
+    ) -> None:
+        """Abort a hanging transaction in one partition: write its abort marker at the leader (KIP-664).
+
+        The values are those that `describe_producers` returned. Use it only for a transaction that its
+        coordinator does not know, because the marker does not pass through the coordinator. Java:
+        Admin.abortTransaction.
+        """
+        plan = transaction_plans.abort_transaction(
+            self.view,
+            check.partition("partition", partition),
+            self._runner.clock,
+            producer_id=admin_check.number("producer_id", producer_id),
+            producer_epoch=admin_check.number("producer_epoch", producer_epoch),
+            coordinator_epoch=admin_check.number("coordinator_epoch", coordinator_epoch),
+        )
+        await self._runner.run("abort_transaction", plan, self._runner.timeout_ms(timeout))
+
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, tuple[int, int]]:
+        """Fence the producers of these transactional ids, and abort their open transactions (KIP-588).
+
+        Returns the new (producer id, epoch) of each id. Raises PartialFailure. Java: Admin.fenceProducers.
+        """
+        ids = admin_check.names("transactional_ids", transactional_ids)
+        limit = self._runner.timeout_ms(timeout)
+        plan = transaction_plans.fence_producers(self.view, ids, self._runner.clock, timeout_ms=limit)
+        return await self._runner.run("fence_producers", plan, limit)
 
     # ---- plans
 

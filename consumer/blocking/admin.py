@@ -33,6 +33,7 @@ from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
 from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
+from ..engine.admin.transactions import ProducerState, TransactionDescription, TransactionListing
 from ..engine.metadata.cluster import ClusterView
 from ..engine.network.call import Prepared
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
@@ -415,6 +416,84 @@ class Admin(BoundToProcess, Block):
         Admin.alterUserScramCredentials.
         """
         run_to_end(self._operations.alter_user_scram_credentials(alterations, timeout=timeout))
+
+    # ---- transactions
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        min_duration_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> dict[int, list[TransactionListing]]:
+        """Return the transactions that each broker coordinates, by node id (KIP-664).
+
+        `states` and `producer_ids` are filters; without them all transactions are listed. `min_duration_ms`
+        lists only transactions that have been open for longer (KIP-994, Kafka 3.8 and later). Raises
+        PartialFailure, by node id. Java: Admin.listTransactions.
+        """
+        return run_to_end(
+            self._operations.list_transactions(
+                states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms, timeout=timeout
+            )
+        )
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, TransactionDescription]:
+        """Return the state, the producer and the partitions of each transactional id (KIP-664).
+
+        Raises PartialFailure, for example for an unknown id. Java: Admin.describeTransactions.
+        """
+        return run_to_end(self._operations.describe_transactions(transactional_ids, timeout=timeout))
+
+    def describe_producers(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        broker: int | None = None,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        """Return the active producers of each partition, and the start of their open transactions (KIP-664).
+
+        The leader is asked, or the replica on `broker`. Raises PartialFailure. Java: Admin.describeProducers.
+        """
+        return run_to_end(self._operations.describe_producers(partitions, broker=broker, timeout=timeout))
+
+    def abort_transaction(
+        self,
+        partition: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        timeout: float | None = None,
+    ) -> None:
+        """Abort a hanging transaction in one partition: write its abort marker at the leader (KIP-664).
+
+        The values are those that `describe_producers` returned. Use it only for a transaction that its
+        coordinator does not know, because the marker does not pass through the coordinator. Java:
+        Admin.abortTransaction.
+        """
+        run_to_end(
+            self._operations.abort_transaction(
+                partition,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                timeout=timeout,
+            )
+        )
+
+    def fence_producers(
+        self, transactional_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, tuple[int, int]]:
+        """Fence the producers of these transactional ids, and abort their open transactions (KIP-588).
+
+        Returns the new (producer id, epoch) of each id. Raises PartialFailure. Java: Admin.fenceProducers.
+        """
+        return run_to_end(self._operations.fence_producers(transactional_ids, timeout=timeout))
 
     # ---- plans
 
