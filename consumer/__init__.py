@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from .engine.admin.groups import ListedGroup as ListedGroup
     from .engine.admin.records import FetchedBytes as FetchedBytes
     from .engine.admin.records import OffsetAt as OffsetAt
+    from .engine.admin.replicas import LogDirDescription as LogDirDescription
+    from .engine.admin.replicas import PartitionReassignment as PartitionReassignment
+    from .engine.admin.replicas import ReplicaInfo as ReplicaInfo
+    from .engine.admin.replicas import TopicPartitionReplica as TopicPartitionReplica
     from .engine.admin.topic_descriptions import TopicDescription as TopicDescription
     from .engine.admin.topic_descriptions import TopicListing as TopicListing
     from .engine.admin.topic_descriptions import TopicPartitionInfo as TopicPartitionInfo
@@ -100,10 +104,12 @@ _SOURCES = {
     "GroupMember": ".engine.admin.groups",
     "GroupMetadata": ".records",
     "ListedGroup": ".engine.admin.groups",
+    "LogDirDescription": ".engine.admin.replicas",
     "NEWEST": ".sarama.partitions",
     "OffsetAt": ".engine.admin.records",
     "OLDEST": ".sarama.partitions",
     "PartitionConsumers": ".sarama.partitions_threads",
+    "PartitionReassignment": ".engine.admin.replicas",
     "Producer": ".blocking.producer",
     "ProducerError": ".sarama.messages",
     "ProducerErrors": ".sarama.messages",
@@ -112,12 +118,14 @@ _SOURCES = {
     "QueueProducer": ".sarama.producers_threads",
     "RebalanceListener": ".listener",
     "RecordMetadata": ".delivery",
+    "ReplicaInfo": ".engine.admin.replicas",
     "ScramCredentialInfo": ".engine.admin.credentials",
     "SyncProducer": ".sarama.producers_threads",
     "TopicDescription": ".engine.admin.topic_descriptions",
     "TopicListing": ".engine.admin.topic_descriptions",
     "TopicPartition": "kproto.group.subscription",
     "TopicPartitionInfo": ".engine.admin.topic_descriptions",
+    "TopicPartitionReplica": ".engine.admin.replicas",
     "TransactionDescription": ".engine.admin.transactions",
     "TransactionListing": ".engine.admin.transactions",
     "UserScramCredentialDeletion": ".engine.admin.credentials",
@@ -154,8 +162,10 @@ __all__ = [
     "GroupMember",
     "GroupMetadata",
     "ListedGroup",
+    "LogDirDescription",
     "OffsetAt",
     "PartitionConsumers",
+    "PartitionReassignment",
     "Producer",
     "ProducerError",
     "ProducerErrors",
@@ -164,12 +174,14 @@ __all__ = [
     "QueueProducer",
     "RebalanceListener",
     "RecordMetadata",
+    "ReplicaInfo",
     "ScramCredentialInfo",
     "SyncProducer",
     "TopicDescription",
     "TopicListing",
     "TopicPartition",
     "TopicPartitionInfo",
+    "TopicPartitionReplica",
     "TransactionDescription",
     "TransactionListing",
     "UserScramCredentialDeletion",

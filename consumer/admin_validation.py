@@ -21,12 +21,14 @@ from .engine.admin.credentials import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from .engine.admin.replicas import ELECTION_TYPES, TopicPartitionReplica
 from .engine.admin.topic_descriptions import OPERATIONS as ACL_OPERATIONS
 
 _RESOURCE = 'a ConfigResource, as in ConfigResource("topic", "flights")'
 _CHANGES = "{ConfigResource: [AlterConfigOp(name, value), ...]}"
 _ACL = 'an AclBinding, as in AclBinding("topic", "flights", "User:alice", "read")'
 _ACL_FILTER = 'an AclBindingFilter, as in AclBindingFilter("topic", "flights")'
+_REPLICA_PATHS = "{TopicPartitionReplica(topic, partition, broker): path}"
 _ALTERATIONS = (
     "a list of UserScramCredentialUpsertion(user, mechanism, password) and UserScramCredentialDeletion(user, "
     f"mechanism); mechanisms: {', '.join(MECHANISMS)}; iterations: {LEAST_ITERATIONS} to {MAX_ITERATIONS}"
@@ -103,6 +105,37 @@ def config_types(name: str, value: Any) -> list[str]:
 
 def _choices(values: Collection[str]) -> str:
     return f"a list of these texts: {', '.join(map(repr, values))}"
+
+
+# ---- replicas
+
+
+def election_type(name: str, value: Any) -> str:
+    kind: str = one_of(name, value, ELECTION_TYPES)
+    return kind
+
+
+def replicas(name: str, value: Any) -> dict[TopicPartition, list[int] | None]:
+    """Check the replicas of partitions: lists of node ids, or None."""
+
+    def nodes(name: str, ids: Any) -> list[int] | None:
+        return check.optional(numbers, name, ids)
+
+    return check.dict_of(name, value, check.partition, nodes, "{TopicPartition: [node id, ...], or None}")
+
+
+def _replica(name: str, value: Any) -> TopicPartitionReplica:
+    if not isinstance(value, TopicPartitionReplica):
+        raise ConfigError(name, value, _REPLICA_PATHS)
+    check.topic(name, value.topic)
+    number(name, value.partition)
+    number(name, value.broker)
+    return value
+
+
+def replica_paths(name: str, value: Any) -> dict[TopicPartitionReplica, str]:
+    """Check the log directories of replicas."""
+    return check.dict_of(name, value, _replica, check.any_text, _REPLICA_PATHS)
 
 
 # ---- ACLs

@@ -25,6 +25,7 @@ from ..engine.admin import credentials as credential_plans
 from ..engine.admin import groups as group_plans
 from ..engine.admin import offsets as offset_plans
 from ..engine.admin import records as record_plans
+from ..engine.admin import replicas as replica_plans
 from ..engine.admin import topic_descriptions as description_plans
 from ..engine.admin import topics as topic_plans
 from ..engine.admin import transactions as transaction_plans
@@ -39,6 +40,11 @@ from ..engine.admin.credentials import (
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
+from ..engine.admin.replicas import (
+    LogDirDescription,
+    PartitionReassignment,
+    TopicPartitionReplica,
+)
 from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
 from ..engine.admin.transactions import ProducerState, TransactionDescription, TransactionListing
 from ..engine.metadata.cluster import ClusterView
@@ -597,6 +603,80 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         limit = self._runner.timeout_ms(timeout)
         plan = transaction_plans.fence_producers(self.view, ids, self._runner.clock, timeout_ms=limit)
         return await self._runner.run("fence_producers", plan, limit)
+
+    # ---- replicas
+
+    async def elect_leaders(
+        self,
+        election_type: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, bool]:
+        """Elect a leader for each partition; returns whether an election was needed (KIP-460).
+
+        `election_type` is "preferred", for the first replica, or "unclean", for any live replica of a
+        partition without a leader, which may lose records. Raises PartialFailure. Java: Admin.electLeaders.
+        """
+        kind = admin_check.election_type("election_type", election_type)
+        chosen = check.partitions("partitions", partitions)
+        limit = self._runner.timeout_ms(timeout)
+        plan = replica_plans.elect_leaders(self.view, kind, chosen, self._runner.clock, timeout_ms=limit)
+        return await self._runner.run("elect_leaders", plan, limit)
+
+    async def alter_partition_reassignments(
+        self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout: float | None = None
+    ) -> None:
+        """Begin to move each partition to the brokers `replicas`, a list of node ids (KIP-455).
+
+        None cancels the reassignment of a partition. The call does not wait until the replicas are in sync:
+        `list_partition_reassignments` shows the progress. Raises PartialFailure. Java:
+        Admin.alterPartitionReassignments.
+        """
+        nodes = admin_check.replicas("replicas", replicas)
+        limit = self._runner.timeout_ms(timeout)
+        plan = replica_plans.alter_partition_reassignments(
+            self.view, nodes, self._runner.clock, timeout_ms=limit
+        )
+        await self._runner.run("alter_partition_reassignments", plan, limit)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the reassignments in progress, of these or of all partitions (KIP-455).
+
+        Java: Admin.listPartitionReassignments.
+        """
+        chosen = check.optional(check.partitions, "partitions", partitions)
+        limit = self._runner.timeout_ms(timeout)
+        plan = replica_plans.list_partition_reassignments(
+            self.view, chosen, self._runner.clock, timeout_ms=limit
+        )
+        return await self._runner.run("list_partition_reassignments", plan, limit)
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int], *, timeout: float | None = None
+    ) -> dict[int, dict[str, LogDirDescription]]:
+        """Return the log directories of each broker by path, with the sizes of their replicas (KIP-113).
+
+        `brokers` are node ids. Raises PartialFailure, by node id. Java: Admin.describeLogDirs.
+        """
+        nodes = admin_check.numbers("brokers", brokers)
+        plan = replica_plans.describe_log_dirs(self.view, nodes, self._runner.clock)
+        return await self._runner.run("describe_log_dirs", plan, self._runner.timeout_ms(timeout))
+
+    async def alter_replica_log_dirs(
+        self, paths: Mapping[TopicPartitionReplica, str], *, timeout: float | None = None
+    ) -> None:
+        """Move replicas to other log directories of their brokers (KIP-113).
+
+        `paths` maps each replica to the path of a log directory of its broker. The call does not
+        wait until the replica is copied: `describe_log_dirs` shows it as a future replica. Raises
+        PartialFailure. Java: Admin.alterReplicaLogDirs.
+        """
+        chosen = admin_check.replica_paths("paths", paths)
+        plan = replica_plans.alter_replica_log_dirs(self.view, chosen, self._runner.clock)
+        await self._runner.run("alter_replica_log_dirs", plan, self._runner.timeout_ms(timeout))
 
     # ---- plans
 

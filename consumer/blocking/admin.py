@@ -32,6 +32,11 @@ from ..engine.admin.credentials import (
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import FetchedBytes, OffsetAt
+from ..engine.admin.replicas import (
+    LogDirDescription,
+    PartitionReassignment,
+    TopicPartitionReplica,
+)
 from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
 from ..engine.admin.transactions import ProducerState, TransactionDescription, TransactionListing
 from ..engine.metadata.cluster import ClusterView
@@ -494,6 +499,62 @@ class Admin(BoundToProcess, Block):
         Returns the new (producer id, epoch) of each id. Raises PartialFailure. Java: Admin.fenceProducers.
         """
         return run_to_end(self._operations.fence_producers(transactional_ids, timeout=timeout))
+
+    # ---- replicas
+
+    def elect_leaders(
+        self,
+        election_type: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, bool]:
+        """Elect a leader for each partition; returns whether an election was needed (KIP-460).
+
+        `election_type` is "preferred", for the first replica, or "unclean", for any live replica of a
+        partition without a leader, which may lose records. Raises PartialFailure. Java: Admin.electLeaders.
+        """
+        return run_to_end(self._operations.elect_leaders(election_type, partitions, timeout=timeout))
+
+    def alter_partition_reassignments(
+        self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout: float | None = None
+    ) -> None:
+        """Begin to move each partition to the brokers `replicas`, a list of node ids (KIP-455).
+
+        None cancels the reassignment of a partition. The call does not wait until the replicas are in sync:
+        `list_partition_reassignments` shows the progress. Raises PartialFailure. Java:
+        Admin.alterPartitionReassignments.
+        """
+        run_to_end(self._operations.alter_partition_reassignments(replicas, timeout=timeout))
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the reassignments in progress, of these or of all partitions (KIP-455).
+
+        Java: Admin.listPartitionReassignments.
+        """
+        return run_to_end(self._operations.list_partition_reassignments(partitions, timeout=timeout))
+
+    def describe_log_dirs(
+        self, brokers: Iterable[int], *, timeout: float | None = None
+    ) -> dict[int, dict[str, LogDirDescription]]:
+        """Return the log directories of each broker by path, with the sizes of their replicas (KIP-113).
+
+        `brokers` are node ids. Raises PartialFailure, by node id. Java: Admin.describeLogDirs.
+        """
+        return run_to_end(self._operations.describe_log_dirs(brokers, timeout=timeout))
+
+    def alter_replica_log_dirs(
+        self, paths: Mapping[TopicPartitionReplica, str], *, timeout: float | None = None
+    ) -> None:
+        """Move replicas to other log directories of their brokers (KIP-113).
+
+        `paths` maps each replica to the path of a log directory of its broker. The call does not
+        wait until the replica is copied: `describe_log_dirs` shows it as a future replica. Raises
+        PartialFailure. Java: Admin.alterReplicaLogDirs.
+        """
+        run_to_end(self._operations.alter_replica_log_dirs(paths, timeout=timeout))
 
     # ---- plans
 

@@ -27,6 +27,7 @@ from consumer import (
     Producer,
     RebalanceListener,
     TopicPartition,
+    TopicPartitionReplica,
     UserScramCredentialDeletion,
 )
 from kproto.broker.server import Server, running
@@ -330,6 +331,10 @@ RIGHT: dict[str, Any] = {
     "names": ["g"],
     "records": BATCH,
     "plan": None,
+    "election_type": "preferred",
+    "replicas": {P0: [1]},
+    "brokers": [1],
+    "paths": {TopicPartitionReplica("t", 0, 1): "/data"},
     "transactional_ids": ["x"],
     "producer_id": 1,
     "producer_epoch": 0,
