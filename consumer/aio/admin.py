@@ -22,6 +22,7 @@ from ..engine.admin import acls as acl_plans
 from ..engine.admin import cluster as cluster_plans
 from ..engine.admin import configs as config_plans
 from ..engine.admin import credentials as credential_plans
+from ..engine.admin import group_changes as group_change_plans
 from ..engine.admin import groups as group_plans
 from ..engine.admin import offsets as offset_plans
 from ..engine.admin import records as record_plans
@@ -677,6 +678,47 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         chosen = admin_check.replica_paths("paths", paths)
         plan = replica_plans.alter_replica_log_dirs(self.view, chosen, self._runner.clock)
         await self._runner.run("alter_replica_log_dirs", plan, self._runner.timeout_ms(timeout))
+
+    # ---- members and offsets of groups
+
+    async def remove_members_from_consumer_group(
+        self,
+        group: str,
+        group_instance_ids: Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Remove these static members from a group, or all of its members (KIP-345, KIP-571).
+
+        A removed member that still runs joins the group again. The coordinator logs `reason` (KIP-800).
+        Raises PartialFailure, by instance id, or by member id if all members are removed. Java:
+        Admin.removeMembersFromConsumerGroup.
+        """
+        plan = group_change_plans.remove_members(
+            self.view,
+            check.group("group", group),
+            check.optional(admin_check.names, "group_instance_ids", group_instance_ids),
+            check.optional(check.any_text, "reason", reason),
+            self._runner.clock,
+        )
+        await self._runner.run("remove_members_from_consumer_group", plan, self._runner.timeout_ms(timeout))
+
+    async def delete_consumer_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> None:
+        """Delete the committed offsets of these partitions in a group (KIP-496).
+
+        Raises PartialFailure, for example while a member of the group subscribes to the topic. Java:
+        Admin.deleteConsumerGroupOffsets.
+        """
+        plan = group_change_plans.delete_offsets(
+            self.view,
+            check.group("group", group),
+            check.partitions("partitions", partitions),
+            self._runner.clock,
+        )
+        await self._runner.run("delete_consumer_group_offsets", plan, self._runner.timeout_ms(timeout))
 
     # ---- plans
 

@@ -556,6 +556,41 @@ class Admin(BoundToProcess, Block):
         """
         run_to_end(self._operations.alter_replica_log_dirs(paths, timeout=timeout))
 
+    # ---- members and offsets of groups
+
+    def remove_members_from_consumer_group(
+        self,
+        group: str,
+        group_instance_ids: Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Remove these static members from a group, or all of its members (KIP-345, KIP-571).
+
+        A removed member that still runs joins the group again. The coordinator logs `reason` (KIP-800).
+        Raises PartialFailure, by instance id, or by member id if all members are removed. Java:
+        Admin.removeMembersFromConsumerGroup.
+        """
+        run_to_end(
+            self._operations.remove_members_from_consumer_group(
+                group,
+                group_instance_ids,
+                reason=reason,
+                timeout=timeout,
+            )
+        )
+
+    def delete_consumer_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> None:
+        """Delete the committed offsets of these partitions in a group (KIP-496).
+
+        Raises PartialFailure, for example while a member of the group subscribes to the topic. Java:
+        Admin.deleteConsumerGroupOffsets.
+        """
+        run_to_end(self._operations.delete_consumer_group_offsets(group, partitions, timeout=timeout))
+
     # ---- plans
 
     def run(self, plan: Plan[R], timeout: float | None = None) -> R:

@@ -150,7 +150,7 @@ def groups(view: ClusterView, clock: Callable[[], int]) -> Plan[dict[str, Listed
 
 def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]:
     """Return the group's state, members, committed offsets and lag."""
-    description = yield from _describe(view, name, clock)
+    description = yield from describe(view, name, clock)
     state, members = description.state, description.members
     if description.type == "share":
         return Group(name, state, members, type=description.type)
@@ -161,7 +161,7 @@ def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]
     return Group(name, state, members, committed, lag, description.type)
 
 
-def _describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[_Description]:
+def describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[_Description]:
     """Return the state, the type and the members of a group.
 
     DescribeGroups returns the state Dead both for a group that is not of type "classic" and for a group that

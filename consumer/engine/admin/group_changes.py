@@ -1,0 +1,115 @@
+"""Plans that remove members of a group and delete some of its committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import UnsupportedVersion
+from kproto.group.subscription import TopicPartition
+from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kproto.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+from ..error_actions import GROUPS
+from ..metadata.cluster import ClusterView
+from ..network.call import Call, Prepared
+from ..requests import by_topic
+from .cluster import COORDINATOR_KEYS
+from .fanout import Answer, Router, fan_out, for_all, to_coordinators
+from .groups import describe
+from .plan import Plan, expect_response
+
+_GROUP = COORDINATOR_KEYS.index("group")
+
+
+def remove_members(
+    view: ClusterView,
+    group: str,
+    instance_ids: Collection[str] | None,
+    reason: str | None,
+    clock: Callable[[], int],
+) -> Plan[dict[str, None]]:
+    """Remove these static members, or all members, from a group.
+
+    Without `instance_ids`, the result is by member id.
+    """
+    if instance_ids is None:
+        description = yield from describe(view, group, clock)
+        members = {
+            member.member_id: MemberIdentity(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, reason=reason
+            )
+            for member in description.members
+        }
+    else:
+        members = {
+            name: MemberIdentity(member_id="", group_instance_id=name, reason=reason) for name in instance_ids
+        }
+
+    def request(names: Sequence[str]) -> Prepared:
+        def build(version: int) -> LeaveGroupRequest:
+            if version < 3:
+                raise UnsupportedVersion("LeaveGroup", version, "3 and higher (Kafka 2.4 and later)")
+            return LeaveGroupRequest(group_id=group, members=[members[name] for name in names])
+
+        return Prepared(LeaveGroupRequest, build)
+
+    def read(call: Call, names: Sequence[str]) -> Iterator[Answer[str, None]]:
+        response = expect_response(LeaveGroupResponse, call)
+        if response.error_code:
+            yield from for_all(names, response.error_code)
+        for entry in response.members:
+            name = entry.member_id if instance_ids is None else entry.group_instance_id or ""
+            yield Answer(name, None, entry.error_code)
+
+    router: Router[str] = to_coordinators(view, _GROUP, lambda name: group)
+    return (
+        yield from fan_out(
+            members,
+            router,
+            "LeaveGroup",
+            GROUPS,
+            request,
+            read,
+            repeated=ErrorCode.UNKNOWN_MEMBER_ID,
+            name=lambda name: f"group {group!r}, member {name!r}",
+        )
+    )
+
+
+def delete_offsets(
+    view: ClusterView, group: str, partitions: Collection[TopicPartition], clock: Callable[[], int]
+) -> Plan[dict[TopicPartition, None]]:
+    """Delete the committed offsets of these partitions in a group."""
+
+    def request(items: Sequence[TopicPartition]) -> OffsetDeleteRequest:
+        return OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=name,
+                    partitions=[OffsetDeleteRequestPartition(partition_index=p.partition) for p in entries],
+                )
+                for name, entries in by_topic(items).items()
+            ],
+        )
+
+    def read(call: Call, items: Sequence[TopicPartition]) -> Iterator[Answer[TopicPartition, None]]:
+        response = expect_response(OffsetDeleteResponse, call)
+        if response.error_code:
+            yield from for_all(items, response.error_code)
+        for topic in response.topics:
+            for entry in topic.partitions:
+                yield Answer(TopicPartition(topic.name, entry.partition_index), None, entry.error_code)
+
+    router: Router[TopicPartition] = to_coordinators(view, _GROUP, lambda partition: group)
+
+    def name(partition: TopicPartition) -> str:
+        return f"group {group!r}, {partition}"
+
+    return (yield from fan_out(partitions, router, "OffsetDelete", GROUPS, request, read, name=name))
