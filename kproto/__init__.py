@@ -6,7 +6,7 @@
     ConsumerGroup, AsyncConsumerGroup
                                a member that calls a handler for each of its partitions, as in sarama
     Producer, AsyncProducer    write records
-    Admin, AsyncAdmin         create topics, look up offsets, manage groups, send any request
+    Admin, AsyncAdmin          create topics, look up offsets, manage groups, send any request
     TopicPartition             the name of a topic and the number of a partition
     RebalanceListener          callbacks for changes of the assigned partitions
     ConsumerRecord, Delivery, RecordMetadata, CommittedOffset, OffsetAt, GroupMetadata, GroupChange,

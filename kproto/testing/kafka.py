@@ -96,7 +96,7 @@ class Kafka:
 
     @property
     def cluster(self) -> Admin:
-        """A `Admin` for calls that this class does not have: any request, offsets by time, raw fetches."""
+        """An `Admin` for calls that this class does not have: any request, offsets by time, raw fetches."""
         with self._making:  # A lock is needed, because calls may come from several threads.
             if self._cluster is None:
                 self._cluster = Admin(self._own, **self._security)

@@ -1,4 +1,4 @@
-"""Malformed responses to a producer and a `Admin`: the reported results are true, and the clients recover.
+"""Malformed responses to a producer and an `Admin`: the reported results are true, and the clients recover.
 
 For a minute the brokers' responses are malformed: an entry is missing or repeated, belongs to another topic
 or partition, or cannot be decoded, or the login is rejected. Each wait ends, no broker is flooded with
@@ -77,7 +77,7 @@ def test_a_transaction_is_committed_once_despite_malformed_responses(
 
 
 class Admin(EngineClient):
-    """The engine of a `Admin` that runs in a simulated cluster."""
+    """The engine of an `Admin` that runs in a simulated cluster."""
 
     def __init__(self, world: World, name: str = "admin") -> None:
         super().__init__(world, name)
