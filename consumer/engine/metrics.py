@@ -1,0 +1,251 @@
+"""Metrics of a client: sensors that record values, and the snapshot that `metrics()` returns.
+
+A sensor follows Kafka's `org.apache.kafka.common.metrics`: Avg, Max, Min, Rate, WindowedCount, CumulativeSum
+and CumulativeCount. Sensors never read a clock: the caller passes the time (ms).
+
+Rules of a sensor, those of Java's SampledStat with its default configuration:
+
+* Values are recorded in samples of 30 s (`metrics.sample.window.ms`). A sample that began 30 s ago or earlier
+  takes no more values.
+* Two samples are measured (`metrics.num.samples`), and a third one while it overlaps the last 60 s. A sample
+  whose last value is 60 s old is emptied.
+* A rate divides by the time since the oldest sample began. If less than one sample is complete, 30 s are
+  added, so that the first values do not result in a very high rate.
+* An average, maximum or minimum of no value does not exist. It is None, where Java has NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from math import inf
+
+import msgspec
+
+from kproto.errors import ConfigError
+
+# Length (ms) of a sample, and the number of samples: Java's defaults of metrics.sample.window.ms and
+# metrics.num.samples.
+WINDOW_MS = 30_000
+SAMPLES = 2
+
+
+class Measure(Enum):
+    """What a metric says about the values of its sensor. The comments name Java's class."""
+
+    AVERAGE = "average"  # Avg
+    MAXIMUM = "maximum"  # Max
+    MINIMUM = "minimum"  # Min
+    RATE = "sum per second"  # Rate(WindowedSum)
+    COUNT_RATE = "number per second"  # Rate(WindowedCount)
+    COUNT_RATE_PER_HOUR = "number per hour"  # Rate(HOURS, WindowedCount)
+    TOTAL = "sum"  # CumulativeSum
+    COUNT = "number"  # CumulativeCount
+    GAUGE = "current value"  # Gauge, Measurable
+
+
+class MetricDefinition(msgspec.Struct, frozen=True):
+    """One metric of a client. `group` lacks the prefix of the client, such as "consumer-"."""
+
+    name: str
+    group: str
+    measure: Measure
+    unit: str
+    description: str
+    tags: tuple[str, ...] = ()
+
+
+class _Sample:
+    """The values that were recorded in one window of time."""
+
+    __slots__ = ("count", "last", "maximum", "minimum", "start", "total")
+
+    def __init__(self, now: int) -> None:
+        self.reset(now)
+
+    def reset(self, now: int) -> None:
+        self.start = self.last = now
+        self.count = 0
+        self.total = 0.0
+        self.maximum = -inf
+        self.minimum = inf
+
+
+class Sensor:
+    """Records values, and measures them for the metrics in `definitions`.
+
+    `count` and `total` are the number and the sum of all values since the sensor was created.
+    """
+
+    __slots__ = ("_current", "_samples", "count", "definitions", "total")
+
+    def __init__(self, definitions: tuple[MetricDefinition, ...] = ()) -> None:
+        self.definitions = definitions
+        self.count = 0
+        self.total = 0.0
+        self._samples: list[_Sample] = []
+        self._current: _Sample | None = None
+
+    def record(self, value: float, now: int, times: int = 1) -> None:
+        """Record a value at the time `now` (ms), or the same value several times."""
+        sample = self._current
+        if sample is None or now - sample.start >= WINDOW_MS:
+            sample = self._next_sample(now)
+        total = value if times == 1 else value * times
+        self.count += times
+        self.total += total
+        sample.count += times
+        sample.total += total
+        sample.last = now
+        if value > sample.maximum:
+            sample.maximum = value
+        if value < sample.minimum:
+            sample.minimum = value
+
+    def _next_sample(self, now: int) -> _Sample:
+        """Return a new sample, or the oldest one, emptied, if there are as many as needed."""
+        samples, current = self._samples, self._current
+        if current is None or len(samples) <= SAMPLES:
+            sample = _Sample(now)
+            samples.append(sample)
+        else:
+            sample = samples[(samples.index(current) + 1) % len(samples)]
+            sample.reset(now)
+        self._current = sample
+        return sample
+
+    def measure(self, measure: Measure, now: int) -> float | None:
+        """Return what `measure` says about the recorded values; None without a value in the samples."""
+        self._empty_old_samples(now)
+        count = sum(sample.count for sample in self._samples)
+        match measure:
+            case Measure.TOTAL:
+                return self.total
+            case Measure.COUNT:
+                return self.count
+            case Measure.GAUGE:
+                raise ValueError("a gauge is not measured by a sensor")
+            case Measure.RATE:
+                return sum(sample.total for sample in self._samples) * 1_000 / self._elapsed_ms(now)
+            case Measure.COUNT_RATE:
+                return count * 1_000 / self._elapsed_ms(now)
+            case Measure.COUNT_RATE_PER_HOUR:
+                return count * 3_600_000 / self._elapsed_ms(now)
+            case _ if not count:
+                return None
+            case Measure.AVERAGE:
+                return sum(sample.total for sample in self._samples) / count
+            case Measure.MAXIMUM:
+                return max(sample.maximum for sample in self._samples)
+            case Measure.MINIMUM:
+                return min(sample.minimum for sample in self._samples)
+
+    def _empty_old_samples(self, now: int) -> None:
+        """Empty the samples whose last value is too old (SampledStat.purgeObsoleteSamples)."""
+        if self._current is None:
+            self._next_sample(now)
+        for sample in self._samples:
+            if now - sample.last >= SAMPLES * WINDOW_MS:
+                sample.reset(now)
+
+    def _elapsed_ms(self, now: int) -> int:
+        """Return the time (ms) by which a rate divides (Rate.windowSize)."""
+        elapsed = now - min(sample.start for sample in self._samples)
+        missing = SAMPLES - 1 - elapsed // WINDOW_MS
+        return max(elapsed + max(missing, 0) * WINDOW_MS, 1)
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One metric at the time of a snapshot.
+
+    `name`, `group` and `tags` are those of Kafka's Java client. `unit` is the unit of `value`, such as "ms"
+    or "bytes/s". `value` is None while there is nothing to measure, where Java has NaN or -1.
+    """
+
+    name: str
+    group: str
+    tags: Mapping[str, str]
+    value: float | None
+    unit: str
+    description: str
+
+
+class Metrics:
+    """The metrics of a client at one moment, in a fixed order. Later events do not change them.
+
+    for metric in consumer.metrics():
+        print(metric.name, metric.tags, metric.value, metric.unit)
+    consumer.metrics().value("records-lag-max", topic="flights", partition=0)
+    """
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = tuple(metrics)
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._metrics)
+
+    def __len__(self) -> int:
+        return len(self._metrics)
+
+    def __repr__(self) -> str:
+        return f"<Metrics: {len(self)} metrics>"
+
+    def value(self, name: str, **tags: object) -> float | None:
+        """Return the value of the metric with this name and exactly these tags, except `client-id`.
+
+        A tag with a hyphen is given with an underscore: `node_id="node-1"`. Raises ConfigError if the
+        snapshot has no such metric. Metrics of a broker, topic or partition are missing until the client has
+        used it.
+        """
+        expected = {tag.replace("_", "-"): str(value) for tag, value in tags.items()}
+        others: list[str] = []
+        for metric in self._metrics:
+            if metric.name == name:
+                own = {tag: value for tag, value in metric.tags.items() if tag != "client-id"}
+                if own == expected:
+                    return metric.value
+                others.append(_described(own))
+        if not others:
+            raise ConfigError("name", name, "the name of a metric in this snapshot")
+        allowed = f"the tags of a metric {name!r} in this snapshot: {'; '.join(sorted(others)[:5])}"
+        raise ConfigError("tags", _described(expected), allowed)
+
+
+def _described(tags: Mapping[str, str]) -> str:
+    return ", ".join(f"{tag}={value}" for tag, value in tags.items()) or "no tags"
+
+
+class SnapshotBuilder:
+    """Collects the metrics of a snapshot.
+
+    `client` is the prefix of the groups, "consumer" or "producer". Every metric gets the tag `client-id`.
+    """
+
+    def __init__(self, client: str, client_id: str, now: int) -> None:
+        self._client = client
+        self._client_id = client_id
+        self._now = now
+        self._metrics: list[Metric] = []
+
+    def add_sensors(self, *sensors: Sensor, tags: Mapping[str, str] = {}) -> None:
+        """Add the metrics of these sensors. All of them have the same tags."""
+        for sensor in sensors:
+            for definition in sensor.definitions:
+                self.add(definition, sensor.measure(definition.measure, self._now), tags)
+
+    def add(self, definition: MetricDefinition, value: float | None, tags: Mapping[str, str] = {}) -> None:
+        """Add one metric with its value."""
+        self._metrics.append(
+            Metric(
+                definition.name,
+                f"{self._client}-{definition.group}",
+                {"client-id": self._client_id, **tags},
+                value,
+                definition.unit,
+                definition.description,
+            )
+        )
+
+    def build(self) -> Metrics:
+        """Return the snapshot."""
+        return Metrics(self._metrics)
