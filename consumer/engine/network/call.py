@@ -42,6 +42,7 @@ class Call:
     __slots__ = (
         "address",
         "awaits_versions",
+        "created_at",
         "deadline",
         "error",
         "lane",
@@ -69,7 +70,9 @@ class Call:
         max_version: int | None = None,
         one_way: bool = False,
         purpose: Any = None,
+        created_at: int = 0,
     ) -> None:
+        self.created_at = created_at  # When the call was requested (ms).
         self.one_way = one_way
         self.prepared = request if isinstance(request, Prepared) else None
         self.request = None if isinstance(request, Prepared) else request

@@ -37,6 +37,7 @@ from kproto.wire.message import Message
 
 from ...security.failures import CLOSED
 from ..metadata.cluster import ClusterView
+from ..metrics import SnapshotBuilder
 from ..timeouts import (
     CONNECTION_SETUP_TIMEOUT_MS,
     FIRST_SETUP_TIMEOUT_MS,
@@ -58,6 +59,7 @@ from .connection import (
 )
 from .nodes import Address, NodeSelector, NodeStates
 from .request_timeouts import READ_ONLY, RequestTimeouts
+from .sensors import NetworkSensors
 from .throttle import ThrottleReports
 from .transport import (
     RECEIVE_MESSAGE_MAX_BYTES,
@@ -137,6 +139,7 @@ class NetworkClient:
         # Address -> the brokers at this address, according to the last metadata.
         self._listed: dict[Address, set[int]] = {}
         self._next_key = 0
+        self.sensors = NetworkSensors()
         self.closed = False
 
     def send(
@@ -162,6 +165,7 @@ class NetworkClient:
             max_version=max_version,
             one_way=one_way,
             purpose=purpose,
+            created_at=now,
         )
         try:
             self._dispatch(call, now)
@@ -263,7 +267,7 @@ class NetworkClient:
                 self._parked.append((call, address))
                 return
             connection = self._open(address, call.lane, now)
-        self._write(connection, connection.ask(call))
+        self._write(connection, connection.ask(call), now)
         self._collect(connection)
         self._timeouts.update(connection, now)
 
@@ -298,16 +302,18 @@ class NetworkClient:
                 try:
                     was_ready = connection.ready
                     if isinstance(event, Answer):
-                        self._write(connection, connection.answered(event.body))
+                        self._write(connection, connection.answered(event.body), now)
                     elif isinstance(event, Data):
-                        self._write(connection, connection.received(event.data))
+                        self._write(connection, connection.received(event.data), now)
                     elif connection.wants_token:
                         connection.setup_began_at = None if connection.setup_began_at is None else now
-                        self._write(connection, connection.log_in(event.token))
+                        self._write(connection, connection.log_in(event.token), now)
                     if connection.ready and not was_ready:
                         took = None if connection.setup_began_at is None else now - connection.setup_began_at
                         self._nodes.on_ready((connection.host, connection.port), took)
                         connection.setup_began_at = None
+                        self.sensors.record_ready(now, renewal_began_at=connection.renewal_began_at)
+                        connection.renewal_began_at = None
                         self._schedule_renewal(connection, now)
                     self._request_token(connection, now)
                 except DecodeError as error:
@@ -325,14 +331,20 @@ class NetworkClient:
                     self._disconnect(connection, error.detail, now)
                     return
                 self._start_throttle(connection, now)
+                if connection.response_sizes:
+                    self.sensors.record_received(connection, now)
                 self._collect(connection)
                 self._timeouts.update(connection, now)
                 if isinstance(event, Data):
                     self._timeouts.on_partial_response(connection, now)
             case Reached():
+                if connection.state is ConnectionState.CONNECTING:
+                    self.sensors.created.record(1, now)
                 move(connection, ConnectionState.TLS_HANDSHAKE, EDGES)
             case Opened():
-                self._write(connection, connection.opened())
+                if connection.state is ConnectionState.CONNECTING:
+                    self.sensors.created.record(1, now)
+                self._write(connection, connection.opened(), now)
             case Broken(why=why, denied=True):
                 denied = AuthenticationFailed(connection.address, why)
                 self._disconnect(connection, why, now, shut=connection.is_open, denied=denied)
@@ -382,7 +394,7 @@ class NetworkClient:
             for call in waiting:
                 self._dispatch(call, now)
             return False
-        self._write(connection, connection.end_throttle())
+        self._write(connection, connection.end_throttle(), now)
         self._collect(connection)
         self._timeouts.update(connection, now)
         return True
@@ -408,7 +420,8 @@ class NetworkClient:
             connection = self._connections[key]
             try:
                 connection.setup_timeout_ms = self.request_timeout_ms
-                self._write(connection, connection.renew(now + self.request_timeout_ms))
+                connection.renewal_began_at = now
+                self._write(connection, connection.renew(now + self.request_timeout_ms), now)
                 self._request_token(connection, now)
             except AuthenticationFailed as error:
                 self._disconnect(connection, error.detail, now, denied=error)
@@ -483,6 +496,11 @@ class NetworkClient:
             else:
                 why = "the cluster lists no broker at this address any more"
             self._disconnect(self._lanes[(host, port, lane)], why, now)
+        self.sensors.forget_nodes({*self._listed, *self.bootstrap})
+
+    def add_metrics_to(self, snapshot: SnapshotBuilder) -> None:
+        """Add the metrics of the connections to a snapshot."""
+        self.sensors.add_to(snapshot, self.view, self.bootstrap, len(self._connections))
 
     def disconnect(self, node: int, lane: int, why: str, now: int) -> None:
         """Close one connection, so that its calls fail now. Used when the coordinator moves (M26)."""
@@ -500,9 +518,10 @@ class NetworkClient:
         for call, address in parked:
             self._fail(call, ConnectionFailed(f"{address[0]}:{address[1]}", "the client is closed"))
 
-    def _write(self, connection: Connection, data: bytes) -> None:
+    def _write(self, connection: Connection, data: bytes, now: int) -> None:
         if data:
             self.actions.append(Write(connection.key, data))
+            self.sensors.record_sent(connection, now)
 
     def _collect(self, connection: Connection) -> None:
         """Move the finished calls of the connection to `finished`."""
@@ -544,6 +563,9 @@ class NetworkClient:
         was_ready = connection.ready
         address = (connection.host, connection.port)
         del self._connections[connection.key]
+        self.sensors.record_closed(
+            now, denied=denied is not None, is_renewal=connection.renewal_began_at is not None
+        )
         api_key = self._timeouts.api_key(connection)
         self._timeouts.forget(connection)
         self._renewals.pop(connection.key, None)

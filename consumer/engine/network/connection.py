@@ -54,6 +54,8 @@ UNSUPPORTED_VERSION = 35
 FETCH = 1
 SASL_HANDSHAKE = 17
 
+# Number of bytes of a frame's size.
+SIZE_BYTES = 4
 # The largest accepted response (bytes) once the API versions are known: Java's limit, the largest int32.
 # fetch.max.bytes is no limit, because a broker returns the first batch of a fetch whole, however large it is.
 # Memory is only allocated for bytes that have arrived.
@@ -130,6 +132,11 @@ class Connection:
         self.waiting: deque[Call] = deque()
         self.in_flight: deque[tuple[int, Call]] = deque()
         self.finished: list[Call] = []
+        # The sizes (bytes) of the requests and responses that the owner has not counted yet.
+        self.request_sizes: list[int] = []
+        self.response_sizes: list[int] = []
+        # When the renewal of the SASL session began (ms); None without a renewal.
+        self.renewal_began_at: int | None = None
         self._frames = Frames()
         self._next_correlation = 0
         self._negotiating = -1
@@ -160,7 +167,9 @@ class Connection:
         self._negotiating = version
         self._next_correlation += 1
         request = versions_request(version)
-        return frame(*request_pieces(request, version, self._next_correlation, self.client_id))
+        data = frame(*request_pieces(request, version, self._next_correlation, self.client_id))
+        self.request_sizes.append(len(data))
+        return data
 
     def ask(self, call: Call) -> bytes:
         """Send a call now, or as soon as the connection is ready and not throttled."""
@@ -235,6 +244,7 @@ class Connection:
     def _write(self, call: Call, version: int, data: bytes) -> bytes:
         """Record a call as sent, and return `data`, its encoded request."""
         call.version = version
+        self.request_sizes.append(len(data))
         self._next_correlation += 1
         if call.one_way:
             call.response = call.request
@@ -277,6 +287,7 @@ class Connection:
 
         The records of a Fetch response are views of `body`.
         """
+        self.response_sizes.append(len(body) + SIZE_BYTES)
         if self._negotiating >= 0:
             return self._negotiated(bytes(body))
         login = self.login

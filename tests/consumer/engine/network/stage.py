@@ -31,6 +31,7 @@ class Stage:
         self.shut: list[int] = []
         self.written: dict[int, Frames] = {}
         self.requests: list[tuple[int, int, int, Any]] = []
+        self.bytes_written = self.bytes_received = 0
 
     def knows(self, *brokers: BrokerAddress) -> Stage:
         self.network.view.brokers = {broker.id: broker for broker in brokers}
@@ -50,12 +51,15 @@ class Stage:
                 case Shut(key=key):
                     self.shut.append(key)
                 case Write(key=key, data=data):
+                    self.bytes_written += len(data)
                     for body in self.written.setdefault(key, Frames()).feed(data):
                         envelope = decode_request(body)
                         ids = (key, envelope.header.correlation_id, envelope.version)
                         self.requests.append((*ids, envelope.request))
 
     def happened(self, event: Any) -> None:
+        if isinstance(event, Data):
+            self.bytes_received += len(event.data)
         self.network.handle(event, self.now)
         self.take()
 

@@ -1,0 +1,211 @@
+"""The metrics of a client's connections: of the client, and of each broker (Java's SelectorMetrics).
+
+Rules:
+
+* Requests and responses are counted whole, with the 4 bytes of their size. Java counts bytes when the socket
+  moves them, so a part of a long response is counted earlier there.
+* Requests of a SASL login are counted, but not in Java. Tokens without a Kafka request are not counted.
+* All connections to one broker have the same tag `node-id`. In Java the connection to the coordinator has a
+  tag of its own. A bootstrap address that the metadata does not list is `node--1`, `node--2`, and so on.
+* The latency of a broker is that of its responses to Fetch and Produce, as in Java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+
+from ..metadata.cluster import ClusterView
+from ..metrics import Measure, MetricDefinition, Sensor, SnapshotBuilder
+from .connection import Connection
+from .nodes import Address
+
+PRODUCE, FETCH = 0, 1
+
+M = Measure
+_client = partial(MetricDefinition, group="metrics")
+_node = partial(MetricDefinition, group="node-metrics", tags=("node-id",))
+
+
+def _requests(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+    """Return the metrics of the requests that were sent."""
+    return (
+        define("request-rate", measure=M.COUNT_RATE, unit="requests/s", description="Requests sent"),
+        define("request-total", measure=M.COUNT, unit="requests", description="Requests sent"),
+        define("request-size-avg", measure=M.AVERAGE, unit="bytes", description="Size of a request"),
+        define("request-size-max", measure=M.MAXIMUM, unit="bytes", description="Size of a request"),
+        define("outgoing-byte-rate", measure=M.RATE, unit="bytes/s", description="Bytes sent"),
+        define("outgoing-byte-total", measure=M.TOTAL, unit="bytes", description="Bytes sent"),
+    )
+
+
+def _responses(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+    """Return the metrics of the responses that have arrived."""
+    return (
+        define("response-rate", measure=M.COUNT_RATE, unit="responses/s", description="Responses received"),
+        define("response-total", measure=M.COUNT, unit="responses", description="Responses received"),
+        define("incoming-byte-rate", measure=M.RATE, unit="bytes/s", description="Bytes received"),
+        define("incoming-byte-total", measure=M.TOTAL, unit="bytes", description="Bytes received"),
+    )
+
+
+def _events(name: str, what: str, unit: str) -> tuple[MetricDefinition, ...]:
+    """Return the rate and the number of events of a connection."""
+    return (
+        _client(f"{name}-rate", measure=M.COUNT_RATE, unit=f"{unit}/s", description=what),
+        _client(f"{name}-total", measure=M.COUNT, unit=unit, description=what),
+    )
+
+
+REQUESTS, RESPONSES = _requests(_client), _responses(_client)
+NODE_REQUESTS, NODE_RESPONSES = _requests(_node), _responses(_node)
+NODE_LATENCY = tuple(
+    _node(name, measure=measure, unit="ms", description="Time from a request to its response: Fetch, Produce")
+    for name, measure in (("request-latency-avg", M.AVERAGE), ("request-latency-max", M.MAXIMUM))
+)
+CONNECTION_CREATION = _events("connection-creation", "Connections established", "connections")
+CONNECTION_CLOSE = _events("connection-close", "Connections closed, also during setup", "connections")
+CONNECTION_COUNT = _client(
+    "connection-count",
+    measure=M.GAUGE,
+    unit="connections",
+    description="Connections, including those that are being set up",
+)
+AUTHENTICATION = _events(
+    "successful-authentication", "Connections that became ready, with or without SASL", "connections"
+)
+FAILED_AUTHENTICATION = _events(
+    "failed-authentication", "Connections whose TLS or SASL login failed", "connections"
+)
+REAUTHENTICATION = _events(
+    "successful-reauthentication", "SASL sessions renewed on a connection (KIP-368)", "sessions"
+)
+FAILED_REAUTHENTICATION = _events(
+    "failed-reauthentication", "SASL sessions whose renewal failed (KIP-368)", "sessions"
+)
+REAUTHENTICATION_LATENCY = (
+    _client(
+        "reauthentication-latency-avg",
+        measure=M.AVERAGE,
+        unit="ms",
+        description="Time to renew a SASL session",
+    ),
+    _client(
+        "reauthentication-latency-max",
+        measure=M.MAXIMUM,
+        unit="ms",
+        description="Time to renew a SASL session",
+    ),
+)
+
+NETWORK_METRICS = (
+    *CONNECTION_CREATION,
+    *CONNECTION_CLOSE,
+    CONNECTION_COUNT,
+    *REQUESTS,
+    *RESPONSES,
+    *AUTHENTICATION,
+    *FAILED_AUTHENTICATION,
+    *REAUTHENTICATION,
+    *FAILED_REAUTHENTICATION,
+    *REAUTHENTICATION_LATENCY,
+    *NODE_REQUESTS,
+    *NODE_RESPONSES,
+    *NODE_LATENCY,
+)
+
+
+class NodeSensors:
+    """The sensors of all connections to one address."""
+
+    def __init__(self) -> None:
+        self.requests = Sensor(NODE_REQUESTS)
+        self.responses = Sensor(NODE_RESPONSES)
+        self.latency = Sensor(NODE_LATENCY)
+
+
+class NetworkSensors:
+    """The sensors of the connections of one client."""
+
+    def __init__(self) -> None:
+        self.created = Sensor(CONNECTION_CREATION)
+        self.closed = Sensor(CONNECTION_CLOSE)
+        self.requests = Sensor(REQUESTS)
+        self.responses = Sensor(RESPONSES)
+        self.authenticated = Sensor(AUTHENTICATION)
+        self.authentication_failed = Sensor(FAILED_AUTHENTICATION)
+        self.reauthenticated = Sensor(REAUTHENTICATION)
+        self.reauthentication_failed = Sensor(FAILED_REAUTHENTICATION)
+        self.reauthentication_latency = Sensor(REAUTHENTICATION_LATENCY)
+        self._nodes: dict[Address, NodeSensors] = {}
+
+    def _node(self, connection: Connection) -> NodeSensors:
+        address = (connection.host, connection.port)
+        node = self._nodes.get(address)
+        if node is None:
+            node = self._nodes[address] = NodeSensors()
+        return node
+
+    def record_sent(self, connection: Connection, now: int) -> None:
+        """Record the requests that the connection has encoded since the last call."""
+        sizes, connection.request_sizes = connection.request_sizes, []
+        node = self._node(connection)
+        for size in sizes:
+            self.requests.record(size, now)
+            node.requests.record(size, now)
+
+    def record_received(self, connection: Connection, now: int) -> None:
+        """Record the responses that the connection has decoded since the last call, and their latencies."""
+        sizes, connection.response_sizes = connection.response_sizes, []
+        node = self._node(connection)
+        for size in sizes:
+            self.responses.record(size, now)
+            node.responses.record(size, now)
+        for call in connection.finished:
+            if call.response is not None and call.message.__api_key__ in (FETCH, PRODUCE):
+                node.latency.record(now - call.created_at, now)
+
+    def record_ready(self, now: int, *, renewal_began_at: int | None) -> None:
+        """Record that a connection became ready, for the first time or after the renewal of its session."""
+        if renewal_began_at is None:
+            self.authenticated.record(1, now)
+        else:
+            self.reauthenticated.record(1, now)
+            self.reauthentication_latency.record(now - renewal_began_at, now)
+
+    def record_closed(self, now: int, *, denied: bool, is_renewal: bool) -> None:
+        """Record the end of a connection. `denied` says whether its authentication failed."""
+        self.closed.record(1, now)
+        if denied:
+            (self.reauthentication_failed if is_renewal else self.authentication_failed).record(1, now)
+
+    def forget_nodes(self, addresses: Collection[Address]) -> None:
+        """Forget the sensors of all addresses except these."""
+        for address in self._nodes.keys() - set(addresses):
+            del self._nodes[address]
+
+    def add_to(
+        self,
+        snapshot: SnapshotBuilder,
+        view: ClusterView,
+        bootstrap: Sequence[Address],
+        connection_count: int,
+    ) -> None:
+        """Add the metrics of the client's connections and of each broker to a snapshot."""
+        snapshot.add_sensors(self.created, self.closed)
+        snapshot.add(CONNECTION_COUNT, connection_count)
+        snapshot.add_sensors(
+            self.requests,
+            self.responses,
+            self.authenticated,
+            self.authentication_failed,
+            self.reauthenticated,
+            self.reauthentication_failed,
+            self.reauthentication_latency,
+        )
+        names = {address: f"node-{-number}" for number, address in enumerate(bootstrap, 1)}
+        names |= {(broker.host, broker.port): f"node-{node}" for node, broker in view.brokers.items()}
+        for address, node in sorted(self._nodes.items()):
+            if address in names:
+                tags = {"node-id": names[address]}
+                snapshot.add_sensors(node.requests, node.responses, node.latency, tags=tags)
