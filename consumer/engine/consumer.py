@@ -35,6 +35,7 @@ from kproto.patterns import compiled
 from ..options import ConsumerOptions
 from . import events as ev
 from .admin.runner import PlanRunner
+from .consumer_sensors import NS_PER_MS, CallSensors
 from .core import ClientCore
 from .delivery_watch import DeliveryWatch
 from .events import Action, Deliver, Done, Event, Raise
@@ -45,6 +46,7 @@ from .group.coordinator import CoordinatorLookup
 from .group.membership import Membership
 from .group.status import AssignmentSource
 from .metadata.updater import MetadataUpdater
+from .metrics import Metrics, SnapshotBuilder
 from .network.client import NetworkClient
 from .network.transport import (
     RESPONSE_OVERHEAD_BYTES,
@@ -105,7 +107,7 @@ class ConsumerEngine:
         self.validator = PositionValidator(self.core, self.metadata, self.offset_lookup)
         self.fetcher = Fetcher(self.core, self.metadata, self.offset_lookup)
         self._topic_changes = TopicChanges(self.core, self.offset_lookup)
-        self.collector = FetchCollector()
+        self.collector = FetchCollector(self.fetcher.sensors)
         self.group = Membership(
             self.core,
             self.metadata,
@@ -126,6 +128,7 @@ class ConsumerEngine:
         self.no_deadline_before: float = 0
         self.no_other_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
+        self.calls = CallSensors()
         self.delivery_watch = DeliveryWatch(self.core, self.coordinator, self.fetcher)
 
     @property
@@ -206,6 +209,17 @@ class ConsumerEngine:
         """
         return self.core.topic_ids.get(topic) if topic in self.metadata.topics else None
 
+    def metrics(self, now: int) -> Metrics:
+        """Return a snapshot of all metrics at the time `now` (ms)."""
+        snapshot = SnapshotBuilder("consumer", self.options.client_id, now)
+        self.core.network.add_metrics_to(snapshot)
+        self.calls.add_to(snapshot, now)
+        if self.options.group_id is not None:
+            self.group.sensors.add_to(snapshot, now, len(self.partitions))
+            snapshot.add_sensors(self.committer.sensor)
+        self.fetcher.sensors.add_to(snapshot, now, self.partitions)
+        return snapshot.build()
+
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
         self.shutdown.unsubscribe(event)
 
@@ -218,9 +232,11 @@ class ConsumerEngine:
         self.group_status.require_source()
         self.core.partitions.mark_processed()
         self.polls += 1
+        self.calls.poll_began(self.core.now)
         self.group.on_poll_began()
 
     def poll_ended(self, event: ev.PollEnded) -> None:
+        self.calls.poll_ended(self.core.now)
         self.group.on_poll_ended()
 
     def take(self, event: ev.Take) -> None:
@@ -238,6 +254,7 @@ class ConsumerEngine:
             columns = self.collector.columns() if event.columns else []
             if rows or columns:
                 self._raised = False
+                self.fetcher.sensors.record_returned(core.now)
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
                 return
             # The position may have passed aborted or compacted records, which poll never returns. They count
@@ -280,6 +297,12 @@ class ConsumerEngine:
         if not records:
             self.forget_deadlines()
             return
+        if now == self.calls.polled_at:
+            self.calls.immediate_polls += 1
+        else:
+            self.calls.poll_began(now)
+            self.calls.poll_ended(now)
+            self.fetcher.sensors.record_returned(now)
         core.actions.append(Deliver(records, [], partitions.losses))
         self._raised = False
         if member is not None:
@@ -412,7 +435,10 @@ class ConsumerEngine:
             if epoch is not None:
                 _require_offset(partition, epoch, "leader_epoch")
 
+        began_at = self.core.now
+
         def done(error: KprotoError | None) -> None:
+            self.calls.commit_time.record((self.core.now - began_at) * NS_PER_MS, self.core.now)
             self.core.actions.append(Done(event.token, None, error))
 
         if event.offsets is None:

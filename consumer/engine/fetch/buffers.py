@@ -189,6 +189,11 @@ class CompletedFetch:
         return map(self._epoch_at, offsets) if len(self._epochs) > 1 else repeat(self._epoch_at(0))
 
     @property
+    def record_count(self) -> int:
+        """Number of records according to the batch headers, including those that poll never returns."""
+        return self._count
+
+    @property
     def exhausted(self) -> bool:
         """Whether all records were returned."""
         return self.position >= self.end and self._end_error is None

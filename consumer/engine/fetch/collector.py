@@ -21,6 +21,7 @@ from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ...records import ColumnBatch, ConsumerRecord
+from ..consumer_sensors import FetchSensors
 from ..positions.partition_states import PartitionState
 from .buffers import MAX_DECODED_BYTES, CompletedFetch, locate_error
 
@@ -32,7 +33,8 @@ MAX_OPEN_FETCHES = 8
 class FetchCollector:
     """The partitions with buffered records, in the order in which poll returns their records."""
 
-    def __init__(self) -> None:
+    def __init__(self, sensors: FetchSensors | None = None) -> None:
+        self._sensors = sensors or FetchSensors()
         self._ready: dict[TopicPartition, PartitionState] = {}
         self._errors: dict[TopicPartition, KprotoError] = {}
         self._unraised: dict[TopicPartition, KprotoError] = {}
@@ -76,11 +78,15 @@ class FetchCollector:
                 fetch = state.fetches[0]
                 self._decoding.pop(state.partition, None)
                 self._decoding[state.partition] = state, fetch
+                before = len(records)
                 try:
-                    records += fetch.rows(topic, partition, limit - len(records))
+                    records += fetch.rows(topic, partition, limit - before)
                 except KprotoError as error:
                     state.fail(locate_error(error, state.partition, fetch.position, fetch.fetched))
                 state.on_records_taken(fetch)
+                self._sensors.add_returned(
+                    state, len(records) - before, len(fetch.data) if fetch.exhausted else 0
+                )
                 if state.error is not None or fetch.exhausted:
                     self._decoding.pop(state.partition, None)
                 if state.error is not None:
@@ -142,6 +148,9 @@ class FetchCollector:
                 if fetch.decodes_in_parts:
                     room = 0  # Millions of records may remain in the fetch; later calls return them.
                 state.on_records_taken(fetch)
+                self._sensors.add_returned(
+                    state, 0 if columns is None else len(columns), len(fetch.data) if fetch.exhausted else 0
+                )
             if state.error is not None or not state.fetches:
                 self._ready.pop(state.partition, None)
         self.begun = None

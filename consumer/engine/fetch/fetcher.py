@@ -34,6 +34,7 @@ from kproto.wire.message import Message
 
 from ...errors import broker_error
 from ...options import ConsumerOptions
+from ..consumer_sensors import FetchSensors
 from ..core import ClientCore
 from ..error_actions import FETCH, ErrorAction, action_for
 from ..metadata.cluster import MAX_OLDER_RESPONSES
@@ -64,6 +65,7 @@ class Fetcher:
         self._core = core
         self._metadata = metadata
         self._finder = finder
+        self.sensors = FetchSensors()
         self._replicas = PreferredReplicas(core)
         self._committed_only = core.options.isolation_level == "read_committed"
         self._nodes: dict[int, BrokerFetches] = {}
@@ -305,6 +307,8 @@ class Fetcher:
             else:
                 self._forget_replica(node)
             return
+        self.sensors.latency.record(core.now - call.created_at, core.now)
+        self.sensors.throttle.record(response.throttle_time_ms, core.now)
         for place in response.node_endpoints:
             core.view.set_address(place.node_id, place.host, place.port, place.rack)
         quiet_until = max(
@@ -325,6 +329,7 @@ class Fetcher:
             self._back_off(broker)
             return
         siblings: list[CompletedFetch] = []
+        arrived: dict[str, tuple[int, int]] = {}  # Topic -> (bytes, number) of its records.
         has_records = refused = False
         for topic in response.responses:
             for entry in topic.partitions:
@@ -342,7 +347,11 @@ class Fetcher:
                     and state.fetch_offset == target.offset
                     and (not state.extra_fetch_open or session is not broker.session)
                 ):
-                    self._on_partition_data(node, state, entry, siblings)
+                    chunk = self._on_partition_data(node, state, entry, siblings)
+                    if chunk is not None:
+                        size, number = arrived.get(partition.topic, (0, 0))
+                        arrived[partition.topic] = size + len(chunk.data), number + chunk.record_count
+        self.sensors.record_arrived(arrived, core.now)
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
         if not has_records and session is broker.session:
@@ -389,12 +398,12 @@ class Fetcher:
 
     def _on_partition_data(
         self, node: int, state: PartitionState, entry: PartitionData, siblings: list[CompletedFetch]
-    ) -> None:
-        """Handle one partition of a response."""
+    ) -> CompletedFetch | None:
+        """Handle one partition of a response. Return its records, or None if it has none to return."""
         core = self._core
         if entry.error_code:
             self._on_error(node, state, entry)
-            return
+            return None
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
         # The last stable offset is ignored with read_uncommitted, which reads records up to the high
         # watermark. Brokers return it nevertheless.
@@ -411,12 +420,12 @@ class Fetcher:
             if not entry.records:
                 self._replicas.return_to_leader(state)
                 self._retry_later(state, f"node {preferred}, which the leader named, is unknown")
-                return
+                return None
         elif preferred >= 0 and preferred != node:
             self._replicas.use_follower(state, preferred)
         if not entry.records:
             state.failures = 0
-            return
+            return None
         self._replicas.on_records(state, node)
         aborted = None
         if self._committed_only:
@@ -441,12 +450,13 @@ class Fetcher:
             else:
                 state.fail(locate_error(error, state.partition, state.fetch_offset, entry.records))
                 core.wake_poll()
-            return
-        if chunk.end > state.fetch_offset:
-            state.add_fetch(chunk)
-            core.wake_poll()
-        else:
+            return None
+        if chunk.end <= state.fetch_offset:
             self._retry_later(state, "the response contains no record at the position or after it")
+            return None
+        state.add_fetch(chunk)
+        core.wake_poll()
+        return chunk
 
     def _retry_later(self, state: PartitionState, why: str = "") -> None:
         """Retry the partition after a backoff; report the reason if there is one."""

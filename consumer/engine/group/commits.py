@@ -43,10 +43,12 @@ from kproto.messages.offset_commit import OffsetCommitResponse
 
 from ...errors import broker_error
 from ...options import ConsumerOptions
+from ..consumer_metrics import COMMIT
 from ..core import ClientCore
 from ..error_actions import OFFSET_COMMIT, ErrorAction, action_for
 from ..metadata.cluster import NO_TOPIC_ID, broker_ids
 from ..metadata.updater import MetadataUpdater
+from ..metrics import Sensor
 from ..network.call import Call, Outcome
 from ..positions.partition_states import PartitionState
 from ..requests import (
@@ -95,6 +97,7 @@ class Committer:
         self._in_flight: QueuedCommit | None = None
         self._refresh_at: int | None = None
         self._last_failed = False
+        self.sensor = Sensor(COMMIT)
         self.initial_commits = InitialCommits(core, self._commit_initial)
         self.auto_commit = AutoCommit(core, self.states_to_commit, self._commit_automatically)
         # Partition -> (position, committed offset) for each partition that was lost with uncommitted records.
@@ -451,6 +454,7 @@ class Committer:
             return  # `commit` was queued again, because the coordinator has changed.
         self._in_flight = None
         if isinstance(call.response, OffsetCommitResponse):
+            self.sensor.record(self._core.now - call.created_at, self._core.now)
             self._on_response(commit, call, call.response)
         elif isinstance(call.error, UnsupportedVersion) and not used_names and call.node is not None:
             self._confirm_topics(commit, call.node)

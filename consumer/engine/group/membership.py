@@ -33,6 +33,7 @@ from kproto.group.subscription import TopicPartition
 
 from ...errors import broker_error, with_advice
 from ...options import ConsumerOptions
+from ..consumer_sensors import GroupSensors
 from ..core import ClientCore
 from ..events import CallListener
 from ..metadata.updater import MetadataUpdater
@@ -79,6 +80,7 @@ class Membership:
         # The error of the last commit before a revocation or before leaving. Close and unsubscribe raise it.
         self.commit_error: KprotoError | None = None
         self._callbacks = self._status.callbacks
+        self.sensors = GroupSensors()
         # The callback after which the event `Released` is applied to the member.
         self._releasing: RebalanceCallback | None = None
         # The last error that ended the membership.
@@ -278,6 +280,8 @@ class Membership:
         callback = self._callbacks.finish()
         if callback is None:
             return
+        duration = self._core.now - self._callbacks.started_at
+        self.sensors.callbacks[callback.kind].record(duration, self._core.now)
         if self._status.in_poll:
             self._update_poll_state()
         if callback.kind == "assigned":
@@ -412,6 +416,7 @@ class Membership:
         core = self._core
         match action:
             case protocol.Send(purpose=Purpose.JOIN):
+                self.sensors.rebalance_began(core.now)
                 self._send_join(action)
             case protocol.Send():
                 self._send(action)
@@ -460,6 +465,7 @@ class Membership:
                 topic_id = core.topic_ids.get(partition.topic)
                 self._seeks.apply(core.partitions.add(partition, topic_id, new=partition in action.new))
         self._committer.auto_commit.restart()
+        self.sensors.rebalance_ended(core.now)
         core.report("assigned", action.added, owned=action.owned)
         self._add_callback(RebalanceCallback("assigned", action.added, ""))
 
@@ -500,6 +506,8 @@ class Membership:
             # The MAIN connection to the coordinator is opened now, because committed offsets are read on it
             # as soon as partitions are assigned.
             core.network.connect(node, core.now)
+        if action.purpose is Purpose.HEARTBEAT:
+            self.sensors.heartbeat_at = core.now
         core.send(
             Prepared(type(request), lambda version: member.in_version(request, version)),
             lambda call: self._on_call_finished(action, call),
@@ -510,6 +518,7 @@ class Membership:
 
     def _on_call_finished(self, action: protocol.Send, call: Call) -> None:
         self._report_failure(action, call)
+        self.sensors.record_call(action.purpose, call, self._core.now)
         if call.response is not None:
             self.apply_event(protocol.Received(action.request, call.response))
         elif call.outcome is Outcome.NO_RESPONSE or call.error is None:

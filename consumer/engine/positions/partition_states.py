@@ -413,6 +413,12 @@ class PartitionState:
         end = self.last_stable_offset if self.last_stable_offset is not None else self.high_watermark
         return None if end is None or not self.has_position else max(0, end - self.position)
 
+    @property
+    def lead(self) -> int | None:
+        """Number of offsets from the start of the log at the last fetch to the position; None if unknown."""
+        start = self.log_start_offset
+        return None if start is None or not self.has_position else max(0, self.position - start)
+
 
 class SubscriptionState:
     """All assigned partitions, and which of them are dirty or uncommitted (Java's SubscriptionState).

@@ -1,0 +1,265 @@
+"""The table of the metrics of a consumer: Java's names, groups, tags and units.
+
+`consumer_sensors` says when each of them is recorded.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from .metrics import Measure, MetricDefinition
+from .network.sensors import NETWORK_METRICS
+
+M = Measure
+_client = partial(MetricDefinition, group="metrics")
+_group = partial(MetricDefinition, group="coordinator-metrics")
+_fetch = partial(MetricDefinition, group="fetch-manager-metrics")
+_topic = partial(_fetch, tags=("topic",))
+_partition = partial(_fetch, tags=("topic", "partition"))
+
+
+def _latency(
+    define: partial[MetricDefinition], name: str, description: str, *, unit: str = "ms"
+) -> tuple[MetricDefinition, ...]:
+    """Return the average and the maximum of a sensor's values."""
+    return (
+        define(f"{name}-avg", measure=M.AVERAGE, unit=unit, description=description),
+        define(f"{name}-max", measure=M.MAXIMUM, unit=unit, description=description),
+    )
+
+
+def _meter(
+    define: partial[MetricDefinition], name: str, unit: str, description: str, *, counts: bool = True
+) -> tuple[MetricDefinition, ...]:
+    """Return the rate and the total of a sensor: of the number of its values, or of their sum."""
+    rate, total = (M.COUNT_RATE, M.COUNT) if counts else (M.RATE, M.TOTAL)
+    return (
+        define(f"{name}-rate", measure=rate, unit=f"{unit}/s", description=description),
+        define(f"{name}-total", measure=total, unit=unit, description=description),
+    )
+
+
+# ---- polls and calls of the application (Java's KafkaConsumerMetrics)
+
+LAST_POLL = _client(
+    "last-poll-seconds-ago", measure=M.GAUGE, unit="s", description="Time since the last poll began"
+)
+TIME_BETWEEN_POLL = _latency(_client, "time-between-poll", "Time from the start of a poll to the next start")
+POLL_IDLE_RATIO = (
+    _client(
+        "poll-idle-ratio-avg",
+        measure=M.AVERAGE,
+        unit="ratio",
+        description="Time in poll, divided by the time in poll plus that since the previous poll began",
+    ),
+)
+COMMIT_TIME = (
+    _client(
+        "commit-sync-time-ns-total",
+        measure=M.TOTAL,
+        unit="ns",
+        description="Time from calls of commit() to their end, measured in ms",
+    ),
+)
+COMMITTED_TIME = (
+    _client(
+        "committed-time-ns-total",
+        measure=M.TOTAL,
+        unit="ns",
+        description="Time in committed(), measured in ms",
+    ),
+)
+
+# ---- the group (GroupCoordinatorMetrics, ConsumerCoordinatorMetrics, RebalanceCallbackMetricsManager)
+
+HEARTBEAT = (
+    _group(
+        "heartbeat-response-time-max",
+        measure=M.MAXIMUM,
+        unit="ms",
+        description="Time from a heartbeat to its response",
+    ),
+    *_meter(_group, "heartbeat", "heartbeats", "Heartbeats that got a response"),
+)
+LAST_HEARTBEAT = _group(
+    "last-heartbeat-seconds-ago",
+    measure=M.GAUGE,
+    unit="s",
+    description="Time since the last heartbeat",
+)
+JOIN = (
+    *_latency(_group, "join-time", "Time from a JoinGroup to its successful response"),
+    *_meter(_group, "join", "joins", "JoinGroup requests that succeeded"),
+)
+SYNC = (
+    *_latency(_group, "sync-time", "Time from a SyncGroup to its successful response"),
+    *_meter(_group, "sync", "syncs", "SyncGroup requests that succeeded"),
+)
+REBALANCE = (
+    *_latency(_group, "rebalance-latency", "Time from the first JoinGroup to the new assignment"),
+    _group(
+        "rebalance-latency-total",
+        measure=M.TOTAL,
+        unit="ms",
+        description="Time in rebalances that succeeded",
+    ),
+    _group("rebalance-total", measure=M.COUNT, unit="rebalances", description="Rebalances that succeeded"),
+    _group(
+        "rebalance-rate-per-hour",
+        measure=M.COUNT_RATE_PER_HOUR,
+        unit="rebalances/h",
+        description="Rebalances that succeeded",
+    ),
+)
+FAILED_REBALANCE = (
+    _group(
+        "failed-rebalance-total",
+        measure=M.COUNT,
+        unit="rebalances",
+        description="JoinGroup and SyncGroup requests that failed",
+    ),
+    _group(
+        "failed-rebalance-rate-per-hour",
+        measure=M.COUNT_RATE_PER_HOUR,
+        unit="rebalances/h",
+        description="JoinGroup and SyncGroup requests that failed",
+    ),
+)
+LAST_REBALANCE = _group(
+    "last-rebalance-seconds-ago", measure=M.GAUGE, unit="s", description="Time since the last assignment"
+)
+ASSIGNED_PARTITIONS = _group(
+    "assigned-partitions", measure=M.GAUGE, unit="partitions", description="Partitions assigned now"
+)
+REVOKED_CALLBACK = _latency(_group, "partition-revoked-latency", "Duration of a revoked callback")
+ASSIGNED_CALLBACK = _latency(_group, "partition-assigned-latency", "Duration of an assigned callback")
+LOST_CALLBACK = _latency(_group, "partition-lost-latency", "Duration of a lost callback")
+COMMIT = (
+    *_latency(_group, "commit-latency", "Time from an OffsetCommit to its response"),
+    *_meter(_group, "commit", "commits", "OffsetCommit requests that got a response"),
+)
+
+# ---- fetches (FetchMetricsRegistry)
+
+FETCH = (
+    *_latency(_fetch, "fetch-latency", "Time from a Fetch to its response, with the wait at the broker"),
+    *_meter(_fetch, "fetch", "requests", "Fetch requests that got a response"),
+)
+THROTTLE = _latency(_fetch, "fetch-throttle-time", "Throttle time in the responses to Fetch")
+LAG_MAX = (
+    _fetch(
+        "records-lag-max",
+        measure=M.MAXIMUM,
+        unit="records",
+        description="Largest lag of any partition after a poll returned records of it",
+    ),
+)
+LEAD_MIN = (
+    _fetch(
+        "records-lead-min",
+        measure=M.MINIMUM,
+        unit="records",
+        description="Smallest lead of any partition after a poll returned records of it",
+    ),
+)
+LAG = _partition(
+    "records-lag", measure=M.GAUGE, unit="records", description="Offsets from the position to the log's end"
+)
+LEAD = _partition(
+    "records-lead",
+    measure=M.GAUGE,
+    unit="records",
+    description="Offsets from the log start to the position",
+)
+PARTITION_LAG = _latency(
+    _partition, "records-lag", "Lag after a poll returned records of the partition", unit="records"
+)
+PARTITION_LEAD = (
+    _partition(
+        "records-lead-avg",
+        measure=M.AVERAGE,
+        unit="records",
+        description="Lead after a poll returned records of the partition",
+    ),
+    _partition(
+        "records-lead-min",
+        measure=M.MINIMUM,
+        unit="records",
+        description="Lead after a poll returned records of the partition",
+    ),
+)
+PREFERRED_REPLICA = _partition(
+    "preferred-read-replica",
+    measure=M.GAUGE,
+    unit="node id",
+    description="Follower from which the partition is read (KIP-392), if it is not the leader",
+)
+
+
+def _sizes(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+    return _latency(define, "fetch-size", "Bytes of record batches in a response to Fetch", unit="bytes")
+
+
+def _numbers(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+    return (
+        define(
+            "records-per-request-avg",
+            measure=M.AVERAGE,
+            unit="records",
+            description="Records in a response to Fetch",
+        ),
+    )
+
+
+def _bytes_consumed(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+    text = "Bytes of fetched record batches whose records were all returned"
+    return _meter(define, "bytes-consumed", "bytes", text, counts=False)
+
+
+def _records_consumed(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
+    return _meter(define, "records-consumed", "records", "Records that polls have returned", counts=False)
+
+
+SIZE, TOPIC_SIZE = _sizes(_fetch), _sizes(_topic)
+NUMBER, TOPIC_NUMBER = _numbers(_fetch), _numbers(_topic)
+BYTES, TOPIC_BYTES = _bytes_consumed(_fetch), _bytes_consumed(_topic)
+RECORDS, TOPIC_RECORDS = _records_consumed(_fetch), _records_consumed(_topic)
+
+# Every metric of a consumer.
+CONSUMER_METRICS: tuple[MetricDefinition, ...] = (
+    *NETWORK_METRICS,
+    LAST_POLL,
+    *TIME_BETWEEN_POLL,
+    *POLL_IDLE_RATIO,
+    *COMMIT_TIME,
+    *COMMITTED_TIME,
+    *HEARTBEAT,
+    LAST_HEARTBEAT,
+    *JOIN,
+    *SYNC,
+    *REBALANCE,
+    *FAILED_REBALANCE,
+    LAST_REBALANCE,
+    ASSIGNED_PARTITIONS,
+    *REVOKED_CALLBACK,
+    *ASSIGNED_CALLBACK,
+    *LOST_CALLBACK,
+    *COMMIT,
+    *FETCH,
+    *THROTTLE,
+    *SIZE,
+    *NUMBER,
+    *BYTES,
+    *RECORDS,
+    *LAG_MAX,
+    *LEAD_MIN,
+    *TOPIC_SIZE,
+    *TOPIC_NUMBER,
+    *TOPIC_BYTES,
+    *TOPIC_RECORDS,
+    LAG,
+    *PARTITION_LAG,
+    LEAD,
+    *PARTITION_LEAD,
+    PREFERRED_REPLICA,
+)
