@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from .engine.admin.transactions import ProducerState as ProducerState
     from .engine.admin.transactions import TransactionDescription as TransactionDescription
     from .engine.admin.transactions import TransactionListing as TransactionListing
+    from .engine.metrics import Metric as Metric
+    from .engine.metrics import Metrics as Metrics
     from .engine.requests import CommittedOffset as CommittedOffset
     from .listener import RebalanceListener as RebalanceListener
     from .records import ColumnBatch as ColumnBatch
@@ -105,6 +107,8 @@ _SOURCES = {
     "GroupMetadata": ".records",
     "ListedGroup": ".engine.admin.groups",
     "LogDirDescription": ".engine.admin.replicas",
+    "Metric": ".engine.metrics",
+    "Metrics": ".engine.metrics",
     "NEWEST": ".sarama.partitions",
     "OffsetAt": ".engine.admin.records",
     "OLDEST": ".sarama.partitions",
@@ -163,6 +167,8 @@ __all__ = [
     "GroupMetadata",
     "ListedGroup",
     "LogDirDescription",
+    "Metric",
+    "Metrics",
     "OffsetAt",
     "PartitionConsumers",
     "PartitionReassignment",

@@ -1,9 +1,10 @@
 """MkDocs hooks that generate pages from the source; the generated pages are not committed.
 
 The pages on the API come from docstrings, the page on the command line from argparse, the pages on the
-protocol from the messages, and the page on the stories from the scenarios. The page on the versions of Kafka
-comes from a record of the API versions that each release lists. `generated()` yields all these pages, to
-MkDocs and to the tests.
+protocol from the messages, and the page on the stories from the scenarios. The page on metrics comes from
+the table of the consumer's metrics, and from a record of the metrics of Java's clients. The page on the
+versions of Kafka comes from a record of the API versions that each release lists. `generated()` yields all
+these pages, to MkDocs and to the tests.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def with_option_tables(markdown: str) -> str:
 def generated() -> Iterator[tuple[str, str]]:
     """Yield the path below docs/ and the Markdown of every generated page."""
     yield "reference/client.md", client()
+    yield "reference/metrics.md", metrics()
     yield "reference/errors.md", errors()
     yield "reference/cli.md", commands()
     yield "reference/state-machines.md", state_machines()
@@ -95,6 +97,8 @@ CLIENT = {
     "GroupChange": "consumer",
     "GroupMetadata": "consumer",
     "DeliveryStatus": "consumer",
+    "Metrics": "consumer",
+    "Metric": "consumer",
     "CommittedOffset": "consumer",
     "OffsetAt": "consumer",
     "Producer": "consumer",
@@ -258,6 +262,85 @@ def errors() -> str:
             "\n".join(["| code | name | retriable | meaning |", "|---|---|---|---|", *rows]),
         ]
     )
+
+
+# Java's metrics that a consumer does not have: the start of the name, and the reason.
+NOT_MEASURED = {
+    "io-": "Java measures its selector loop. This client's engine does no I/O, and has no such loop.",
+    "select-": "Java measures its selector loop. This client's engine does no I/O, and has no such loop.",
+    "network-io-": "Java counts reads and writes of sockets; here whole requests and responses are counted.",
+    "successful-authentication-no-reauth-total": "A broker's metric; in a client it is always 0.",
+    "commit-id": "`kproto.__version__` is the version.",
+    "start-time-ms": "`kproto.__version__` is the version.",
+    "version": "`kproto.__version__` is the version.",
+    "count": "`len(consumer.metrics())`",
+}
+# Metrics that have Java's name and measure something slightly different.
+MEASURED_DIFFERENTLY = {
+    "fetch-throttle-time-": "of responses to Fetch; in Java of all responses",
+    "fetch-size-": "when the response arrives; in Java when its last record was returned",
+    "records-per-request-": "by the batch headers; in Java only the returned records",
+    "records-consumed-": "with each poll; in Java when the last record of a fetch was returned",
+    "incoming-byte-": "when a response is complete; in Java with each read",
+    "poll-idle-ratio-avg": "0 ms of 0 ms is not recorded; in Java the average becomes NaN",
+    "partition-": "also measured without a listener, for which Java records nothing",
+}
+
+
+def metrics() -> str:
+    """Return the page that lists the metrics of the clients, and compares them with those of Java's clients.
+
+    tests/conformance/test_metrics_like_java.py compares docs/java-metrics.json with Java's clients.
+    """
+    from consumer.engine.consumer_metrics import CONSUMER_METRICS
+
+    recorded = json.loads((DOCS / "java-metrics.json").read_text())
+    parts = [
+        "# Metrics",
+        "`Consumer.metrics()` and `AsyncConsumer.metrics()` return the metrics of the consumer at the time "
+        "of the call, with the names, groups and tags of Kafka's Java client. Every metric has the tag "
+        "`client-id`; a tag `node-id` is `node-1` for the broker with the id 1, and `node--1` for the first "
+        "bootstrap address, if the metadata does not list it.",
+        "```python\nfor metric in consumer.metrics():\n"
+        "    print(metric.group, metric.name, metric.tags, metric.value, metric.unit)\n\n"
+        'consumer.metrics().value("records-lag-max")\n'
+        'consumer.metrics().value("records-lag", topic="flights", partition=0)\n'
+        'consumer.metrics().value("request-latency-avg", node_id="node-1")\n```',
+        "A value is None as long as there is nothing to measure; Java has NaN or -1 then. Averages, maxima, "
+        "minima and rates are those of the last 30 to 60 s: two samples of 30 s, as in Java "
+        "(`metrics.sample.window.ms`, `metrics.num.samples`). Totals are those since the client was created.",
+    ]
+    groups: dict[str, list[Any]] = {}
+    for metric in CONSUMER_METRICS:
+        groups.setdefault(f"consumer-{metric.group}", []).append(metric)
+    for group, listed in groups.items():
+        rows = [
+            _row(f"`{m.name}`", ", ".join(m.tags), m.measure.value, m.unit, _cell(m.description))
+            for m in listed
+        ]
+        head = ["| metric | tags | value | unit | of |", "|---|---|---|---|---|"]
+        parts += [f"## {group}", "\n".join([*head, *rows])]
+    own = {(f"consumer-{metric.group}", metric.name, *metric.tags) for metric in CONSUMER_METRICS}
+    rows = [
+        _row(f"`{group}`", f"`{name}`", ", ".join(tags), _compared(name, (group, name, *tags) in own))
+        for group, name, *tags in recorded["consumer"]
+    ]
+    parts += [
+        "## Compared with Java's consumer",
+        f"These are all metrics of the consumer of Kafka {recorded['kafka']}. Java also has each metric of a "
+        "topic with the tag `topic` in which `_` replaces each dot, which it deprecates. It has the tag "
+        "`node-+1` for the connection to the group's coordinator, which here is one of the connections to "
+        "its broker.",
+        "\n".join(["| group | metric | tags | here |", "|---|---|---|---|", *rows]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _compared(name: str, is_measured: bool) -> str:
+    """Return how a metric of Java is measured here, or why it is not measured."""
+    reasons = MEASURED_DIFFERENTLY if is_measured else NOT_MEASURED
+    reason = next((reason for start, reason in reasons.items() if name.startswith(start)), "")
+    return f"{'same' if is_measured else 'no'}{': ' if reason else ''}{reason}"
 
 
 def commands() -> str:

@@ -170,6 +170,21 @@ def test_the_command_line_page_has_every_command() -> None:
         assert f"## kproto {command}\n" in text
 
 
+def test_the_metrics_page_has_every_metric_and_a_reason_for_each_that_only_java_has() -> None:
+    from consumer.engine.consumer_metrics import CONSUMER_METRICS
+
+    text = generated()["reference/metrics.md"]
+    listed, _, compared = text.partition("## Compared with Java's consumer")
+    for metric in CONSUMER_METRICS:
+        row = f"| `{metric.name}` | {', '.join(metric.tags)} | {metric.measure.value} | {metric.unit} |"
+        assert row in listed
+        assert metric.unit.endswith(("/s", "/h")) == ("per" in metric.measure.value)
+    rows = [line for line in compared.splitlines() if line.startswith("| `")]
+    assert len(rows) == len({line.rpartition(" | ")[0] for line in rows}) > 90
+    assert [row for row in rows if row.endswith("| no |")] == []
+    assert sum("| same" in row for row in rows) == len(CONSUMER_METRICS)
+
+
 def test_the_errors_page_has_every_code_and_class() -> None:
     from kproto import errors
     from kproto.error_codes import ErrorCode

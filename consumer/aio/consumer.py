@@ -24,6 +24,7 @@ from kproto.records.batch import preload_crc32c
 
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
+from ..engine.metrics import Metrics
 from ..engine.requests import CommittedOffset, Offset
 from ..lifecycle import BoundToProcess
 from ..listener import RebalanceListener
@@ -93,6 +94,16 @@ class AsyncConsumer(BoundToProcess):
         callback hangs. `DeliveryStatus` lists the reasons.
         """
         return self._operations.why(partition)
+
+    def metrics(self) -> Metrics:
+        """Return a snapshot of what this consumer has measured: the metrics of Kafka's Java consumer.
+
+        Names, groups and tags are those of Java's `KafkaConsumer.metrics`; the reference page "Metrics" lists
+        them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
+        sends no request and does not wait, so it may be called from any thread while a poll or a callback
+        hangs. It may also be called after `close`.
+        """
+        return self._operations.metrics()
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         """Return the offset after the partition's last record, or None before the first fetch."""

@@ -21,6 +21,8 @@ from ..engine.admin import offsets as offset_plans
 from ..engine.admin import records as record_plans
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
+from ..engine.consumer_sensors import NS_PER_MS
+from ..engine.metrics import Metrics
 from ..engine.requests import CommittedOffset, Offset, triples
 from ..errors import without_traceback
 from ..listener import RebalanceListener
@@ -96,6 +98,11 @@ class ConsumerOperations(PollOperations):
             return DeliveryStatus(partition, "closed", "the consumer is closed")
         with self.runtime.locked():
             return self.engine.delivery_watch.status(partition, now())
+
+    def metrics(self) -> Metrics:
+        self.runtime.check_process()
+        with self.runtime.locked():
+            return self.engine.metrics(now())
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         partition = check.partition("partition", partition)
@@ -238,7 +245,7 @@ class ConsumerOperations(PollOperations):
         chosen = check.optional(check.partitions, "partitions", partitions)
         limit = self._timeout_ms(timeout)
         with self.runtime.call("committed"):
-            core = self.engine.core
+            core, began_at = self.engine.core, now()
             plan = offset_plans.committed_offsets(
                 core.view,
                 check_group(self.options),
@@ -248,7 +255,10 @@ class ConsumerOperations(PollOperations):
                 on_coordinator=self.engine.coordinator.learn,
                 by_name=self.options.as_java,
             )
-            return await self._run(plan, limit)
+            try:
+                return await self._run(plan, limit)
+            finally:
+                self.engine.calls.committed_time.record((now() - began_at) * NS_PER_MS, now())
 
     # ---- the cluster
 

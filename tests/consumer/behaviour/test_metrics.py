@@ -1,0 +1,93 @@
+"""`Consumer.metrics()` and `AsyncConsumer.metrics()` on the embedded broker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from consumer import AsyncConsumer, Consumer, Producer, TopicPartition
+from kproto import running
+from kproto.errors import WokenUp
+
+T0 = TopicPartition("t", 0)
+OPTIONS: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest"}
+
+
+@pytest.fixture
+def broker() -> Iterator[str]:
+    with running(topics={"t": 1}) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(10):
+                producer.send("t", b"%d" % number)
+        yield server.bootstrap
+
+
+def test_a_consumer_counts_the_records_that_poll_returned(broker: str) -> None:
+    with Consumer(broker, **OPTIONS) as consumer:
+        consumer.subscribe("t")
+        records = consumer.poll(10)
+        while len(records) < 10:
+            records += consumer.poll(10)
+        consumer.commit()
+        assert consumer.committed() is not None
+        metrics = consumer.metrics()
+    assert metrics.value("records-consumed-total") == 10
+    assert metrics.value("records-lag", topic="t", partition=0) == 0
+    assert metrics.value("assigned-partitions") == 1
+    assert (metrics.value("commit-total") or 0) >= 1
+    assert metrics.value("committed-time-ns-total") is not None
+    assert {metric.tags["client-id"] for metric in metrics} == {consumer.options.client_id}
+
+
+def test_an_asyncio_consumer_has_the_same_metrics(broker: str) -> None:
+    async def run() -> int | float | None:
+        async with AsyncConsumer(broker, **OPTIONS) as consumer:
+            consumer.assign([T0])
+            count = 0
+            async for _ in consumer:
+                count += 1
+                if count == 10:
+                    return consumer.metrics().value("records-consumed-total", topic="t")
+        return None
+
+    assert asyncio.run(run()) == 10
+
+
+def test_columns_are_counted_as_records(broker: str) -> None:
+    with Consumer(broker, **OPTIONS) as consumer:
+        consumer.assign([T0])
+        count = 0
+        while count < 10:
+            count += sum(len(batch.columns) for batch in consumer.poll_columns(10))
+        metrics = consumer.metrics()
+    assert metrics.value("records-consumed-total") == 10
+    assert metrics.value("bytes-consumed-total") == metrics.value("fetch-size-avg")
+
+
+def test_a_snapshot_does_not_wait_for_a_poll_of_another_thread(broker: str) -> None:
+    with Consumer(broker, **OPTIONS) as consumer:
+        consumer.assign({T0: 10})
+
+        def poll() -> None:
+            with suppress(WokenUp):
+                consumer.poll(30)
+
+        polling = threading.Thread(target=poll)
+        polling.start()
+        assert consumer.metrics().value("records-consumed-total") == 0
+        consumer.wakeup()
+        polling.join()
+
+
+def test_metrics_remain_after_close(broker: str) -> None:
+    with Consumer(broker, **OPTIONS) as consumer:
+        consumer.assign([T0])
+        assert consumer.poll(10)
+    metrics = consumer.metrics()
+    assert (metrics.value("records-consumed-total") or 0) > 0
+    assert metrics.value("connection-count") == 0
