@@ -11,6 +11,8 @@ Rules of a sensor, those of Java's SampledStat with its default configuration:
   whose last value is 60 s old is emptied.
 * A rate divides by the time since the oldest sample began. If less than one sample is complete, 30 s are
   added, so that the first values do not result in a very high rate.
+* All measures of a sensor share its samples. In Java each has its own, so a rate that is measured before the
+  first value begins a sample only for itself.
 * An average, maximum or minimum of no value does not exist. It is None, where Java has NaN.
 """
 
