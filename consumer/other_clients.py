@@ -21,7 +21,6 @@ P = ParamSpec("P")
 
 _BYTES = "values and keys are bytes; "
 _TRANSACTIONS = "use transaction, begin, commit, abort and send_offsets"
-_NO_METRICS = "there are none; use send(...).add_done_callback(function)"
 
 _BOTH: Final[Mapping[str, str]] = {
     "api_version": "not needed: each broker reports its versions",
@@ -76,9 +75,9 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "on_delivery": "send(...).add_done_callback(function)",
     "dr_cb": "send(...).add_done_callback(function)",
     "error_cb": "calls raise errors, and send(...).exception() returns them",
-    "stats_cb": _NO_METRICS,
-    "statistics_interval_ms": _NO_METRICS,
-    "metric_reporters": _NO_METRICS,
+    "stats_cb": "call metrics()",
+    "statistics_interval_ms": "call metrics()",
+    "metric_reporters": "call metrics()",
     "retries": "use delivery_timeout_ms: a record is retried until then",
     "message_send_max_retries": "use delivery_timeout_ms: a record is retried until then",
     "message_timeout_ms": "use delivery_timeout_ms",
@@ -139,7 +138,6 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "poll": "not needed: callbacks are called by themselves, and flush(seconds) waits for all",
         "partitions_for": "use Admin(bootstrap).partitions(topic)",
         "list_topics": "use Admin(bootstrap).topics()",
-        "metrics": _NO_METRICS,
         "create_batch": "use send_columns(topic, table)",
         "send_batch": "use send_columns(topic, table)",
         "produce_batch": "use send_columns(topic, table)",

@@ -264,7 +264,7 @@ def errors() -> str:
     )
 
 
-# Java's metrics that a consumer does not have: the start of the name, and the reason.
+# Java's metrics that the clients do not have: the start of the name, and the reason.
 NOT_MEASURED = {
     "io-": "Java measures its selector loop. This client's engine does no I/O, and has no such loop.",
     "select-": "Java measures its selector loop. This client's engine does no I/O, and has no such loop.",
@@ -273,17 +273,33 @@ NOT_MEASURED = {
     "commit-id": "`kproto.__version__` is the version.",
     "start-time-ms": "`kproto.__version__` is the version.",
     "version": "`kproto.__version__` is the version.",
-    "count": "`len(consumer.metrics())`",
+    "count": "`len(client.metrics())`",
+    "buffer-exhausted-": "A send that finds no free memory for `max_block_ms` raises `RequestTimedOut`.",
+    "bufferpool-wait-": "A send that finds no free memory for `max_block_ms` raises `RequestTimedOut`.",
+    "waiting-threads": "A send that finds no free memory for `max_block_ms` raises `RequestTimedOut`.",
+    "compression-rate": "Would need the size of each batch before compression.",
+    "metadata-": "The producer does not measure its waits for metadata.",
+    "record-size-": "Would need the size of each record.",
+    "txn-init-": "The first `begin()` also requests the producer id (`txn-begin-time-ns-total`).",
+    "txn-prepare-": "Two-phase commit (KIP-939) is not supported.",
 }
-# Metrics that have Java's name and measure something slightly different.
+# Client -> metrics that have Java's name and measure something slightly different.
 MEASURED_DIFFERENTLY = {
-    "fetch-throttle-time-": "of responses to Fetch; in Java of all responses",
-    "fetch-size-": "when the response arrives; in Java when its last record was returned",
-    "records-per-request-": "by the batch headers; in Java only the returned records",
-    "records-consumed-": "with each poll; in Java when the last record of a fetch was returned",
-    "incoming-byte-": "when a response is complete; in Java with each read",
-    "poll-idle-ratio-avg": "0 ms of 0 ms is not recorded; in Java the average becomes NaN",
-    "partition-": "also measured without a listener, for which Java records nothing",
+    "consumer": {
+        "fetch-throttle-time-": "of responses to Fetch; in Java of all responses",
+        "fetch-size-": "when the response arrives; in Java when its last record was returned",
+        "records-per-request-": "by the batch headers; in Java only the returned records",
+        "records-consumed-": "with each poll; in Java when the last record of a fetch was returned",
+        "incoming-byte-": "when a response is complete; in Java with each read",
+        "poll-idle-ratio-avg": "0 ms of 0 ms is not recorded; in Java the average becomes NaN",
+        "partition-": "also measured without a listener, for which Java records nothing",
+    },
+    "producer": {
+        "incoming-byte-": "when a response is complete; in Java with each read",
+        "batch-size-": "the encoded bytes; in Java an estimate",
+        "byte-": "the encoded bytes; in Java an estimate",
+        "requests-in-flight": "only Produce; in Java all requests",
+    },
 }
 
 
@@ -293,14 +309,15 @@ def metrics() -> str:
     tests/conformance/test_metrics_like_java.py compares docs/java-metrics.json with Java's clients.
     """
     from consumer.engine.consumer_metrics import CONSUMER_METRICS
+    from consumer.engine.producer.sensors import PRODUCER_METRICS
 
     recorded = json.loads((DOCS / "java-metrics.json").read_text())
     parts = [
         "# Metrics",
-        "`Consumer.metrics()` and `AsyncConsumer.metrics()` return the metrics of the consumer at the time "
-        "of the call, with the names, groups and tags of Kafka's Java client. Every metric has the tag "
-        "`client-id`; a tag `node-id` is `node-1` for the broker with the id 1, and `node--1` for the first "
-        "bootstrap address, if the metadata does not list it.",
+        "`metrics()` of a consumer or producer returns what it has measured until the call, with the names, "
+        "groups and tags of Kafka's Java clients. Every metric has the tag `client-id`. The tag `node-id` is "
+        "`node-1` for the broker with the id 1, and `node--1` for the first bootstrap address, if the "
+        "metadata does not list it.",
         "```python\nfor metric in consumer.metrics():\n"
         "    print(metric.group, metric.name, metric.tags, metric.value, metric.unit)\n\n"
         'consumer.metrics().value("records-lag-max")\n'
@@ -310,35 +327,45 @@ def metrics() -> str:
         "minima and rates are those of the last 30 to 60 s: two samples of 30 s, as in Java "
         "(`metrics.sample.window.ms`, `metrics.num.samples`). Totals are those since the client was created.",
     ]
-    groups: dict[str, list[Any]] = {}
-    for metric in CONSUMER_METRICS:
-        groups.setdefault(f"consumer-{metric.group}", []).append(metric)
-    for group, listed in groups.items():
-        rows = [
-            _row(f"`{m.name}`", ", ".join(m.tags), m.measure.value, m.unit, _cell(m.description))
-            for m in listed
-        ]
+    for client, table in (("consumer", CONSUMER_METRICS), ("producer", PRODUCER_METRICS)):
+        groups: dict[str, list[str]] = {}
+        for metric in table:
+            row = _row(
+                f"`{metric.name}`",
+                ", ".join(metric.tags),
+                metric.measure.value,
+                metric.unit,
+                _cell(metric.description),
+            )
+            groups.setdefault(f"{client}-{metric.group}", []).append(row)
         head = ["| metric | tags | value | unit | of |", "|---|---|---|---|---|"]
-        parts += [f"## {group}", "\n".join([*head, *rows])]
-    own = {(f"consumer-{metric.group}", metric.name, *metric.tags) for metric in CONSUMER_METRICS}
-    rows = [
-        _row(f"`{group}`", f"`{name}`", ", ".join(tags), _compared(name, (group, name, *tags) in own))
-        for group, name, *tags in recorded["consumer"]
-    ]
-    parts += [
-        "## Compared with Java's consumer",
-        f"These are all metrics of the consumer of Kafka {recorded['kafka']}. Java also has each metric of a "
-        "topic with the tag `topic` in which `_` replaces each dot, which it deprecates. It has the tag "
-        "`node-+1` for the connection to the group's coordinator, which here is one of the connections to "
-        "its broker.",
-        "\n".join(["| group | metric | tags | here |", "|---|---|---|---|", *rows]),
-    ]
+        parts += [f"## {group}\n\n" + "\n".join([*head, *rows]) for group, rows in groups.items()]
+        own = {(f"{client}-{metric.group}", metric.name, *metric.tags) for metric in table}
+        rows = [
+            _row(
+                f"`{group}`",
+                f"`{name}`",
+                ", ".join(tags),
+                _compared(client, name, (group, name, *tags) in own),
+            )
+            for group, name, *tags in recorded[client]
+        ]
+        parts += [
+            f"## Compared with Java's {client}",
+            f"These are all metrics of the {client} of Kafka {recorded['kafka']}.",
+            "\n".join(["| group | metric | tags | here |", "|---|---|---|---|", *rows]),
+        ]
+    parts.append(
+        "Java's consumer also has each metric of a topic with a tag `topic` in which `_` replaces each dot, "
+        "and deprecates it. It has the tag `node-+1` for the connection to the group's coordinator, which "
+        "here is one of the connections to its broker."
+    )
     return "\n\n".join(parts) + "\n"
 
 
-def _compared(name: str, is_measured: bool) -> str:
+def _compared(client: str, name: str, is_measured: bool) -> str:
     """Return how a metric of Java is measured here, or why it is not measured."""
-    reasons = MEASURED_DIFFERENTLY if is_measured else NOT_MEASURED
+    reasons = MEASURED_DIFFERENTLY[client] if is_measured else NOT_MEASURED
     reason = next((reason for start, reason in reasons.items() if name.startswith(start)), "")
     return f"{'same' if is_measured else 'no'}{': ' if reason else ''}{reason}"
 

@@ -172,17 +172,22 @@ def test_the_command_line_page_has_every_command() -> None:
 
 def test_the_metrics_page_has_every_metric_and_a_reason_for_each_that_only_java_has() -> None:
     from consumer.engine.consumer_metrics import CONSUMER_METRICS
+    from consumer.engine.producer.sensors import PRODUCER_METRICS
 
-    text = generated()["reference/metrics.md"]
-    listed, _, compared = text.partition("## Compared with Java's consumer")
-    for metric in CONSUMER_METRICS:
-        row = f"| `{metric.name}` | {', '.join(metric.tags)} | {metric.measure.value} | {metric.unit} |"
-        assert row in listed
-        assert metric.unit.endswith(("/s", "/h")) == ("per" in metric.measure.value)
-    rows = [line for line in compared.splitlines() if line.startswith("| `")]
-    assert len(rows) == len({line.rpartition(" | ")[0] for line in rows}) > 90
-    assert [row for row in rows if row.endswith("| no |")] == []
-    assert sum("| same" in row for row in rows) == len(CONSUMER_METRICS)
+    of_consumer, _, of_producer = generated()["reference/metrics.md"].partition("## producer-metrics")
+    for client, text, table in (
+        ("consumer", of_consumer, CONSUMER_METRICS),
+        ("producer", of_producer, PRODUCER_METRICS),
+    ):
+        listed, _, compared = text.partition(f"## Compared with Java's {client}")
+        for metric in table:
+            row = f"| `{metric.name}` | {', '.join(metric.tags)} | {metric.measure.value} | {metric.unit} |"
+            assert row in listed
+            assert metric.unit.endswith(("/s", "/h")) == ("per" in metric.measure.value)
+        rows = [line for line in compared.splitlines() if line.startswith("| `")]
+        assert len(rows) == len({line.rpartition(" | ")[0] for line in rows}) > 90
+        assert [row for row in rows if row.endswith("| no |")] == []
+        assert sum("| same" in row for row in rows) == len(table)
 
 
 def test_the_errors_page_has_every_code_and_class() -> None:

@@ -25,6 +25,7 @@ from kproto.group.subscription import TopicPartition
 from ..clock import moment
 from ..context_managers import Block, Transaction
 from ..delivery import Delivery, PieceDelivery
+from ..engine.metrics import Metrics
 from ..engine.producer.accumulator import RECORD_OVERHEAD
 from ..engine.producer.batches import TopicRoute
 from ..engine.requests import Offset
@@ -145,6 +146,15 @@ class Producer(BoundToProcess, Block):
         without numpy and pyarrow.
         """
         return run_to_end(self._operations.send_columns(topic, batch))
+
+    def metrics(self) -> Metrics:
+        """Return a snapshot of what this producer has measured: the metrics of Kafka's Java producer.
+
+        Names, groups and tags are those of Java's `KafkaProducer.metrics`; the reference page "Metrics" lists
+        them with their units. Rates, averages, maxima and minima are those of the last 30 to 60 s. The method
+        sends no request and does not wait for one, so it may be called from any thread.
+        """
+        return self._operations.metrics()
 
     def flush(self, timeout: float | None = None, **unknown: Never) -> None:
         """Send all buffered records now, and wait until each delivery has succeeded or failed.

@@ -35,7 +35,7 @@ from kproto.patterns import compiled
 from ..options import ConsumerOptions
 from . import events as ev
 from .admin.runner import PlanRunner
-from .consumer_sensors import NS_PER_MS, CallSensors
+from .consumer_sensors import CallSensors
 from .core import ClientCore
 from .delivery_watch import DeliveryWatch
 from .events import Action, Deliver, Done, Event, Raise
@@ -46,7 +46,7 @@ from .group.coordinator import CoordinatorLookup
 from .group.membership import Membership
 from .group.status import AssignmentSource
 from .metadata.updater import MetadataUpdater
-from .metrics import Metrics, SnapshotBuilder
+from .metrics import NS_PER_MS, Metrics, SnapshotBuilder
 from .network.client import NetworkClient
 from .network.transport import (
     RESPONSE_OVERHEAD_BYTES,

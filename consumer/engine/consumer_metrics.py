@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .metrics import Measure, MetricDefinition
+from .metrics import Measure, MetricDefinition, avg_max, meter
 from .network.sensors import NETWORK_METRICS
 
 M = Measure
@@ -18,33 +18,12 @@ _topic = partial(_fetch, tags=("topic",))
 _partition = partial(_fetch, tags=("topic", "partition"))
 
 
-def _latency(
-    define: partial[MetricDefinition], name: str, description: str, *, unit: str = "ms"
-) -> tuple[MetricDefinition, ...]:
-    """Return the average and the maximum of a sensor's values."""
-    return (
-        define(f"{name}-avg", measure=M.AVERAGE, unit=unit, description=description),
-        define(f"{name}-max", measure=M.MAXIMUM, unit=unit, description=description),
-    )
-
-
-def _meter(
-    define: partial[MetricDefinition], name: str, unit: str, description: str, *, counts: bool = True
-) -> tuple[MetricDefinition, ...]:
-    """Return the rate and the total of a sensor: of the number of its values, or of their sum."""
-    rate, total = (M.COUNT_RATE, M.COUNT) if counts else (M.RATE, M.TOTAL)
-    return (
-        define(f"{name}-rate", measure=rate, unit=f"{unit}/s", description=description),
-        define(f"{name}-total", measure=total, unit=unit, description=description),
-    )
-
-
 # ---- polls and calls of the application (Java's KafkaConsumerMetrics)
 
 LAST_POLL = _client(
     "last-poll-seconds-ago", measure=M.GAUGE, unit="s", description="Time since the last poll began"
 )
-TIME_BETWEEN_POLL = _latency(_client, "time-between-poll", "Time from the start of a poll to the next start")
+TIME_BETWEEN_POLL = avg_max(_client, "time-between-poll", "Time from the start of a poll to the next start")
 POLL_IDLE_RATIO = (
     _client(
         "poll-idle-ratio-avg",
@@ -79,7 +58,7 @@ HEARTBEAT = (
         unit="ms",
         description="Time from a heartbeat to its response",
     ),
-    *_meter(_group, "heartbeat", "heartbeats", "Heartbeats that got a response"),
+    *meter(_group, "heartbeat", "heartbeats", "Heartbeats that got a response"),
 )
 LAST_HEARTBEAT = _group(
     "last-heartbeat-seconds-ago",
@@ -88,15 +67,15 @@ LAST_HEARTBEAT = _group(
     description="Time since the last heartbeat",
 )
 JOIN = (
-    *_latency(_group, "join-time", "Time from a JoinGroup to its successful response"),
-    *_meter(_group, "join", "joins", "JoinGroup requests that succeeded"),
+    *avg_max(_group, "join-time", "Time from a JoinGroup to its successful response"),
+    *meter(_group, "join", "joins", "JoinGroup requests that succeeded"),
 )
 SYNC = (
-    *_latency(_group, "sync-time", "Time from a SyncGroup to its successful response"),
-    *_meter(_group, "sync", "syncs", "SyncGroup requests that succeeded"),
+    *avg_max(_group, "sync-time", "Time from a SyncGroup to its successful response"),
+    *meter(_group, "sync", "syncs", "SyncGroup requests that succeeded"),
 )
 REBALANCE = (
-    *_latency(_group, "rebalance-latency", "Time from the first JoinGroup to the new assignment"),
+    *avg_max(_group, "rebalance-latency", "Time from the first JoinGroup to the new assignment"),
     _group(
         "rebalance-latency-total",
         measure=M.TOTAL,
@@ -131,21 +110,21 @@ LAST_REBALANCE = _group(
 ASSIGNED_PARTITIONS = _group(
     "assigned-partitions", measure=M.GAUGE, unit="partitions", description="Partitions assigned now"
 )
-REVOKED_CALLBACK = _latency(_group, "partition-revoked-latency", "Duration of a revoked callback")
-ASSIGNED_CALLBACK = _latency(_group, "partition-assigned-latency", "Duration of an assigned callback")
-LOST_CALLBACK = _latency(_group, "partition-lost-latency", "Duration of a lost callback")
+REVOKED_CALLBACK = avg_max(_group, "partition-revoked-latency", "Duration of a revoked callback")
+ASSIGNED_CALLBACK = avg_max(_group, "partition-assigned-latency", "Duration of an assigned callback")
+LOST_CALLBACK = avg_max(_group, "partition-lost-latency", "Duration of a lost callback")
 COMMIT = (
-    *_latency(_group, "commit-latency", "Time from an OffsetCommit to its response"),
-    *_meter(_group, "commit", "commits", "OffsetCommit requests that got a response"),
+    *avg_max(_group, "commit-latency", "Time from an OffsetCommit to its response"),
+    *meter(_group, "commit", "commits", "OffsetCommit requests that got a response"),
 )
 
 # ---- fetches (FetchMetricsRegistry)
 
 FETCH = (
-    *_latency(_fetch, "fetch-latency", "Time from a Fetch to its response, with the wait at the broker"),
-    *_meter(_fetch, "fetch", "requests", "Fetch requests that got a response"),
+    *avg_max(_fetch, "fetch-latency", "Time from a Fetch to its response, with the wait at the broker"),
+    *meter(_fetch, "fetch", "requests", "Fetch requests that got a response"),
 )
-THROTTLE = _latency(_fetch, "fetch-throttle-time", "Throttle time in the responses to Fetch")
+THROTTLE = avg_max(_fetch, "fetch-throttle-time", "Throttle time in the responses to Fetch")
 LAG_MAX = (
     _fetch(
         "records-lag-max",
@@ -171,7 +150,7 @@ LEAD = _partition(
     unit="records",
     description="Offsets from the log start to the position",
 )
-PARTITION_LAG = _latency(
+PARTITION_LAG = avg_max(
     _partition, "records-lag", "Lag after a poll returned records of the partition", unit="records"
 )
 PARTITION_LEAD = (
@@ -197,7 +176,7 @@ PREFERRED_REPLICA = _partition(
 
 
 def _sizes(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
-    return _latency(define, "fetch-size", "Bytes of record batches in a response to Fetch", unit="bytes")
+    return avg_max(define, "fetch-size", "Bytes of record batches in a response to Fetch", unit="bytes")
 
 
 def _numbers(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
@@ -213,11 +192,11 @@ def _numbers(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
 
 def _bytes_consumed(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
     text = "Bytes of fetched record batches whose records were all returned"
-    return _meter(define, "bytes-consumed", "bytes", text, counts=False)
+    return meter(define, "bytes-consumed", "bytes", text, counts=False)
 
 
 def _records_consumed(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...]:
-    return _meter(define, "records-consumed", "records", "Records that polls have returned", counts=False)
+    return meter(define, "records-consumed", "records", "Records that polls have returned", counts=False)
 
 
 SIZE, TOPIC_SIZE = _sizes(_fetch), _sizes(_topic)

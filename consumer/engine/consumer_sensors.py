@@ -60,8 +60,6 @@ from .metrics import Sensor, SnapshotBuilder
 from .network.call import Call
 from .positions.partition_states import PartitionState
 
-NS_PER_MS = 1_000_000
-
 
 def seconds_since(then: int | None, now: int) -> int | None:
     """Return the whole seconds from the time `then` (ms) to `now`; None if `then` is None."""

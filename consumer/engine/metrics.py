@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from functools import partial
 from math import inf
 
 import msgspec
@@ -30,6 +31,7 @@ from kproto.errors import ConfigError
 # metrics.num.samples.
 WINDOW_MS = 30_000
 SAMPLES = 2
+NS_PER_MS = 1_000_000
 
 
 class Measure(Enum):
@@ -55,6 +57,27 @@ class MetricDefinition(msgspec.Struct, frozen=True):
     unit: str
     description: str
     tags: tuple[str, ...] = ()
+
+
+def avg_max(
+    define: partial[MetricDefinition], name: str, description: str, *, unit: str = "ms"
+) -> tuple[MetricDefinition, ...]:
+    """Return the average and the maximum of a sensor's values."""
+    return (
+        define(f"{name}-avg", measure=Measure.AVERAGE, unit=unit, description=description),
+        define(f"{name}-max", measure=Measure.MAXIMUM, unit=unit, description=description),
+    )
+
+
+def meter(
+    define: partial[MetricDefinition], name: str, unit: str, description: str, *, counts: bool = True
+) -> tuple[MetricDefinition, ...]:
+    """Return the rate and the total of a sensor: of the number of its values, or of their sum."""
+    rate, total = (Measure.COUNT_RATE, Measure.COUNT) if counts else (Measure.RATE, Measure.TOTAL)
+    return (
+        define(f"{name}-rate", measure=rate, unit=f"{unit}/s", description=description),
+        define(f"{name}-total", measure=total, unit=unit, description=description),
+    )
 
 
 class _Sample:

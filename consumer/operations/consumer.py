@@ -21,8 +21,7 @@ from ..engine.admin import offsets as offset_plans
 from ..engine.admin import records as record_plans
 from ..engine.admin.plan import Plan
 from ..engine.admin.records import OffsetAt
-from ..engine.consumer_sensors import NS_PER_MS
-from ..engine.metrics import Metrics
+from ..engine.metrics import NS_PER_MS, Metrics
 from ..engine.requests import CommittedOffset, Offset, triples
 from ..errors import without_traceback
 from ..listener import RebalanceListener

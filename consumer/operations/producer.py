@@ -27,6 +27,7 @@ from kproto.group.subscription import TopicPartition
 from .. import validation as check
 from ..clock import now, wall
 from ..delivery import PieceDelivery
+from ..engine.metrics import NS_PER_MS, Metrics, Sensor
 from ..engine.producer.transaction_states import CALLS, PendingCall, ProducerTransactionState
 from ..engine.producer.transactions import TransactionManager
 from ..engine.requests import Offset, triples
@@ -86,7 +87,20 @@ class ProducerOperations:
     async def flush(self, timeout: float | None) -> None:
         limit = self._timeout_ms(timeout)
         self.runtime.check_call(waits=True)
-        await self._flush(limit, now() + limit)
+        began_at = now()
+        try:
+            await self._flush(limit, began_at + limit)
+        finally:
+            self._record_time(self.runtime.engine.sensors.flush_time, began_at)
+
+    def _record_time(self, sensor: Sensor, began_at: int) -> None:
+        """Record the time since `began_at` (ms)."""
+        with self.runtime.locked():
+            sensor.record((now() - began_at) * NS_PER_MS, now())
+
+    def metrics(self) -> Metrics:
+        with self.runtime.locked():
+            return self.runtime.engine.metrics(now())
 
     async def _flush(self, limit: int, deadline: int) -> None:
         runtime = self.runtime
@@ -119,9 +133,11 @@ class ProducerOperations:
         member = check.group_member("group", group)
         chosen = triples(check.offsets("offsets", offsets))
         self.runtime.check_call(waits=False)
+        began_at = now()
         with self.runtime.locked():
             self._transactions("send_offsets").send_offsets(member, chosen)
             self.runtime.wake()
+        self._record_time(self.runtime.engine.sensors.send_offsets_time, began_at)
 
     async def begin_block(self) -> None:
         """Begin the transaction of a `with` block."""
@@ -167,11 +183,14 @@ class ProducerOperations:
 
     async def _transact(self, call: str, limit: int) -> None:
         transactions = self._transactions(call)
-        deadline = now() + limit
+        began_at = now()
         with self.runtime.locked():
             wish = transactions.call(call, self.runtime.caller())
             self.runtime.wake()
-        await self._wait_for(wish, limit, deadline)
+        try:
+            await self._wait_for(wish, limit, began_at + limit)
+        finally:
+            self._record_time(self.runtime.engine.sensors.transaction_times[call], began_at)
 
     async def _wait_for(self, wish: PendingCall, limit: int, deadline: int) -> None:
         """Wait until the operation on the transaction has ended. Raise its error."""

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from consumer.engine.consumer_metrics import CONSUMER_METRICS
-from consumer.engine.metrics import Measure, Sensor
+from consumer.engine.metrics import Measure, MetricDefinition, Sensor
+from consumer.engine.producer.sensors import PRODUCER_METRICS
 from kproto import running
 from kproto.messages.index import KAFKA_RELEASE
 from tests.conformance import judges
@@ -39,9 +40,12 @@ def test_javas_clients_have_the_recorded_metrics() -> None:
         assert metrics == {(group, name, frozenset(tags)) for group, name, *tags in RECORDED[client]}
 
 
-def test_every_metric_of_the_consumer_is_one_of_java() -> None:
-    recorded = {(group, name, frozenset(tags)) for group, name, *tags in RECORDED["consumer"]}
-    own = {(f"consumer-{metric.group}", metric.name, frozenset(metric.tags)) for metric in CONSUMER_METRICS}
+@pytest.mark.parametrize(
+    ("client", "table"), [("consumer", CONSUMER_METRICS), ("producer", PRODUCER_METRICS)]
+)
+def test_every_metric_is_one_of_javas_client(client: str, table: tuple[MetricDefinition, ...]) -> None:
+    recorded = {(group, name, frozenset(tags)) for group, name, *tags in RECORDED[client]}
+    own = {(f"{client}-{metric.group}", metric.name, frozenset(metric.tags)) for metric in table}
     assert own <= recorded
 
 

@@ -91,7 +91,6 @@ def test_an_option_of_another_client_names_the_counterpart(client: type, option:
         (Producer, "produce", "send(topic, value, key)"),
         (Producer, "poll", "callbacks are called by themselves"),
         (Producer, "partitions_for", "Admin(bootstrap).partitions(topic)"),
-        (Producer, "metrics", "there are none; use send(...)"),
         (AsyncProducer, "send_and_wait", "await (await send(topic, value))"),
         (Admin, "listConsumerGroups", "use groups()"),
         (Admin, "lag", "use group(name).lag"),

@@ -42,6 +42,7 @@ from ..error_actions import METADATA, ErrorAction, action_for
 from ..events import Action, Tick
 from ..metadata.cluster import NO_TOPIC_ID
 from ..metadata.updater import MetadataUpdater
+from ..metrics import Metrics, SnapshotBuilder
 from ..network.call import Call, Prepared
 from ..network.client import NetworkClient
 from ..network.transport import NetworkEvent
@@ -56,6 +57,7 @@ from .batches import (
 from .produce_responses import ProduceResponses
 from .producer_ids import SequenceNumbers
 from .schedule import SendSchedule
+from .sensors import ProducerSensors
 from .transaction_states import TransactionalAppends
 from .transactions import TransactionManager
 
@@ -98,7 +100,8 @@ class ProducerEngine:
         accumulator = TransactionalAppends if self._transactional else RecordAccumulator
         self.records = accumulator(options, random, clock or self.core.clock, guard)
         self.schedule = SendSchedule(self.core, self.metadata)
-        self.responses = ProduceResponses(self.core, self.records, self.metadata)
+        self.sensors = ProducerSensors()
+        self.responses = ProduceResponses(self.core, self.records, self.metadata, self.sensors)
         self._requests_in_flight: dict[BrokerConnection, int] = {}
         self._ids: dict[str, UUID | None] = {}
         self.transactions: TransactionManager | None = None
@@ -138,6 +141,18 @@ class ProducerEngine:
     def buffered(self) -> int:
         """Bytes of buffer.memory in use."""
         return self.records.buffered
+
+    def metrics(self, now: int) -> Metrics:
+        """Return a snapshot of all metrics at the time `now` (ms)."""
+        snapshot = SnapshotBuilder("producer", self.options.client_id, now)
+        self.core.network.add_metrics_to(snapshot)
+        self.sensors.add_to(
+            snapshot,
+            buffer_memory=self.options.buffer_memory,
+            buffered=self.buffered,
+            requests_in_flight=sum(self._requests_in_flight.values()),
+        )
+        return snapshot.build()
 
     def fail(self, why: str) -> None:
         """Fail every open delivery and every waiting call of the transaction, because the producer ends."""
@@ -279,6 +294,7 @@ class ProducerEngine:
     def _send(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
         """Send a Produce request."""
         core, options = self.core, self.options
+        self.sensors.record_request(batches, core.now)
 
         def build(version: int) -> Message:
             topics: dict[str, TopicProduceData] = {}
@@ -334,6 +350,8 @@ class ProducerEngine:
             for batch in batches:
                 self.responses.succeed(batch, None, -1)
         elif isinstance(call.response, ProduceResponse):
+            self.sensors.latency.record(self.core.now - call.created_at, self.core.now)
+            self.sensors.throttle.record(call.response.throttle_time_ms, self.core.now)
             for endpoint in call.response.node_endpoints:
                 self.core.view.set_address(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
             entries = consistent_values(

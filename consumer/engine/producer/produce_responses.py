@@ -30,6 +30,7 @@ from ..metadata.updater import MetadataUpdater
 from ..timeouts import ReportIntervals
 from .accumulator import RecordAccumulator
 from .batches import LAST_SEQUENCE, ProducerBatch, split_batch
+from .sensors import ProducerSensors
 
 _MAX_REASONS = 64
 
@@ -38,9 +39,14 @@ class ProduceResponses:
     """Handles the responses to the batches of Produce requests. The caller then reschedules their queues."""
 
     def __init__(
-        self, core: ClientCore[ProducerOptions], records: RecordAccumulator, metadata: MetadataUpdater
+        self,
+        core: ClientCore[ProducerOptions],
+        records: RecordAccumulator,
+        metadata: MetadataUpdater,
+        sensors: ProducerSensors | None = None,
     ) -> None:
         self._core = core
+        self._sensors = sensors or ProducerSensors()
         self._records = records
         self._metadata = metadata
         # Called for each batch that fails.
@@ -177,6 +183,7 @@ class ProduceResponses:
         If `innocent` is true, the batch failed only because an earlier batch has failed, and is retried
         without a backoff.
         """
+        self._sensors.record_retry(batch, self._core.now)
         queue = batch.queue
         queue.halted = True
         if not innocent:
@@ -219,6 +226,7 @@ class ProduceResponses:
     def fail_batch(self, batch: ProducerBatch, error: KprotoError) -> None:
         """Fail a batch."""
         batch.error = error
+        self._sensors.record_failure(batch, self._core.now)
         self._report(batch, str(error))
         queue = batch.queue
         if batch.sequence >= 0:
@@ -272,6 +280,7 @@ class ProduceResponses:
         The batch and all later ones are not in the log and are therefore renumbered. Earlier batches keep
         their numbers. In a transaction the parts keep the sequence numbers of the split batch.
         """
+        self._sensors.record_split(self._core.now)
         queue = batch.queue
         parts, places = split_batch(batch, groups)
         self._records.on_split(batch, parts, places)

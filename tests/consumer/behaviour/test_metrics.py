@@ -1,4 +1,4 @@
-"""`Consumer.metrics()` and `AsyncConsumer.metrics()` on the embedded broker."""
+"""The method `metrics` of consumers and producers on the embedded broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumer, Consumer, Producer, TopicPartition
+from consumer import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from kproto import running
 from kproto.errors import WokenUp
 
@@ -91,3 +91,27 @@ def test_metrics_remain_after_close(broker: str) -> None:
     metrics = consumer.metrics()
     assert (metrics.value("records-consumed-total") or 0) > 0
     assert metrics.value("connection-count") == 0
+
+
+def test_a_producer_counts_records_and_the_time_of_transactions(broker: str) -> None:
+    with Producer(broker, transactional_id="x") as producer:
+        with producer.transaction():
+            producer.send("t", b"x")
+            producer.send_offsets("g", {T0: 1})
+        metrics = producer.metrics()
+    assert metrics.value("record-send-total") == metrics.value("record-send-total", topic="t") == 1
+    # Both calls together need several round trips.
+    times = [metrics.value(f"txn-{call}-time-ns-total") or 0 for call in ("begin", "commit")]
+    assert sum(times) > 0
+    assert metrics.value("txn-abort-time-ns-total") == 0
+    assert producer.metrics().value("record-send-total") == 1
+
+
+def test_an_asyncio_producer_has_the_same_metrics(broker: str) -> None:
+    async def run() -> float | None:
+        async with AsyncProducer(broker) as producer:
+            await producer.send("t", b"x")
+            await producer.flush()
+            return producer.metrics().value("record-send-total")
+
+    assert asyncio.run(run()) == 1

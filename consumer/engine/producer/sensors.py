@@ -1,0 +1,168 @@
+"""The metrics of a producer: their table, and the sensors that its engine records (Java's SenderMetrics).
+
+Rules:
+
+* Nothing is recorded per record. Batches are measured when their request is built, also when they are sent
+  again, as in Java.
+* The size of a batch is that of its encoded and compressed bytes.
+* The calls flush, begin, commit, abort and send_offsets are measured in ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ..metrics import Measure, MetricDefinition, Sensor, SnapshotBuilder, avg_max, meter
+from ..network.sensors import NETWORK_METRICS
+from .batches import ProducerBatch
+
+M = Measure
+_client = partial(MetricDefinition, group="metrics")
+_topic = partial(MetricDefinition, group="topic-metrics", tags=("topic",))
+
+
+def _records(define: partial[MetricDefinition], name: str, description: str) -> tuple[MetricDefinition, ...]:
+    return meter(define, name, "records", description, counts=False)
+
+
+def _call(name: str, call: str) -> tuple[MetricDefinition, ...]:
+    text = f"Time in {call}()"
+    return (_client(f"{name}-time-ns-total", measure=M.TOTAL, unit="ns", description=text),)
+
+
+BATCH_SIZE = avg_max(_client, "batch-size", "Bytes of a batch in a request", unit="bytes")
+BATCH_SPLIT = meter(_client, "batch-split", "batches", "Batches that the broker rejected and that were split")
+BUFFER_TOTAL = _client(
+    "buffer-total-bytes", measure=M.GAUGE, unit="bytes", description="The option `buffer_memory`"
+)
+BUFFER_AVAILABLE = _client(
+    "buffer-available-bytes", measure=M.GAUGE, unit="bytes", description="Bytes of the buffer that are free"
+)
+QUEUE_TIME = avg_max(
+    _client, "record-queue-time", "Time from the start of a batch to the request that carries it"
+)
+SENT = (
+    *_records(_client, "record-send", "Records in Produce requests"),
+    _client(
+        "records-per-request-avg",
+        measure=M.AVERAGE,
+        unit="records",
+        description="Records in a Produce request",
+    ),
+)
+RETRIED = _records(_client, "record-retry", "Records that are sent again")
+FAILED = _records(_client, "record-error", "Records that were not delivered")
+LATENCY = avg_max(_client, "request-latency", "Time from a Produce to its response")
+THROTTLE = avg_max(_client, "produce-throttle-time", "Throttle time in the responses to Produce")
+IN_FLIGHT = _client(
+    "requests-in-flight",
+    measure=M.GAUGE,
+    unit="requests",
+    description="Produce requests without a response",
+)
+FLUSH_TIME = _call("flush", "flush")
+TRANSACTION_TIMES = {call: _call(f"txn-{call}", call) for call in ("begin", "commit", "abort")}
+SEND_OFFSETS_TIME = _call("txn-send-offsets", "send_offsets")
+TOPIC_SENT = _records(_topic, "record-send", "Records in Produce requests")
+TOPIC_BYTES = meter(_topic, "byte", "bytes", "Bytes of batches in Produce requests", counts=False)
+TOPIC_RETRIED = _records(_topic, "record-retry", "Records that are sent again")
+TOPIC_FAILED = _records(_topic, "record-error", "Records that were not delivered")
+
+# Every metric of a producer.
+PRODUCER_METRICS: tuple[MetricDefinition, ...] = (
+    *NETWORK_METRICS,
+    *BATCH_SIZE,
+    *BATCH_SPLIT,
+    BUFFER_TOTAL,
+    BUFFER_AVAILABLE,
+    *QUEUE_TIME,
+    *SENT,
+    *RETRIED,
+    *FAILED,
+    *LATENCY,
+    *THROTTLE,
+    IN_FLIGHT,
+    *FLUSH_TIME,
+    *(metric for call in TRANSACTION_TIMES.values() for metric in call),
+    *SEND_OFFSETS_TIME,
+    *TOPIC_SENT,
+    *TOPIC_BYTES,
+    *TOPIC_RETRIED,
+    *TOPIC_FAILED,
+)
+
+
+class _TopicSensors:
+    def __init__(self) -> None:
+        self.sent = Sensor(TOPIC_SENT)
+        self.bytes = Sensor(TOPIC_BYTES)
+        self.retried = Sensor(TOPIC_RETRIED)
+        self.failed = Sensor(TOPIC_FAILED)
+
+
+class ProducerSensors:
+    """The sensors of one producer."""
+
+    def __init__(self) -> None:
+        self.latency = Sensor(LATENCY)
+        self.throttle = Sensor(THROTTLE)
+        self.flush_time = Sensor(FLUSH_TIME)
+        self.transaction_times = {call: Sensor(metrics) for call, metrics in TRANSACTION_TIMES.items()}
+        self.send_offsets_time = Sensor(SEND_OFFSETS_TIME)
+        self._batch_size = Sensor(BATCH_SIZE)
+        self._batch_split = Sensor(BATCH_SPLIT)
+        self._queue_time = Sensor(QUEUE_TIME)
+        self._sent = Sensor(SENT)
+        self._retried = Sensor(RETRIED)
+        self._failed = Sensor(FAILED)
+        self._topics: dict[str, _TopicSensors] = {}
+
+    def record_request(self, batches: Sequence[ProducerBatch], now: int) -> None:
+        """Record the batches of a Produce request."""
+        number = 0
+        for batch in batches:
+            size = 0 if batch.data is None else len(batch.data)
+            self._batch_size.record(size, now)
+            self._queue_time.record(now - batch.created, now)
+            topic = self._topic(batch)
+            topic.bytes.record(size, now)
+            topic.sent.record(len(batch), now)
+            number += len(batch)
+        self._sent.record(number, now)
+
+    def record_retry(self, batch: ProducerBatch, now: int) -> None:
+        """Record that a batch is sent again."""
+        self._retried.record(len(batch), now)
+        self._topic(batch).retried.record(len(batch), now)
+
+    def record_failure(self, batch: ProducerBatch, now: int) -> None:
+        """Record that a batch was not delivered."""
+        self._failed.record(len(batch), now)
+        self._topic(batch).failed.record(len(batch), now)
+
+    def record_split(self, now: int) -> None:
+        """Record that a batch was split."""
+        self._batch_split.record(1, now)
+
+    def _topic(self, batch: ProducerBatch) -> _TopicSensors:
+        name = batch.partition.topic
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = _TopicSensors()
+        return topic
+
+    def add_to(
+        self, snapshot: SnapshotBuilder, *, buffer_memory: int, buffered: int, requests_in_flight: int
+    ) -> None:
+        """Add the metrics of the producer and of each topic to a snapshot. Sizes are in bytes."""
+        snapshot.add_sensors(self._batch_size, self._batch_split)
+        snapshot.add(BUFFER_TOTAL, buffer_memory)
+        snapshot.add(BUFFER_AVAILABLE, max(0, buffer_memory - buffered))
+        snapshot.add_sensors(
+            self._queue_time, self._sent, self._retried, self._failed, self.latency, self.throttle
+        )
+        snapshot.add(IN_FLIGHT, requests_in_flight)
+        snapshot.add_sensors(self.flush_time, *self.transaction_times.values(), self.send_offsets_time)
+        for name, topic in sorted(self._topics.items()):
+            snapshot.add_sensors(topic.sent, topic.bytes, topic.retried, topic.failed, tags={"topic": name})
