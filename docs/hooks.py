@@ -264,49 +264,12 @@ def errors() -> str:
     )
 
 
-# Java's metrics that the clients do not have: the start of the name, and the reason.
-NOT_MEASURED = {
-    "io-": "Java measures its selector loop. This client's engine does no I/O, and has no such loop.",
-    "select-": "Java measures its selector loop. This client's engine does no I/O, and has no such loop.",
-    "network-io-": "Java counts reads and writes of sockets; here whole requests and responses are counted.",
-    "successful-authentication-no-reauth-total": "A broker's metric; in a client it is always 0.",
-    "commit-id": "`kproto.__version__` is the version.",
-    "start-time-ms": "`kproto.__version__` is the version.",
-    "version": "`kproto.__version__` is the version.",
-    "count": "`len(client.metrics())`",
-    "buffer-exhausted-": "A send that finds no free memory for `max_block_ms` raises `RequestTimedOut`.",
-    "bufferpool-wait-": "A send that finds no free memory for `max_block_ms` raises `RequestTimedOut`.",
-    "waiting-threads": "A send that finds no free memory for `max_block_ms` raises `RequestTimedOut`.",
-    "compression-rate": "Would need the size of each batch before compression.",
-    "metadata-": "The producer does not measure its waits for metadata.",
-    "record-size-": "Would need the size of each record.",
-    "txn-init-": "The first `begin()` also requests the producer id (`txn-begin-time-ns-total`).",
-    "txn-prepare-": "Two-phase commit (KIP-939) is not supported.",
-}
-# Client -> metrics that have Java's name and measure something slightly different.
-MEASURED_DIFFERENTLY = {
-    "consumer": {
-        "fetch-throttle-time-": "of responses to Fetch; in Java of all responses",
-        "fetch-size-": "when the response arrives; in Java when its last record was returned",
-        "records-per-request-": "by the batch headers; in Java only the returned records",
-        "records-consumed-": "with each poll; in Java when the last record of a fetch was returned",
-        "incoming-byte-": "when a response is complete; in Java with each read",
-        "poll-idle-ratio-avg": "0 ms of 0 ms is not recorded; in Java the average becomes NaN",
-        "partition-": "also measured without a listener, for which Java records nothing",
-    },
-    "producer": {
-        "incoming-byte-": "when a response is complete; in Java with each read",
-        "batch-size-": "the encoded bytes; in Java an estimate",
-        "byte-": "the encoded bytes; in Java an estimate",
-        "requests-in-flight": "only Produce; in Java all requests",
-    },
-}
-
-
 def metrics() -> str:
     """Return the page that lists the metrics of the clients, and compares them with those of Java's clients.
 
-    tests/conformance/test_metrics_like_java.py compares docs/java-metrics.json with Java's clients.
+    docs/java-metrics.json lists Java's metrics; tests/conformance/test_metrics_like_java.py compares it with
+    Java's clients. The file also has the reasons why some are measured differently or not at all. A reason
+    applies to all metrics whose names begin with its key.
     """
     from consumer.engine.consumer_metrics import CONSUMER_METRICS
     from consumer.engine.producer.sensors import PRODUCER_METRICS
@@ -346,7 +309,7 @@ def metrics() -> str:
                 f"`{group}`",
                 f"`{name}`",
                 ", ".join(tags),
-                _compared(client, name, (group, name, *tags) in own),
+                _compared(recorded, client, name, (group, name, *tags) in own),
             )
             for group, name, *tags in recorded[client]
         ]
@@ -363,9 +326,9 @@ def metrics() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _compared(client: str, name: str, is_measured: bool) -> str:
+def _compared(recorded: dict[str, Any], client: str, name: str, is_measured: bool) -> str:
     """Return how a metric of Java is measured here, or why it is not measured."""
-    reasons = MEASURED_DIFFERENTLY[client] if is_measured else NOT_MEASURED
+    reasons = recorded["measured_differently"][client] if is_measured else recorded["not_measured"]
     reason = next((reason for start, reason in reasons.items() if name.startswith(start)), "")
     return f"{'same' if is_measured else 'no'}{': ' if reason else ''}{reason}"
 

@@ -1,4 +1,4 @@
-"""The sensors of a consumer, which the parts of its engine record. `consumer_metrics` lists the metrics.
+"""The sensors of a consumer. The parts of its engine record them; `consumer_metrics` lists their metrics.
 
 Rules:
 
