@@ -39,6 +39,9 @@ class QueuedCommit(msgspec.Struct, eq=False):
     required_identity: Identity | None = None
     # Whether this is an initial commit. Close does not wait for a retry of an initial commit.
     is_initial: bool = False
+    # Whether an initial commit that is due has to be preceded by a lookup of the group's committed offsets,
+    # because the commit had to wait or an attempt has failed.
+    needs_check: bool = False
     # Whether the commit is sent only once, like Java's commitAsync (M130).
     is_single_attempt: bool = False
     retry_at: int = 0

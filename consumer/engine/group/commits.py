@@ -40,12 +40,13 @@ from kproto.group.protocol import Identity
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataResponse
 from kproto.messages.offset_commit import OffsetCommitResponse
+from kproto.messages.offset_fetch import OffsetFetchResponse
 
 from ...errors import broker_error
 from ...options import ConsumerOptions
 from ..consumer_metrics import COMMIT
 from ..core import ClientCore
-from ..error_actions import OFFSET_COMMIT, ErrorAction, action_for
+from ..error_actions import OFFSET_COMMIT, OFFSET_FETCH, ErrorAction, action_for
 from ..metadata.cluster import NO_TOPIC_ID, broker_ids
 from ..metadata.updater import MetadataUpdater
 from ..metrics import Sensor
@@ -100,6 +101,9 @@ class Committer:
         self.sensor = Sensor(COMMIT)
         self.initial_commits = InitialCommits(core, self._commit_initial)
         self.auto_commit = AutoCommit(core, self.states_to_commit, self._commit_automatically)
+        # The partitions of commits that were sent and have not succeeded. Such a commit may still have
+        # reached the coordinator.
+        self._unconfirmed: set[TopicPartition] = set()
         # Partition -> (position, committed offset) for each partition that was lost with uncommitted records.
         # Cleared when the application has been notified of the loss.
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
@@ -195,9 +199,10 @@ class Committer:
         """Commit `offsets` with this member id and generation, ahead of all other commits in the queue."""
         self._enqueue(offsets, timeout_ms, on_committed, required_identity=identity, drops_revoked=True)
 
-    def _commit_initial(self, offsets: Offsets, on_committed: OnCommitted) -> None:
+    def _commit_initial(self, offsets: Offsets, on_committed: OnCommitted, needs_check: bool) -> None:
         timeout_ms = self._core.options.request_timeout_ms
-        self._enqueue(offsets, timeout_ms, on_committed, drops_revoked=True, is_initial=True)
+        commit = self._enqueue(offsets, timeout_ms, on_committed, drops_revoked=True, is_initial=True)
+        commit.needs_check = needs_check
 
     def _commit_automatically(
         self, states: Mapping[TopicPartition, PartitionState], on_committed: OnCommitted
@@ -229,7 +234,7 @@ class Committer:
         required_identity: Identity | None = None,
         is_initial: bool = False,
         is_single_attempt: bool = False,
-    ) -> None:
+    ) -> QueuedCommit:
         deadline = self._core.now + timeout_ms
         requires_membership = self._status.in_group
         positions = self._core.partitions
@@ -258,6 +263,7 @@ class Committer:
             for partition, (offset, _, _) in offsets.items():
                 if (state := positions.get(partition)) is not None:
                     state.on_commit_sent(offset, commit)
+        return commit
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
         """Return the current id of the partition's topic; None if it is unknown or may be outdated.
@@ -286,7 +292,7 @@ class Committer:
         commit, node = self._in_flight, self._coordinator.node
         if commit is None or commit.call is None or node is None or node == commit.call.node:
             return
-        self._in_flight, commit.call = None, None
+        self._in_flight, commit.call, commit.needs_check = None, None, True
         if commit.is_single_attempt:
             detail = f"node {node} is the coordinator now, and the previous one has not answered"
             self._complete(commit, broker_error(ErrorCode.NOT_COORDINATOR, "OffsetCommit", detail))
@@ -319,29 +325,34 @@ class Committer:
                 detail = REBALANCING if is_rebalancing else "the consumer is not a member of the group"
                 self._complete(commit, broker_error(code, "OffsetCommit", detail))
                 return True
-            commit.reason = REBALANCING
+            commit.reason, commit.needs_check = REBALANCING, True
             return False
         node = self._coordinator.require()
         if node is None:
             lookup_error = self._coordinator.lookup_error
             commit.reason = "the group's coordinator is not known" + (lookup_error and f": {lookup_error}")
+            commit.needs_check = True
             return False
-        self._send(commit, node, identity)
+        if commit.is_initial and (commit.needs_check or not self._unconfirmed.isdisjoint(commit.offsets)):
+            self._check(commit, node)
+        else:
+            self._send(commit, node, identity)
         return True
 
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Remove revoked partitions, and those of re-created topics, from a commit, or fail the commit.
 
-        From an initial commit, the partitions that have got a committed offset are removed as well.
+        From an initial commit, the partitions that have got a committed offset, or for which the application
+        has called seek(), are removed as well.
 
         Return whether the commit was changed or failed.
         """
         checks_owner = commit.requires_membership and not self._fails_in_rebalance(commit)
         revoked = [p for p in commit.offsets if checks_owner and self._is_revoked(commit, p)]
         recreated = [p for p in commit.offsets if self._is_recreated(commit, p.topic)]
-        committed = [p for p in commit.offsets if commit.is_initial and self._has_commit(p)]
-        if (revoked or recreated or committed) and commit.drops_revoked:
-            dropped = {*revoked, *recreated, *committed}
+        unneeded = [p for p in commit.offsets if commit.is_initial and not self._needs_initial_commit(p)]
+        if (revoked or recreated or unneeded) and commit.drops_revoked:
+            dropped = {*revoked, *recreated, *unneeded}
             commit.offsets = {p: offset for p, offset in commit.offsets.items() if p not in dropped}
             return True
         if recreated:
@@ -362,10 +373,10 @@ class Committer:
         state = self._core.partitions.get(partition)
         return state is None or commit.states.get(partition, state) is not state
 
-    def _has_commit(self, partition: TopicPartition) -> bool:
-        """Return whether the group is known to have a committed offset of the partition."""
+    def _needs_initial_commit(self, partition: TopicPartition) -> bool:
+        """Return whether the group has no commit of the partition, as far as known, and there was no seek."""
         state = self._core.partitions.get(partition)
-        return state is not None and state.committed is not None
+        return state is None or (state.start_uncommitted and state.committed is None)
 
     def _is_recreated(self, commit: QueuedCommit, topic: str) -> bool:
         """Return whether `topic` was deleted and re-created since `commit` was requested (KIP-516).
@@ -407,8 +418,43 @@ class Committer:
             max_version=None if has_all_ids and not core.options.as_java else LAST_WITH_NAMES,
         )
         self._in_flight = self._queue.pop()
+        if not commit.is_initial:
+            self._unconfirmed.update(commit.offsets)
+
+    def _check(self, commit: QueuedCommit, node: int) -> None:
+        """Look up whether the application has committed offsets of partitions of the initial commit (M206).
+
+        The application may have committed offsets in a transaction, or its commit got no response.
+        """
+        commit.call = self.initial_commits.send_check(
+            commit.offsets, node, lambda call: self._on_checked(commit, call)
+        )
+        self._in_flight = self._queue.pop()
 
     # ---- responses
+
+    def _on_checked(self, commit: QueuedCommit, call: Call) -> None:
+        """Queue the initial commit again, now without the partitions that have a commit."""
+        if commit.call is not call:
+            return  # `commit` was queued again, because the coordinator has changed.
+        self._in_flight = None
+        if not isinstance(call.response, OffsetFetchResponse):
+            self._on_no_response(commit, call)
+            return
+        code, reason = self.initial_commits.on_check(commit.offsets, call, call.response)
+        action = action_for(OFFSET_FETCH, code)
+        if action is ErrorAction.RAISE:
+            group = self._core.options.group_id
+            self._complete(commit, broker_error(code, "OffsetFetch", f"group {group!r}"))
+        elif reason:
+            if action is ErrorAction.FIND_COORDINATOR:
+                self._coordinator.report_lost(call.node, f"OffsetFetch was answered with {reason}")
+            self._retry(commit, reason)
+        else:
+            self._unconfirmed.difference_update(commit.offsets)
+            commit.needs_check = False
+            if not commit.is_completed:
+                self._queue.add_again(commit)
 
     def _confirm_topics(self, commit: QueuedCommit, node: int) -> None:
         """Request the current ids of the commit's topics from the coordinator.
@@ -504,6 +550,7 @@ class Committer:
                 continue  # The offset belongs to the deleted topic.
             if codes.get(partition) == ErrorCode.NONE and state is not None and is_same:
                 state.on_committed(offset, commit)
+                self._unconfirmed.discard(partition)
                 if isinstance(state.error, NoOffsetForPartition):
                     state.await_committed_offset()
 
@@ -586,6 +633,7 @@ class Committer:
         commit.reason = reason
         commit.retry_at = self._core.now + self._core.backoff.after(commit.failures)
         commit.failures += 1
+        commit.needs_check = True
         self._queue.add_again(commit)
 
     # ---- completion
@@ -601,6 +649,7 @@ class Committer:
         in_flight = [self._in_flight] if self._in_flight is not None else []
         commits = [*in_flight, *self._queue.clear()]
         self.initial_commits.clear()
+        self._unconfirmed.clear()
         self.auto_commit.stop()
         for commit in commits:
             detail = f" ({commit.reason})" if commit.reason else ""

@@ -6,6 +6,11 @@
   consumer skip records of a new partition (M209).
 * An initial commit never overwrites a commit of the application. All commits are sent in the order of their
   requests. If an earlier commit of the application succeeds, the initial commit of its partitions is dropped.
+  The same applies to partitions for which the application calls seek().
+* Before an initial commit that had to wait, or follows a commit of the application without a response, the
+  committed offsets are looked up again. The application may have committed offsets in a transaction, and its
+  commit may have reached the coordinator although it timed out. The lookup waits for the end of open
+  transactions (KIP-447).
 * An initial commit that gets no response, or is rejected because its member id and generation are outdated,
   is retried with a growing backoff. Until it succeeds, no record of the partition is returned. After any
   other error, poll raises the error and then returns the records.
@@ -15,15 +20,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from kproto.error_codes import ErrorCode
+from kproto.error_codes import ErrorCode, describe
 from kproto.errors import AuthenticationFailed, BrokerError, ConnectionFailed, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
+from kproto.messages.offset_fetch import OffsetFetchResponse
 
 from ...options import ConsumerOptions
 from ..core import ClientCore
+from ..network.call import Call
 from ..positions.partition_states import PartitionState
+from ..requests import (
+    LAST_WITH_NAMES,
+    CommittedOffset,
+    offset_fetch_request,
+    offset_fetch_result,
+    version_limit,
+)
 
 # The offsets to commit: partition -> (offset, leader epoch, metadata).
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
@@ -35,10 +49,13 @@ NO_RESPONSE = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
 
 
 class InitialCommits:
-    """Commits the start offsets of partitions, by calling `commit(offsets, on_committed)`."""
+    """Commits the start offsets of partitions, by calling `commit(offsets, on_committed, needs_check)`.
+
+    If `needs_check` is true, the committed offsets of the partitions are looked up before the commit.
+    """
 
     def __init__(
-        self, core: ClientCore[ConsumerOptions], commit: Callable[[Offsets, OnCommitted], None]
+        self, core: ClientCore[ConsumerOptions], commit: Callable[[Offsets, OnCommitted, bool], None]
     ) -> None:
         self._core = core
         self._commit = commit
@@ -46,15 +63,19 @@ class InitialCommits:
         self._retry_at = 0
         self._in_flight = False
         self._failures = 0
+        # Whether the absence of a commit has to be confirmed, because the start offsets were found late.
+        self._needs_check = False
         # Whether the consumer is being closed. An initial commit that fails is then not retried.
         self.is_closing = False
 
-    def add(self, state: PartitionState) -> None:
+    def add(self, state: PartitionState, *, was_retried: bool) -> None:
         """Add a partition whose start offset has to be committed.
 
-        Until the commit succeeds, no record of the partition is returned.
+        Until the commit succeeds, no record of the partition is returned. `was_retried` says whether the
+        lookup of the start offset was retried.
         """
         state.start_uncommitted = True
+        self._needs_check |= was_retried
         self._waiting[state.partition] = state
         state.mark_dirty()
 
@@ -87,7 +108,47 @@ class InitialCommits:
             self._on_committed(current, error)
 
         offsets = {partition: (state.position, state.leader_epoch, "") for partition, state in states.items()}
-        self._commit(offsets, on_committed)
+        needs_check, self._needs_check = self._needs_check or self._failures > 0, False
+        self._commit(offsets, on_committed, needs_check)
+
+    def send_check(
+        self, partitions: Collection[TopicPartition], node: int, then: Callable[[Call], None]
+    ) -> Call:
+        """Request the committed offsets of these partitions from the coordinator `node`."""
+        core = self._core
+        group_id = core.options.group_id
+        assert group_id is not None
+        topics = {partition.topic for partition in partitions}
+        return core.send(
+            offset_fetch_request(group_id, partitions, core.view),
+            then,
+            node=node,
+            max_version=version_limit(core.view, topics, LAST_WITH_NAMES),
+        )
+
+    def on_check(
+        self, partitions: Iterable[TopicPartition], call: Call, response: OffsetFetchResponse
+    ) -> tuple[int, str]:
+        """Record the committed offsets in the response.
+
+        Return an error code, and the reason for which the lookup has to be repeated ("" if it has not).
+        """
+        core = self._core
+        result = offset_fetch_result(core.view, response, call.version, core.options.group_id or "")
+        if result is None:
+            return 0, "the response does not contain the group"
+        code, offsets = result
+        if code:
+            return code, describe(code)
+        reason = ""
+        for partition in partitions:
+            value = offsets.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if isinstance(value, CommittedOffset):
+                if (state := core.partitions.get(partition)) is not None:
+                    state.on_committed(value.offset)
+            elif value:
+                code, reason = value, describe(value)
+        return code, reason
 
     def _on_committed(self, states: Iterable[PartitionState], error: KprotoError | None) -> None:
         core = self._core

@@ -420,6 +420,7 @@ class OffsetLookup:
             else:
                 state.await_reset(OffsetReset(instead, reset.reason, reset.save, reset.before))
             return
+        was_retried = state.failures > 0
         state.set_position(offset)
         if reset.reason:
             self._core.report(
@@ -427,5 +428,5 @@ class OffsetLookup:
             )
         if reset.save:
             state.start_offset = offset
-            self._committer.initial_commits.add(state)
+            self._committer.initial_commits.add(state, was_retried=was_retried)
         self._core.wake_poll()

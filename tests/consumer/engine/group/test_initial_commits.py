@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from consumer.engine.producer.transaction_states import PendingCall, ProducerTransactionState
+from consumer.records import GroupMetadata
 from kproto.error_codes import ErrorCode
-from kproto.errors import BrokerError, NotAuthorized
+from kproto.errors import BrokerError, NotAuthorized, RequestTimedOut
 from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.offset_commit import (
     OffsetCommitRequest,
@@ -15,7 +18,7 @@ from kproto.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from kproto.messages.offset_fetch import OffsetFetchRequest
+from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from tests.consumer.engine.stage import GROUP, numbers, world_with_records
 from tests.consumer.stage import Client, Consumer, World, tp
 
@@ -246,3 +249,167 @@ def test_the_hourly_commit_of_unchanged_offsets_repeats_the_offset_of_the_applic
     a.pause_polling()
     world.run(3_600_000 + 120_000)
     assert offsets_sent(world, a) == [3, 3]
+
+
+def lose_response(world: World, a: Consumer, offset: int) -> None:
+    """Let the coordinator store the first commit of `offset`, but drop the response."""
+
+    def tamper(client: Client, request: Any, version: int) -> None:
+        if isinstance(request, OffsetCommitRequest) and offsets_sent(world, a)[-1:] == [offset]:
+            world.tamper = None
+            world.fault("drop", a, lasts=1_000)
+
+    world.tamper = tamper
+
+
+@pytest.mark.parametrize("moment", [OffsetFetchRequest, ListOffsetsRequest])
+@OPTIONS
+@pytest.mark.parametrize("timeout_ms", [10, 100, 600])
+@pytest.mark.rule("M206")
+def test_an_initial_commit_does_not_overwrite_a_commit_that_timed_out(
+    moment: type, options: dict[str, Any], timeout_ms: int
+) -> None:
+    """The coordinator has stored the commit, but the application got RequestTimedOut."""
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = member_at(world, moment, **{**options, "request_timeout_ms": 501, "session_timeout_ms": 30_000})
+    lose_response(world, a, 3)
+    token = a.commit({tp("t", 0): 3}, timeout_ms=timeout_ms)
+    assert world.run(20_000, until=lambda: bool(a.records))
+    assert isinstance(a.done[token][1], RequestTimedOut)
+    assert 0 not in offsets_sent(world, a)
+
+
+def begin_transaction(world: World, a: Consumer, offset: int) -> Callable[[str], PendingCall]:
+    """Send the offset in a transaction of the group. Return the function that ends the transaction."""
+    producer = world.producer(transactional_id="x", linger_ms=0)
+    transactions = producer.engine.transactions
+    assert transactions is not None
+    transactions.call("begin")
+    producer.tick()
+    world.run(500, until=lambda: transactions.state is ProducerTransactionState.IN_TRANSACTION)
+    member_id, generation = a.engine.group_status.assigned_member_and_generation
+    transactions.send_offsets(
+        GroupMetadata("g", generation, member_id, None), {tp("t", 0): (offset, None, "")}
+    )
+    producer.tick()
+
+    def end(name: str) -> PendingCall:
+        call = transactions.call(name)
+        producer.tick()
+        return call
+
+    return end
+
+
+@pytest.mark.rule("M206")
+@pytest.mark.parametrize("ends_by", ["commit", "abort"])
+@pytest.mark.parametrize("open_ms", [0, 500, 2_000])
+def test_a_delayed_initial_commit_does_not_overwrite_the_offsets_of_a_transaction(
+    ends_by: str, open_ms: int
+) -> None:
+    """Kafka applies the offset that was written last, so the initial commit waits for the end."""
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    is_loading = [True]
+
+    def refuse(client: Client, request: Any, version: int) -> OffsetCommitResponse | None:
+        if isinstance(request, OffsetCommitRequest) and is_loading:
+            return answer_code(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return None
+
+    world.tamper = refuse
+    a = member_at(world, OffsetCommitRequest)
+    end = begin_transaction(world, a, 3)
+    world.run(500)
+    is_loading.clear()
+    world.run(open_ms)
+    call = end(ends_by)
+    world.run(10_000)
+    assert call.done
+    assert world.committed("g", tp("t", 0)) == (3 if ends_by == "commit" else 0)
+    assert a.values() == numbers(0, 10)
+
+
+@pytest.mark.rule("M206")
+def test_an_initial_commit_that_waited_for_its_coordinator_does_not_overwrite_a_transaction() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    a = member_at(world, ListOffsetsRequest, request_timeout_ms=501)
+    world.fault("drop", a, lasts=600)
+    end = begin_transaction(world, a, 3)
+    call = end("commit")
+    world.run(20_000)
+    assert call.done
+    assert call.error is None
+    assert world.committed("g", tp("t", 0)) == 3
+
+
+@pytest.mark.rule("M206")
+def test_a_delayed_initial_commit_is_dropped_after_a_seek() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    failures: list[OffsetCommitRequest] = []
+
+    def refuse(client: Client, request: Any, version: int) -> OffsetCommitResponse | None:
+        if isinstance(request, OffsetCommitRequest) and len(failures) < 3:
+            failures.append(request)
+            return answer_code(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return None
+
+    world.tamper = refuse
+    a = member_at(world, OffsetCommitRequest)
+    a.seek(tp("t", 0), 7)
+    assert world.run(until=lambda: bool(a.records))
+    world.run(5_000)
+    assert a.values() == numbers(7, 10)
+    assert offsets_sent(world, a) == [0]
+
+
+@pytest.mark.rule("M206")
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
+def test_the_lookup_before_a_delayed_initial_commit_is_retried(code: ErrorCode) -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    codes: list[int] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, code, code]
+
+    def refuse(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetCommitRequest) and len(codes) == 3:
+            return answer_code(request, codes.pop())
+        if isinstance(request, OffsetFetchRequest) and codes:
+            code = codes.pop()
+            groups = [
+                OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)
+                for group in request.groups
+            ]
+            return OffsetFetchResponse(groups=groups)
+        return None
+
+    world.tamper = refuse
+    a = member_at(world, OffsetCommitRequest)
+    assert world.run(until=lambda: bool(a.records))
+    assert not codes
+    assert a.values() == numbers(0, 10)
+    assert world.committed("g", tp("t", 0)) == 0
+
+
+@pytest.mark.rule("M206")
+def test_poll_raises_the_error_of_the_lookup_before_a_delayed_initial_commit() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    commits: list[OffsetCommitRequest] = []
+
+    def refuse(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetCommitRequest):
+            commits.append(request)
+            return answer_code(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if isinstance(request, OffsetFetchRequest) and commits:
+            denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            group = OffsetFetchResponseGroup(group_id="g", topics=[], error_code=denied)
+            return OffsetFetchResponse(groups=[group])
+        return None
+
+    world.tamper = refuse
+    a = member_at(world, OffsetCommitRequest)
+    assert world.run(until=lambda: bool(a.records))
+    assert [type(error) for error in a.errors] == [NotAuthorized]
+    assert len(commits) == 1
