@@ -131,7 +131,7 @@ def encode_batch(
     attributes |= TRANSACTIONAL * is_transactional | CONTROL * is_control
     attributes |= DELETE_HORIZON * (delete_horizon_ms is not None)
     return add_header(
-        lay_out([whole], level, attributes),
+        lay_out([whole], level, attributes)[0],
         base_offset=base_offset,
         last_delta=last_offset - base_offset,
         leader_epoch=partition_leader_epoch,
@@ -156,9 +156,17 @@ class UnnumberedBatch(msgspec.Struct, frozen=True):
     _attributes: int
     _base_timestamp: int
     _max_timestamp: int
+    # Size (bytes) of the largest record before compression. For records in columns it is an upper bound.
+    largest_record: int
+    _records_size: int
 
     def __len__(self) -> int:
         return self._laid_out.getbuffer().nbytes
+
+    @property
+    def compression_ratio(self) -> float:
+        """The size of the compressed records divided by their size before compression; 1 without records."""
+        return (len(self) - HEADER_SIZE) / self._records_size if self._records_size else 1.0
 
     def numbered(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
@@ -195,6 +203,7 @@ class BatchBuilder:
         "_codec",
         "_count",
         "_deltas",
+        "_largest",
         "_level",
         "_max_timestamp",
         "_most",
@@ -218,7 +227,7 @@ class BatchBuilder:
         """Remove all records."""
         self._parts: list[bytes] = []
         self._size = HEADER_SIZE
-        self._count = 0
+        self._count = self._largest = 0
         self._base_timestamp = -1
         self._max_timestamp = -1
 
@@ -284,11 +293,14 @@ class BatchBuilder:
         except _UNCOMMON:
             pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))
+        record_size = size
         size += self._size
         if size > self._most and count:
             raise BatchFull(size, self._most, count)
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
+        if record_size > self._largest:
+            self._largest = record_size
         self._size = size
         self._count = count + 1
         parts = self._parts
@@ -330,12 +342,15 @@ class BatchBuilder:
 
     def unnumbered(self) -> UnnumberedBatch:
         """Return the batch without producer id, epoch and sequence, which are set when it is sent."""
+        laid_out, records_size = lay_out(self._parts, self._level, self._codec)
         return UnnumberedBatch(
             self._count,
-            lay_out(self._parts, self._level, self._codec),
+            laid_out,
             self._codec,
             self._base_timestamp,
             self._max_timestamp,
+            self._largest,
+            records_size,
         )
 
 
@@ -419,15 +434,23 @@ def _check(name: str, value: object) -> None:
         raise EncodeError("RecordBatch", 2, name, detail) from None
 
 
-def lay_out(records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int) -> BytesIO:
-    """Compress the records with the codec in `attributes`; leave space for the header in front of them."""
+def lay_out(
+    records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int
+) -> tuple[BytesIO, int]:
+    """Compress the records with the codec in `attributes`; leave space for the header in front of them.
+
+    The result also contains the size (bytes) of the records before compression.
+    """
     # A batch without records is compressed too: Java decompresses before it checks the number of records, and
     # empty data is not valid for gzip, snappy or lz4.
+    size = None
     if attributes & CODEC_BITS:
         whole = records[0] if len(records) == 1 else _join(records)
+        size = len(whole)
         records = [compress(attributes & CODEC_BITS, whole, level)]
     # BytesIO writes the header into the joined bytes without a copy, because nothing else refers to them.
-    return BytesIO(_join((_HEADER_ROOM, *records)))
+    batch = BytesIO(_join((_HEADER_ROOM, *records)))
+    return batch, batch.getbuffer().nbytes - HEADER_SIZE if size is None else size
 
 
 def add_header(

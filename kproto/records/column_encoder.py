@@ -104,21 +104,25 @@ def unnumbered(
         raise EncodeError("RecordBatch", 2, "headers", f"{len(tails)} for {rows} rows")
     if rows == 0:
         return
-    firsts, ends = _cut(moments, keys, values, tails, max_bytes)
+    firsts, ends, largest = _cut(moments, keys, values, tails, max_bytes)
     earliest: list[int] = moments[firsts[:-1]].tolist()
     latest: list[int] = np.maximum.reduceat(moments, firsts[:-1]).tolist()
     cells = _cells(moments, keys, values) if tails is None else None
-    batches: Iterator[BytesIO]
+    batches: Iterator[tuple[BytesIO, int]]
     if cells is not None:
-        batches = (_alike(moments[low:high], cells[low:high]) for low, high in pairwise(firsts))
+        alike = (_alike(moments[low:high], cells[low:high]) for low, high in pairwise(firsts))
         if codec:
-            batches = (lay_out([whole.getbuffer()[HEADER_SIZE:]], level, codec) for whole in batches)
+            batches = (lay_out([whole.getbuffer()[HEADER_SIZE:]], level, codec) for whole in alike)
+        else:
+            batches = ((whole, whole.getbuffer().nbytes - HEADER_SIZE) for whole in alike)
     else:
         encoded = _encoded(moments, keys, values, tails, firsts, ends)
         batches = (lay_out([records], level, codec) for records in encoded)
-    for index, batch in enumerate(batches):
+    for index, (batch, records_size) in enumerate(batches):
         count = firsts[index + 1] - firsts[index]
-        yield UnnumberedBatch(count, batch, codec, earliest[index], latest[index])
+        yield UnnumberedBatch(
+            count, batch, codec, earliest[index], latest[index], largest[index], records_size
+        )
 
 
 def _binary(column: Any, rows: int, name: str) -> Any:
@@ -138,11 +142,14 @@ def _binary(column: Any, rows: int, name: str) -> Any:
     return array
 
 
-def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) -> tuple[list[int], list[int]]:
+def _cut(
+    moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int
+) -> tuple[list[int], list[int], list[int]]:
     """Cut the rows into batches of at most `max_bytes`.
 
-    Returns two lists. The first has the index of the first row of each batch, followed by the number of rows.
-    The second has an upper bound of the encoded bytes before each of these rows.
+    Returns three lists. The first has the index of the first row of each batch, followed by the number of
+    rows. The second has an upper bound of the encoded bytes before each of these rows. The third has an upper
+    bound of the encoded bytes of the largest record of each batch.
     """
     rows = len(moments)
     most_bytes = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
@@ -159,7 +166,7 @@ def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) ->
     while firsts[-1] < rows:
         firsts.append(max(bisect_right(total, ends[-1] + room, firsts[-1]), firsts[-1] + 1))
         ends.append(total[firsts[-1] - 1])
-    return firsts, ends
+    return firsts, ends, np.maximum.reduceat(most_bytes, firsts[:-1]).tolist()
 
 
 def _encoded(

@@ -58,15 +58,17 @@ def unnumbered(
     named = headers is not None and headers.count(()) < count and any(headers)
     try:
         if not named and _regular(timestamps, keys, values):
-            pieces, latest = _alike(timestamps, values), timestamps[-1]
+            (pieces, largest), latest = _alike(timestamps, values), timestamps[-1]
         else:
-            pieces, latest = _each(timestamps, keys, values, headers if named else None), max(timestamps)
+            pieces, largest = _each(timestamps, keys, values, headers if named else None)
+            latest = max(timestamps)
     except (LookupError, *UNWRITABLE):
         builder = BatchBuilder(compression, level=level)
         for row in zip(timestamps, keys, values, headers or repeat(()), strict=False):
             builder.append(*row)
         return builder.unnumbered()
-    return UnnumberedBatch(count, lay_out(pieces, level, codec), codec, timestamps[0], latest)
+    laid_out, records_size = lay_out(pieces, level, codec)
+    return UnnumberedBatch(count, laid_out, codec, timestamps[0], latest, largest, records_size)
 
 
 def _each(
@@ -74,8 +76,11 @@ def _each(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
     headers: Sequence[Headers] | None,
-) -> list[bytes | bytearray]:
-    """Return the encoded records in pieces. Raises LookupError for numbers without a cached varint."""
+) -> tuple[list[bytes | bytearray], int]:
+    """Return the encoded records in pieces, and the size (bytes) of the largest record.
+
+    Raises LookupError for numbers without a cached varint.
+    """
     count = len(timestamps)
     varints, _ = small_varints()
     places: Iterable[bytes] = islice(varints, count)
@@ -86,8 +91,10 @@ def _each(
         tails = map(encode_headers, headers)
     columns = (_moments(timestamps), places, *_sized(keys), *_sized(values), tails)
     bodies = list(map(_join, zip(*columns, strict=False)))
-    lengths = map(varints.__getitem__, map(len, bodies))
-    return list(chain.from_iterable(zip(lengths, bodies, strict=True)))
+    sizes = list(map(len, bodies))
+    lengths = map(varints.__getitem__, sizes)
+    largest = max(sizes)
+    return list(chain.from_iterable(zip(lengths, bodies, strict=True))), largest + len(varints[largest])
 
 
 def _moments(timestamps: Sequence[int]) -> list[bytes]:
@@ -139,8 +146,10 @@ def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Se
     return list(timestamps) == sorted(timestamps)
 
 
-def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> list[bytes | bytearray]:
+def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> tuple[list[bytes | bytearray], int]:
     """Encode values of one length without keys, many of them per millisecond.
+
+    The result also contains the size (bytes) of the largest record.
 
     The bytes before each value are constant, except for the offset delta. Slice assignments write the offset
     deltas into all records at once.
@@ -166,7 +175,7 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> list[bytes | byt
     for at, step, width, first, end in spans:
         for byte in range(width):
             whole[at + byte : at + step * (end - first) : step] = places[byte][first:end]
-    return [whole]
+    return [whole], max(step for _, step, *_ in spans)
 
 
 _WIDER = (64, 8192)  # The offset deltas from which on a varint takes one more byte.

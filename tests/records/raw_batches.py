@@ -26,7 +26,7 @@ def raw(records: bytes, count: int, codec: str = "none", timestamp: int = NOW) -
     """Build a batch with these bytes as its records; `codec` compresses them."""
     number = codec_number(codec)
     return add_header(
-        lay_out([compress(number, records)], None, 0),
+        lay_out([compress(number, records)], None, 0)[0],
         base_offset=0,
         last_delta=max(count - 1, 0),
         leader_epoch=-1,

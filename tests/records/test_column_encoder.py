@@ -94,6 +94,18 @@ def test_values_of_one_length_are_copied_as_a_matrix_and_the_bytes_are_the_same(
     assert start == rows
 
 
+@pytest.mark.parametrize("value_sizes", [(9, 9, 9), (9, 90, 900)])
+def test_a_batch_has_its_compression_ratio_and_a_bound_of_its_largest_record(
+    value_sizes: tuple[int, ...],
+) -> None:
+    columns_given: Any = range(NOW, NOW + 3), None, [b"v" * size for size in value_sizes]
+    [plain] = column_encoder.unnumbered(*columns_given)
+    [compressed] = column_encoder.unnumbered(*columns_given, compression="gzip")
+    assert plain.compression_ratio == 1
+    assert compressed.compression_ratio == (len(compressed) - HEADER_SIZE) / (len(plain) - HEADER_SIZE)
+    assert max(value_sizes) < plain.largest_record <= max(value_sizes) + 20
+
+
 def test_batches_are_nearly_full() -> None:
     built = encode_columns(range(NOW, NOW + 5000), [b"k" * 10] * 5000, [b"v" * 100] * 5000, max_bytes=16384)
     assert all(15500 < len(data) <= 16384 for data in built[:-1])
