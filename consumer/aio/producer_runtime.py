@@ -180,6 +180,7 @@ class AsyncProducerRuntime(ProducerRuntime):
                 run_callback(action.callback)
         with contextlib.suppress(RuntimeError):  # A RuntimeError means that the loop is closed.
             self.streams.close()
+        self.engine.close_connections()
         self.notify()
         if self._timer is not None:
             self._timer.cancel()

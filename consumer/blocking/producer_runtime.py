@@ -158,6 +158,7 @@ class BlockingProducerRuntime(ProducerRuntime):
         finally:
             if (runtime := ref()) is not None:
                 runtime._finish("the producer was closed")
+                runtime.engine.close_connections()
             keep_alive.clear()
             sockets.close()
 

@@ -56,14 +56,9 @@ from .consumer_metrics import (
     TOPIC_RECORDS,
     TOPIC_SIZE,
 )
-from .metrics import Sensor, SnapshotBuilder
+from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
-
-
-def seconds_since(then: int | None, now: int) -> int | None:
-    """Return the whole seconds from the time `then` (ms) to `now`; None if `then` is None."""
-    return None if then is None else (now - then) // 1_000
 
 
 class CallSensors:

@@ -43,6 +43,7 @@ class Measure(Enum):
     RATE = "sum per second"  # Rate(WindowedSum)
     COUNT_RATE = "number per second"  # Rate(WindowedCount)
     COUNT_RATE_PER_HOUR = "number per hour"  # Rate(HOURS, WindowedCount)
+    TIME_RATIO = "share of the time"  # Rate(NANOSECONDS); the values are in ns
     TOTAL = "sum"  # CumulativeSum
     COUNT = "number"  # CumulativeCount
     GAUGE = "current value"  # Gauge, Measurable
@@ -78,6 +79,11 @@ def meter(
         define(f"{name}-rate", measure=rate, unit=f"{unit}/s", description=description),
         define(f"{name}-total", measure=total, unit=unit, description=description),
     )
+
+
+def seconds_since(then: int | None, now: int) -> int | None:
+    """Return the whole seconds from the time `then` (ms) to `now`; None if `then` is None."""
+    return None if then is None else (now - then) // 1_000
 
 
 class _Sample:
@@ -154,6 +160,9 @@ class Sensor:
                 return sum(sample.total for sample in self._samples) * 1_000 / self._elapsed_ms(now)
             case Measure.COUNT_RATE:
                 return count * 1_000 / self._elapsed_ms(now)
+            case Measure.TIME_RATIO:
+                total_ns = sum(sample.total for sample in self._samples)
+                return total_ns / (self._elapsed_ms(now) * NS_PER_MS)
             case Measure.COUNT_RATE_PER_HOUR:
                 return count * 3_600_000 / self._elapsed_ms(now)
             case _ if not count:

@@ -79,10 +79,26 @@ class ProducerOperations:
             with runtime.locked():
                 result = put()
                 runtime.wake()
+                for_memory = result is None and self._records.waits_for_memory
             if result is not None:
                 return result
-            if not await runtime.wait(last_change, deadline):
+            if not await self._wait_for_change(last_change, deadline, for_memory=for_memory):
                 raise runtime.no_room()
+
+    async def _wait_for_change(self, last_change: int, deadline: int, *, for_memory: bool) -> bool:
+        """Wait as `ProducerRuntime.wait` does, and measure how long a send waits for memory or metadata."""
+        runtime, sensors = self.runtime, self.runtime.engine.sensors
+        began_at, has_changed = now(), True
+        with runtime.locked():
+            sensors.waiting_threads += for_memory
+        try:
+            has_changed = await runtime.wait(last_change, deadline)
+        finally:
+            with runtime.locked():
+                sensors.waiting_threads -= for_memory
+                duration = now() - began_at
+                sensors.record_wait(duration, now(), for_memory=for_memory, timed_out=not has_changed)
+        return has_changed
 
     async def flush(self, timeout: float | None) -> None:
         limit = self._timeout_ms(timeout)
@@ -185,12 +201,17 @@ class ProducerOperations:
         transactions = self._transactions(call)
         began_at = now()
         with self.runtime.locked():
+            is_first = transactions.state in (
+                ProducerTransactionState.UNINITIALIZED,
+                ProducerTransactionState.INITIALIZING,
+            )
             wish = transactions.call(call, self.runtime.caller())
             self.runtime.wake()
         try:
             await self._wait_for(wish, limit, began_at + limit)
         finally:
-            self._record_time(self.runtime.engine.sensors.transaction_times[call], began_at)
+            times = self.runtime.engine.sensors.transaction_times
+            self._record_time(times["init" if is_first else call], began_at)
 
     async def _wait_for(self, wish: PendingCall, limit: int, deadline: int) -> None:
         """Wait until the operation on the transaction has ended. Raise its error."""

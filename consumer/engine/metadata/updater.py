@@ -60,6 +60,7 @@ class MetadataUpdater:
         # Time of the first request without a response since the last success.
         self._failing_since: int | None = None
         self._has_responded = False  # Whether a broker has ever responded.
+        self.updated_at: int | None = None  # Time (ms) of the last Metadata response with brokers.
         # Topic -> (error code, number of responses in a row with it).
         self.topic_errors: dict[str, tuple[int, int]] = {}
         # Topics that are requested separately from the regular refresh. The maps contain for each of these
@@ -238,6 +239,7 @@ class MetadataUpdater:
                 core.queue_error(call.error)
             return
         self._failures, self._failing_since, self._has_responded = 0, None, True
+        self.updated_at = core.now
         if self.trouble:
             seconds = (core.now - self._unreachable_since) // 1000
             core.report("reachable", reason=f"a broker responds again after {seconds} s")

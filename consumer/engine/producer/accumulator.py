@@ -94,7 +94,9 @@ class RecordAccumulator:
         # Whether the default of `notify_sender` was called. The default is for producers without a sender
         # thread.
         self.sender_notified = False
+        # Why the last record could not be appended yet, and whether it waits for memory or for metadata.
         self.why = ""
+        self.waits_for_memory = False
         # Why no records are accepted; "" while the accumulator accepts them.
         self.closed = ""
         self.partitioner = Partitioner()
@@ -252,7 +254,7 @@ class RecordAccumulator:
                 del self._missing_partitions[topic_partition]
                 detail = f"{topic_partition}: the topic has the partitions 0 to {len(route.queues) - 1}"
                 raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)
-            self.why = f"no metadata for {topic_partition} yet"
+            self.why, self.waits_for_memory = f"no metadata for {topic_partition} yet", False
             self._notifications.unknown_topics[route.topic] = None
             self.notify_sender()
 
@@ -264,7 +266,7 @@ class RecordAccumulator:
             error, at = self.topic_errors.pop(topic, (None, 0))
             if error is not None and self._clock() - at <= SENDER_WAKEUP_MS:
                 raise error
-            self.why = f"no metadata for topic {topic!r} yet"
+            self.why, self.waits_for_memory = f"no metadata for topic {topic!r} yet", False
             self._requested.add(topic)
             self._notifications.unknown_topics[topic] = None
             self.notify_sender()
@@ -351,7 +353,7 @@ class RecordAccumulator:
 
     def _on_buffer_full(self) -> None:
         """Record that buffer.memory is used up, and seal all batches, so that the sender sends them."""
-        self.why = f"the buffer of {self._options.buffer_memory} bytes is full"
+        self.why, self.waits_for_memory = f"the buffer of {self._options.buffer_memory} bytes is full", True
         self.seal_all()
 
     def _is_stalled(self, queue: PartitionQueue) -> bool:
@@ -370,6 +372,7 @@ class RecordAccumulator:
             f"{queue.partition} has made no progress for {self._clock() - oldest} ms, "
             f"and half of the buffer of {options.buffer_memory} bytes is in use"
         )
+        self.waits_for_memory = True
         return True
 
     def change_sticky_partition(self, route: TopicRoute) -> None:

@@ -58,6 +58,7 @@ class ProducerBatch:
         "attempts",
         "base_offset",
         "callbacks",
+        "compression_ratio",
         "count",
         "created",
         "data",
@@ -69,6 +70,7 @@ class ProducerBatch:
         "failures",
         "identity",
         "known_failures",
+        "largest_record",
         "log_append_time",
         "number",
         "order",
@@ -111,6 +113,10 @@ class ProducerBatch:
         self.timestamps: Sequence[int] = ()
         self.sealed = False
         self.data: bytes | None = None
+        # Of the encoded batch: the size of its records divided by their size before compression, and the size
+        # (bytes) of the largest record before compression.
+        self.compression_ratio = 1.0
+        self.largest_record = 0
         self.identity: ProducerIdAndEpoch | None = None
         self.sequence = -1
         # Number of batches of the queue that had got a sequence number before this batch got its own.
@@ -153,6 +159,7 @@ class ProducerBatch:
             self.timestamps = columns[0]
             encoded = unnumbered(*columns, compression=compression, level=level)
         self.data = encoded.numbered(producer_id, epoch, self.sequence, is_transactional=transactional)
+        self.compression_ratio, self.largest_record = encoded.compression_ratio, encoded.largest_record
         self.encoded, self.rows = None, []
 
     def start_timestamp_run(self, shared_timestamp: int) -> bool:

@@ -42,7 +42,7 @@ from ..error_actions import METADATA, ErrorAction, action_for
 from ..events import Action, Tick
 from ..metadata.cluster import NO_TOPIC_ID
 from ..metadata.updater import MetadataUpdater
-from ..metrics import Metrics, SnapshotBuilder
+from ..metrics import Metrics, SnapshotBuilder, seconds_since
 from ..network.call import Call, Prepared
 from ..network.client import NetworkClient
 from ..network.transport import NetworkEvent
@@ -151,6 +151,7 @@ class ProducerEngine:
             buffer_memory=self.options.buffer_memory,
             buffered=self.buffered,
             requests_in_flight=sum(self._requests_in_flight.values()),
+            metadata_age=seconds_since(self.metadata.updated_at, now),
         )
         return snapshot.build()
 
@@ -162,6 +163,16 @@ class ProducerEngine:
             self.responses.end_batch(batch)
         if self.transactions is not None:
             self.transactions.fail(IllegalState(why))
+
+    def close_connections(self) -> None:
+        """Close all connections without an action, because the caller closes the sockets by itself.
+
+        The producer has ended: its deliveries have failed, and the results of its requests are dropped.
+        """
+        self.core.network.close(self.core.now)
+        self.core.network.finished.clear()
+        self._requests_in_flight.clear()
+        self.take_actions()
 
     def _handle_notifications(self) -> None:
         """Handle the notifications of the application's threads."""

@@ -5,7 +5,8 @@ Rules:
 * Nothing is recorded per record. Batches are measured when their request is built, also when they are sent
   again, as in Java.
 * The size of a batch is that of its encoded and compressed bytes.
-* The calls flush, begin, commit, abort and send_offsets are measured in ms.
+* The calls flush, begin, commit, abort and send_offsets, and the waits of sends, are measured in ms.
+* The first begin(), which also requests the producer id, is measured as Java's initTransactions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ..metrics import Measure, MetricDefinition, Sensor, SnapshotBuilder, avg_max, meter
+from ..metrics import NS_PER_MS, Measure, MetricDefinition, Sensor, SnapshotBuilder, avg_max, meter
 from ..network.sensors import NETWORK_METRICS
 from .batches import ProducerBatch
 
@@ -26,9 +27,8 @@ def _records(define: partial[MetricDefinition], name: str, description: str) -> 
     return meter(define, name, "records", description, counts=False)
 
 
-def _call(name: str, call: str) -> tuple[MetricDefinition, ...]:
-    text = f"Time in {call}()"
-    return (_client(f"{name}-time-ns-total", measure=M.TOTAL, unit="ns", description=text),)
+def _time(name: str, description: str) -> tuple[MetricDefinition, ...]:
+    return (_client(f"{name}-time-ns-total", measure=M.TOTAL, unit="ns", description=description),)
 
 
 BATCH_SIZE = avg_max(_client, "batch-size", "Bytes of a batch in a request", unit="bytes")
@@ -38,6 +38,36 @@ BUFFER_TOTAL = _client(
 )
 BUFFER_AVAILABLE = _client(
     "buffer-available-bytes", measure=M.GAUGE, unit="bytes", description="Bytes of the buffer that are free"
+)
+BUFFER_EXHAUSTED = meter(
+    _client, "buffer-exhausted", "records", "Sends that found no free memory within `max_block_ms`"
+)
+BUFFER_WAIT = (
+    _client(
+        "bufferpool-wait-ratio",
+        measure=M.TIME_RATIO,
+        unit="ratio",
+        description="Time in which sends waited for free memory",
+    ),
+    *_time("bufferpool-wait", "Time in which sends waited for free memory"),
+)
+WAITING_THREADS = _client(
+    "waiting-threads", measure=M.GAUGE, unit="calls", description="Sends that wait for free memory now"
+)
+METADATA_WAIT = _time("metadata-wait", "Time in which sends waited for the metadata of their topic")
+METADATA_AGE = _client(
+    "metadata-age", measure=M.GAUGE, unit="s", description="Time since the last Metadata response"
+)
+RECORD_SIZE = avg_max(
+    _client, "record-size", "Size of the largest record of a batch, before compression", unit="bytes"
+)
+COMPRESSION = (
+    _client(
+        "compression-rate-avg",
+        measure=M.AVERAGE,
+        unit="ratio",
+        description="Size of a batch's records, divided by their size before compression",
+    ),
 )
 QUEUE_TIME = avg_max(
     _client, "record-queue-time", "Time from the start of a batch to the request that carries it"
@@ -61,13 +91,26 @@ IN_FLIGHT = _client(
     unit="requests",
     description="Produce requests without a response",
 )
-FLUSH_TIME = _call("flush", "flush")
-TRANSACTION_TIMES = {call: _call(f"txn-{call}", call) for call in ("begin", "commit", "abort")}
-SEND_OFFSETS_TIME = _call("txn-send-offsets", "send_offsets")
+FLUSH_TIME = _time("flush", "Time in flush()")
+TRANSACTION_TIMES = {
+    "init": _time("txn-init", "Time in the first begin(), which requests the producer id"),
+    "begin": _time("txn-begin", "Time in every later begin()"),
+    "commit": _time("txn-commit", "Time in commit()"),
+    "abort": _time("txn-abort", "Time in abort()"),
+}
+SEND_OFFSETS_TIME = _time("txn-send-offsets", "Time in send_offsets()")
 TOPIC_SENT = _records(_topic, "record-send", "Records in Produce requests")
 TOPIC_BYTES = meter(_topic, "byte", "bytes", "Bytes of batches in Produce requests", counts=False)
 TOPIC_RETRIED = _records(_topic, "record-retry", "Records that are sent again")
 TOPIC_FAILED = _records(_topic, "record-error", "Records that were not delivered")
+TOPIC_COMPRESSION = (
+    _topic(
+        "compression-rate",
+        measure=M.AVERAGE,
+        unit="ratio",
+        description="Size of a batch's records, divided by their size before compression",
+    ),
+)
 
 # Every metric of a producer.
 PRODUCER_METRICS: tuple[MetricDefinition, ...] = (
@@ -76,6 +119,13 @@ PRODUCER_METRICS: tuple[MetricDefinition, ...] = (
     *BATCH_SPLIT,
     BUFFER_TOTAL,
     BUFFER_AVAILABLE,
+    *BUFFER_EXHAUSTED,
+    *BUFFER_WAIT,
+    WAITING_THREADS,
+    *METADATA_WAIT,
+    METADATA_AGE,
+    *RECORD_SIZE,
+    *COMPRESSION,
     *QUEUE_TIME,
     *SENT,
     *RETRIED,
@@ -90,6 +140,7 @@ PRODUCER_METRICS: tuple[MetricDefinition, ...] = (
     *TOPIC_BYTES,
     *TOPIC_RETRIED,
     *TOPIC_FAILED,
+    *TOPIC_COMPRESSION,
 )
 
 
@@ -99,6 +150,7 @@ class _TopicSensors:
         self.bytes = Sensor(TOPIC_BYTES)
         self.retried = Sensor(TOPIC_RETRIED)
         self.failed = Sensor(TOPIC_FAILED)
+        self.compression = Sensor(TOPIC_COMPRESSION)
 
 
 class ProducerSensors:
@@ -110,6 +162,12 @@ class ProducerSensors:
         self.flush_time = Sensor(FLUSH_TIME)
         self.transaction_times = {call: Sensor(metrics) for call, metrics in TRANSACTION_TIMES.items()}
         self.send_offsets_time = Sensor(SEND_OFFSETS_TIME)
+        self.waiting_threads = 0  # Number of sends that wait for free memory.
+        self._buffer_exhausted = Sensor(BUFFER_EXHAUSTED)
+        self._buffer_wait = Sensor(BUFFER_WAIT)
+        self._metadata_wait = Sensor(METADATA_WAIT)
+        self._record_size = Sensor(RECORD_SIZE)
+        self._compression = Sensor(COMPRESSION)
         self._batch_size = Sensor(BATCH_SIZE)
         self._batch_split = Sensor(BATCH_SPLIT)
         self._queue_time = Sensor(QUEUE_TIME)
@@ -125,11 +183,20 @@ class ProducerSensors:
             size = 0 if batch.data is None else len(batch.data)
             self._batch_size.record(size, now)
             self._queue_time.record(now - batch.created, now)
+            self._record_size.record(batch.largest_record, now)
+            self._compression.record(batch.compression_ratio, now)
             topic = self._topic(batch)
+            topic.compression.record(batch.compression_ratio, now)
             topic.bytes.record(size, now)
             topic.sent.record(len(batch), now)
             number += len(batch)
         self._sent.record(number, now)
+
+    def record_wait(self, duration: int, now: int, *, for_memory: bool, timed_out: bool) -> None:
+        """Record that a send has waited for memory or for metadata (ms), and whether it then failed."""
+        (self._buffer_wait if for_memory else self._metadata_wait).record(duration * NS_PER_MS, now)
+        if for_memory and timed_out:
+            self._buffer_exhausted.record(1, now)
 
     def record_retry(self, batch: ProducerBatch, now: int) -> None:
         """Record that a batch is sent again."""
@@ -153,16 +220,31 @@ class ProducerSensors:
         return topic
 
     def add_to(
-        self, snapshot: SnapshotBuilder, *, buffer_memory: int, buffered: int, requests_in_flight: int
+        self,
+        snapshot: SnapshotBuilder,
+        *,
+        buffer_memory: int,
+        buffered: int,
+        requests_in_flight: int,
+        metadata_age: int | None,
     ) -> None:
-        """Add the metrics of the producer and of each topic to a snapshot. Sizes are in bytes."""
+        """Add the metrics of the producer and of each topic to a snapshot.
+
+        Sizes are in bytes. `metadata_age` is in seconds, and None before the first Metadata response.
+        """
         snapshot.add_sensors(self._batch_size, self._batch_split)
         snapshot.add(BUFFER_TOTAL, buffer_memory)
         snapshot.add(BUFFER_AVAILABLE, max(0, buffer_memory - buffered))
+        snapshot.add_sensors(self._buffer_exhausted, self._buffer_wait)
+        snapshot.add(WAITING_THREADS, self.waiting_threads)
+        snapshot.add_sensors(self._metadata_wait)
+        snapshot.add(METADATA_AGE, metadata_age)
+        snapshot.add_sensors(self._record_size, self._compression)
         snapshot.add_sensors(
             self._queue_time, self._sent, self._retried, self._failed, self.latency, self.throttle
         )
         snapshot.add(IN_FLIGHT, requests_in_flight)
         snapshot.add_sensors(self.flush_time, *self.transaction_times.values(), self.send_offsets_time)
         for name, topic in sorted(self._topics.items()):
-            snapshot.add_sensors(topic.sent, topic.bytes, topic.retried, topic.failed, tags={"topic": name})
+            sensors = topic.sent, topic.bytes, topic.retried, topic.failed, topic.compression
+            snapshot.add_sensors(*sensors, tags={"topic": name})

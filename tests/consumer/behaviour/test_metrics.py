@@ -12,7 +12,7 @@ import pytest
 
 from consumer import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from kproto import running
-from kproto.errors import WokenUp
+from kproto.errors import RequestTimedOut, WokenUp
 
 T0 = TopicPartition("t", 0)
 OPTIONS: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest"}
@@ -101,10 +101,49 @@ def test_a_producer_counts_records_and_the_time_of_transactions(broker: str) -> 
         metrics = producer.metrics()
     assert metrics.value("record-send-total") == metrics.value("record-send-total", topic="t") == 1
     # Both calls together need several round trips.
-    times = [metrics.value(f"txn-{call}-time-ns-total") or 0 for call in ("begin", "commit")]
+    times = [metrics.value(f"txn-{call}-time-ns-total") or 0 for call in ("init", "commit")]
     assert sum(times) > 0
     assert metrics.value("txn-abort-time-ns-total") == 0
     assert producer.metrics().value("record-send-total") == 1
+
+
+def test_only_the_first_begin_is_measured_as_the_initialization(broker: str) -> None:
+    with Producer(broker, transactional_id="x") as producer:
+        producer.begin()
+        producer.abort()
+        before = producer.metrics().value("txn-init-time-ns-total")
+        producer.begin()
+        producer.abort()
+        assert producer.metrics().value("txn-init-time-ns-total") == before
+
+
+def test_a_producer_that_is_closed_has_no_connection(broker: str) -> None:
+    with Producer(broker) as producer:
+        producer.send("t", b"x").result()
+        assert producer.metrics().value("connection-count") != 0
+    assert producer.metrics().value("connection-count") == 0
+    assert producer.metrics().value("connection-close-total") != 0
+
+
+def test_waits_of_sends_for_metadata_and_for_memory_are_measured() -> None:
+    with running(topics={"t": 1}) as server:
+        producer = Producer(server.bootstrap, buffer_memory=40_000, batch_size=20_000, max_block_ms=300)
+        producer.send("t", b"x").result()
+        metrics = producer.metrics()
+        assert metrics.value("metadata-age") is not None
+        assert (metrics.value("metadata-wait-time-ns-total") or 0) > 0
+        assert metrics.value("bufferpool-wait-time-ns-total") == metrics.value("buffer-exhausted-total") == 0
+    # The broker has ended.
+    producer.send("t", bytes(15_000))
+    producer.send("t", bytes(15_000))
+    with pytest.raises(RequestTimedOut, match="buffer"):
+        producer.send("t", bytes(15_000))
+    metrics = producer.metrics()
+    producer.kill()
+    assert metrics.value("buffer-exhausted-total") == 1
+    assert (metrics.value("bufferpool-wait-time-ns-total") or 0) >= 200_000_000
+    assert (metrics.value("bufferpool-wait-ratio") or 0) > 0
+    assert metrics.value("waiting-threads") == 0
 
 
 def test_an_asyncio_producer_has_the_same_metrics(broker: str) -> None:

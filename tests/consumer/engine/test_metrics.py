@@ -70,6 +70,11 @@ def test_an_hourly_rate_counts_values() -> None:
     assert sensor((7, 0), (7, 60_000)).measure(Measure.COUNT_RATE_PER_HOUR, 60_000) == 120
 
 
+def test_a_share_of_the_time_divides_ns_by_the_time_that_has_passed() -> None:
+    values = sensor((6_000_000_000, 0), (3_000_000_000, 30_000))
+    assert values.measure(Measure.TIME_RATIO, 30_000) == 9 / 30
+
+
 def test_totals_contain_values_of_all_times() -> None:
     values = sensor((3, 0), (4, 10_000_000))
     assert values.measure(Measure.TOTAL, 20_000_000) == 7

@@ -75,6 +75,26 @@ def test_a_batch_is_measured_when_its_request_is_built() -> None:
     assert queue_time is not None
     assert 100 <= queue_time < 200
     assert snapshot.value("record-error-total") == snapshot.value("record-retry-total") == 0
+    # Each record has eight bytes: its length, seven more bytes, one of which is the value.
+    assert snapshot.value("record-size-avg") == snapshot.value("record-size-max") == 8
+    assert snapshot.value("compression-rate-avg") == snapshot.value("compression-rate", topic="t") == 1
+
+
+def test_the_compression_rate_is_the_compressed_size_divided_by_the_size_before() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=100, compression_type="gzip")
+    a.must_send("t", "x" * 10_000)
+    world.run(5_000)
+    rate = metrics(world, a).value("compression-rate", topic="t")
+    assert rate is not None
+    assert 0.001 < rate < 0.01
+    assert metrics(world, a).value("compression-rate-avg") == rate
+
+
+def test_the_age_of_the_metadata_is_measured() -> None:
+    world = World({"t": 1})
+    a = producer(world)
+    assert metrics(world, a).value("metadata-age") == 5
 
 
 def test_the_latency_of_produce_requests_is_measured() -> None:
