@@ -74,7 +74,7 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "key_serializer": f"{_BYTES}encode them before send()",
     "on_delivery": "send(...).add_done_callback(function)",
     "dr_cb": "send(...).add_done_callback(function)",
-    "error_cb": "calls raise errors, and send(...).exception() returns them",
+    "error_cb": "calls raise errors, send(...).exception() returns them, and events(function) reports others",
     "stats_cb": "call metrics()",
     "statistics_interval_ms": "call metrics()",
     "metric_reporters": "call metrics()",

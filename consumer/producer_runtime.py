@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from inspect import iscoroutinefunction
 from random import Random
 from typing import Any
@@ -24,6 +25,7 @@ from .engine.producer.batches import ProducerBatch
 from .engine.producer.engine import ProducerEngine
 from .logs import log
 from .options import ProducerConfig, producer_options
+from .records import EventCallback, GroupChange
 from .runtime import Waiters
 
 # Longest time (s) that the exit of the interpreter waits for the deliveries of a producer without `close`.
@@ -58,6 +60,8 @@ class ProducerRuntime:
         self.failure: BaseException | None = None
         self.closer: object = None  # The thread or task that is in `close`; None if there is none.
         self.closing = False  # Whether close or kill was called.
+        self.event_callbacks: list[EventCallback] = []
+        self._has_ended = False
 
     def describe(self, kind: str) -> str:
         """Return the producer's repr.
@@ -136,6 +140,11 @@ class ProducerRuntime:
             run_callback(lambda: callback(delivery))
 
     def _queue_callback(self, callback: Callable[[Delivery], object], delivery: Delivery) -> None:
+        """Call a delivery callback outside of the engine."""
+        self._queue_call(lambda: callback(delivery))
+
+    def _queue_call(self, call: Callable[[], object]) -> None:
+        """Call a function of the application outside of the engine: without a lock, one after the other."""
         raise NotImplementedError
 
     # ---- errors
@@ -158,10 +167,12 @@ class ProducerRuntime:
         if ledger.count > 0 and ledger.first is not None:
             raise NotDelivered(ledger.count, ledger.first) from ledger.first
 
-    def _log_report(self, action: ev.Report) -> None:
-        change = action.change
-        level = logging.INFO if change.kind == "reachable" else logging.WARNING
+    def _on_report(self, change: GroupChange) -> None:
+        """Log a change, and pass it to the callbacks of `events`."""
+        level = logging.INFO if change.kind in ("reachable", "closed") else logging.WARNING
         log.log(level, "%s %s %s", self.options.client_id, change.kind, change.reason)
+        for callback in self.event_callbacks:
+            self._queue_call(partial(_call_event_callback, callback, change))
 
     # ---- the end
 
@@ -169,6 +180,9 @@ class ProducerRuntime:
         """Fail every open delivery. Return the actions to perform, which include the callbacks."""
         if not self.records.closed:
             self.failure = failure
+        if not self._has_ended:
+            self._has_ended = True
+            self.engine.core.report("closed", reason="" if failure is None else reason)
         self.records.close(reason)
         self.engine.fail(reason)
         lifecycle.unregister(self)
@@ -204,6 +218,13 @@ class ProducerRuntime:
         Return a message for the log that says what is lost.
         """
         raise NotImplementedError
+
+
+def _call_event_callback(callback: EventCallback, change: GroupChange) -> None:
+    try:
+        callback(change)
+    except Exception:
+        log.exception("a callback of events() failed on %r", change.kind)
 
 
 def undecided(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:

@@ -61,9 +61,9 @@ class ColumnBatch(msgspec.Struct):
 
 
 class GroupChange(msgspec.Struct, frozen=True):
-    """A change of this consumer's membership or state, for logs and timelines; see `Consumer.events`.
+    """A change of a client's membership or state, for logs and timelines.
 
-    `kind` is one of
+    `Consumer.events` and `Producer.events` report changes. The `kind` of a consumer's change is one of
 
     * "rejoining": the consumer sends JoinGroup because of `reason` ("" when it first joins);
     * "assigned": `partitions` were added; `owned` are all owned partitions;
@@ -92,6 +92,14 @@ class GroupChange(msgspec.Struct, frozen=True):
       after their positions; `reason` is that of `Consumer.why`;
     * "left": the member has left the group;
     * "closed": the consumer has been closed.
+
+    Producers report "unreachable", "reachable", "missing", "refused" and "throttled" with the same meaning,
+    and also
+
+    * "undelivered": records of `partitions` were not delivered; `reason` has their number and the error. The
+      report is repeated after growing intervals while records fail for the same reason;
+    * "failed": the transactional producer can send no more records, and must be created again;
+    * "closed": the producer has been closed, or has ended because of `reason`.
 
     `at` is in milliseconds since 1970.
     """

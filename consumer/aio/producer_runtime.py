@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import weakref
 from asyncio import get_running_loop
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -99,11 +99,11 @@ class AsyncProducerRuntime(ProducerRuntime):
             self.records.add_callback(batch, index, partial(_complete, future))
             yield from future.__await__()
 
-    def _queue_callback(self, callback: Any, delivery: Delivery) -> None:
+    def _queue_call(self, call: Callable[[], object]) -> None:
         try:
-            self.loop.call_soon(run_callback, lambda: callback(delivery))
+            self.loop.call_soon(run_callback, call)
         except RuntimeError:  # The loop is closed, so the callback is called directly.
-            run_callback(lambda: callback(delivery))
+            run_callback(call)
 
     # ---- the event loop
 
@@ -129,8 +129,8 @@ class AsyncProducerRuntime(ProducerRuntime):
                     run_callback(callback)
                 case ev.Wake():
                     self.notify()
-                case ev.Report():
-                    self._log_report(action)
+                case ev.Report(change=change):
+                    self._on_report(change)
                 case _:
                     pass
 
@@ -178,6 +178,8 @@ class AsyncProducerRuntime(ProducerRuntime):
         for action in self._end(reason, failure):
             if isinstance(action, ev.CallBack):
                 run_callback(action.callback)
+            elif isinstance(action, ev.Report):
+                self._on_report(action.change)
         with contextlib.suppress(RuntimeError):  # A RuntimeError means that the loop is closed.
             self.streams.close()
         self.engine.close_connections()

@@ -34,7 +34,7 @@ from ..operations.producer import ProducerOperations
 from ..option_docs import producer_docs, with_options
 from ..options import ProducerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
-from ..records import GroupMetadata
+from ..records import EventCallback, GroupMetadata
 from ..runtime import run_to_end
 from ..validation import (
     LAST_SECONDS,
@@ -146,6 +146,17 @@ class Producer(BoundToProcess, Block):
         without numpy and pyarrow.
         """
         return run_to_end(self._operations.send_columns(topic, batch))
+
+    def events(self, callback: EventCallback) -> None:
+        """Call `callback` with a `GroupChange` for each change of this producer's state.
+
+        The callback runs where delivery callbacks run: in their own thread, or in the event loop of an
+        AsyncProducer. `GroupChange.at` is the time of the change. Exceptions of the callback are logged and
+        not raised.
+        `GroupChange` lists the kinds of changes. The failure of every single record is only reported by its
+        delivery.
+        """
+        self._operations.events(callback)
 
     def metrics(self) -> Metrics:
         """Return a snapshot of what this producer has measured: the metrics of Kafka's Java producer.

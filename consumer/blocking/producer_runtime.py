@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -122,8 +122,8 @@ class BlockingProducerRuntime(ProducerRuntime):
     def await_delivery(self, delivery: Delivery) -> Generator[Any, None, None]:
         raise IllegalState("await needs an AsyncProducer; call result()")
 
-    def _queue_callback(self, callback: Any, delivery: Delivery) -> None:
-        self._callbacks.put(lambda: callback(delivery))
+    def _queue_call(self, call: Callable[[], object]) -> None:
+        self._callbacks.put(call)
 
     # ---- the thread
 
@@ -179,8 +179,8 @@ class BlockingProducerRuntime(ProducerRuntime):
                     callback()
                 case ev.Wake():
                     self.notify()
-                case ev.Report():
-                    self._log_report(action)
+                case ev.Report(change=change):
+                    self._on_report(change)
                 case _:
                     pass
 
@@ -188,6 +188,8 @@ class BlockingProducerRuntime(ProducerRuntime):
         for action in self._end(reason, failure):
             if isinstance(action, ev.CallBack):
                 action.callback()
+            elif isinstance(action, ev.Report):
+                self._on_report(action.change)
         self.notify()
 
     # ---- the end

@@ -34,7 +34,7 @@ from ..engine.requests import Offset, triples
 from ..errors import without_traceback
 from ..logs import log
 from ..producer_runtime import ProducerRuntime, undecided
-from ..records import GroupMetadata
+from ..records import EventCallback, GroupMetadata
 
 T = TypeVar("T")
 
@@ -113,6 +113,12 @@ class ProducerOperations:
         """Record the time since `began_at` (ms)."""
         with self.runtime.locked():
             sensor.record((now() - began_at) * NS_PER_MS, now())
+
+    def events(self, callback: EventCallback) -> None:
+        callback = check.event_callback("callback", callback)
+        self.runtime.check_call(waits=False)
+        with self.runtime.locked():
+            self.runtime.event_callbacks.append(callback)
 
     def metrics(self) -> Metrics:
         with self.runtime.locked():

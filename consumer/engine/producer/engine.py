@@ -162,7 +162,7 @@ class ProducerEngine:
             batch.error = error
             self.responses.end_batch(batch)
         if self.transactions is not None:
-            self.transactions.fail(IllegalState(why))
+            self.transactions.end(IllegalState(why))
 
     def close_connections(self) -> None:
         """Close all connections without an action, because the caller closes the sockets by itself.

@@ -187,6 +187,8 @@ class ProduceResponses:
         queue = batch.queue
         queue.halted = True
         if not innocent:
+            repeated = batch.failures > 0
+            self._core.report_failure("Produce", batch.why, batch.partition, repeated=repeated)
             batch.retry_at = self._core.now + self._core.backoff.after(batch.failures)
             batch.failures += 1
         queue.reinsert(batch)

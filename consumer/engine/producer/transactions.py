@@ -257,7 +257,13 @@ class TransactionManager:
         self._discard(error)
 
     def fail(self, error: KprotoError) -> None:
-        """Move to FATAL_ERROR: the application has to create a new producer."""
+        """Move to FATAL_ERROR, and report the error: the application has to create a new producer."""
+        if self.state is not S.FATAL_ERROR:
+            self._core.report("failed", reason=str(error))
+            self.end(error)
+
+    def end(self, error: KprotoError) -> None:
+        """Move to FATAL_ERROR, because the producer ends or has failed."""
         if self.state is S.FATAL_ERROR:
             return
         with self._records.guard:
@@ -573,6 +579,7 @@ class TransactionManager:
         assert call.error is not None
         if call.outcome is Outcome.NO_RESPONSE:
             self.why = str(call.error)
+            self._core.report_failure(call.name, self.why, repeated=self._failures > 0)
             self._node = None
             self._back_off()
         else:
@@ -603,6 +610,8 @@ class TransactionManager:
             code = ErrorCode.PRODUCER_FENCED
         self.why = f"the broker answers {request} with {describe(code)}"
         error = broker_error(code, request, f"transactional id {self.id!r}{', ' if detail else ''}{detail}")
+        if action in (ErrorAction.FIND_COORDINATOR, ErrorAction.RETRY, ErrorAction.REFRESH_METADATA):
+            self._core.report_failure(request, describe(code), repeated=self._failures > 0)
         if action is ErrorAction.FIND_COORDINATOR:
             if row is not TXN_OFFSETS:
                 self._node = None

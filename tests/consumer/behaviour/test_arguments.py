@@ -173,6 +173,7 @@ WRONG_FOR_PRODUCERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("begin", (-1,), {}),
     ("commit", (math.nan,), {}),
     ("abort", (True,), {}),
+    ("events", (None,), {}),
     ("send_offsets", (5, {P0: 1}), {}),
     ("send_offsets", ("", {P0: 1}), {}),
     ("send_offsets", ("g", {P0: -1}), {}),
