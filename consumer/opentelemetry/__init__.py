@@ -1,0 +1,13 @@
+"""kproto's clients with OpenTelemetry. Needs the extra `otel`.
+
+The application configures OpenTelemetry and its exporters; kproto needs only `opentelemetry-api`.
+"""
+
+from kproto.errors import MissingExtra
+
+try:
+    from .metrics import ClientInstruments
+except ImportError as error:
+    raise MissingExtra("consumer.opentelemetry", "opentelemetry-api", "otel") from error
+
+__all__ = ["ClientInstruments"]

@@ -1,0 +1,149 @@
+"""The metrics of clients as instruments of OpenTelemetry.
+
+    from consumer.opentelemetry import ClientInstruments
+
+    instruments = ClientInstruments()
+    instruments.add(consumer)
+    instruments.add(producer)
+
+Rules:
+
+* An instrument is named by the client and Java's metric, for example `kafka.consumer.records_lag_max`. These
+  names are those of OpenTelemetry's instrumentation of Java's clients.
+* Totals are observable counters; all other metrics are observable gauges. A metric without a value, such as
+  an average before the first request, is not exported.
+* If a metric exists for the client and also for each topic, partition or broker, only the latter are
+  exported, so that sums over all attributes count nothing twice.
+* Units are those of UCUM, such as "By" for bytes and "{record}/s" for records per second.
+* Each export reads one snapshot of each client. A client that the application drops is no longer exported.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, Protocol
+
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
+
+from kproto.version import __version__
+
+from ..clock import now
+from ..engine.consumer_metrics import CONSUMER_METRICS
+from ..engine.metrics import Measure, Metric, MetricDefinition, Metrics
+from ..engine.network.sensors import NETWORK_METRICS
+from ..engine.producer.sensors import PRODUCER_METRICS
+
+# The metrics of each kind of client. The key is the prefix of the groups, as in "consumer-metrics".
+TABLES: Final = {
+    "consumer": CONSUMER_METRICS,
+    "producer": PRODUCER_METRICS,
+    "admin-client": NETWORK_METRICS,
+}
+# The units that UCUM has. All other units count things and stand in braces.
+UNITS: Final = {"bytes": "By", "ms": "ms", "s": "s", "ns": "ns", "ratio": "1"}
+# Time (ms) for which the instruments read the same snapshot. An export takes less time.
+SNAPSHOT_AGE_MS = 500
+
+
+class Measured(Protocol):
+    """A client that has metrics."""
+
+    def metrics(self) -> Metrics: ...
+
+
+class ClientInstruments:
+    """Observable instruments for the metrics of clients.
+
+    `meter_provider` is by default the global one. Create one object for all clients of a process, because
+    OpenTelemetry warns if instruments are created twice.
+    """
+
+    def __init__(self, meter_provider: MeterProvider | None = None) -> None:
+        provider = get_meter_provider() if meter_provider is None else meter_provider
+        self._meter = provider.get_meter("kproto", __version__)
+        self._snapshots: dict[str, _Snapshots] = {}
+
+    def add(self, client: Measured) -> None:
+        """Export the metrics of a consumer, producer or admin client, until `remove`."""
+        kind = _kind(client)
+        if kind not in self._snapshots:
+            self._snapshots[kind] = snapshots = _Snapshots()
+            self._create_instruments(kind, snapshots)
+        self._snapshots[kind].add(client)
+
+    def remove(self, client: Measured) -> None:
+        """Stop the export of the metrics of a client."""
+        for snapshots in self._snapshots.values():
+            snapshots.remove(client)
+
+    def _create_instruments(self, kind: str, snapshots: _Snapshots) -> None:
+        most_tags: dict[str, MetricDefinition] = {}
+        for definition in TABLES[kind]:
+            key = instrument_name(kind, definition)
+            if key not in most_tags or len(definition.tags) > len(most_tags[key].tags):
+                most_tags[key] = definition
+        for name, definition in most_tags.items():
+            is_total = definition.measure in (Measure.TOTAL, Measure.COUNT)
+            create: Callable[..., object] = (
+                self._meter.create_observable_counter if is_total else self._meter.create_observable_gauge
+            )
+            create(
+                name,
+                callbacks=[partial(snapshots.observe, definition)],
+                unit=ucum_unit(definition.unit),
+                description=definition.description,
+            )
+
+
+class _Snapshots:
+    """The clients of one kind, and the metrics of their last snapshots."""
+
+    def __init__(self) -> None:
+        self._clients: weakref.WeakSet[Measured] = weakref.WeakSet()
+        self._read_at: int | None = None
+        # The key is the name of the metric and the number of its tags without `client-id`.
+        self._metrics: dict[tuple[str, int], list[Metric]] = {}
+
+    def add(self, client: Measured) -> None:
+        """Read the metrics of this client, too."""
+        self._clients.add(client)
+        self._read_at = None
+
+    def remove(self, client: Measured) -> None:
+        """Stop reading the metrics of this client."""
+        self._clients.discard(client)
+        self._read_at = None
+
+    def observe(self, definition: MetricDefinition, options: CallbackOptions) -> Iterable[Observation]:
+        """Return the values of a metric of all clients, with its tags as attributes."""
+        if self._read_at is None or now() - self._read_at > SNAPSHOT_AGE_MS:
+            self._metrics = {}
+            for client in list(self._clients):
+                for metric in client.metrics():
+                    key = metric.name, len(metric.tags) - 1
+                    self._metrics.setdefault(key, []).append(metric)
+            self._read_at = now()
+        return [
+            Observation(metric.value, {name.replace("-", "_"): value for name, value in metric.tags.items()})
+            for metric in self._metrics.get((definition.name, len(definition.tags)), ())
+            if metric.value is not None
+        ]
+
+
+def _kind(client: Measured) -> str:
+    """Return the key in `TABLES`. The first metric of each client is one of the group CLIENT-metrics."""
+    return next(iter(client.metrics())).group.removesuffix("-metrics")
+
+
+def instrument_name(kind: str, definition: MetricDefinition) -> str:
+    """Return the name of the instrument of a metric, such as `kafka.consumer.records_lag_max`."""
+    return f"kafka.{kind}.{definition.name}".replace("-", "_")
+
+
+def ucum_unit(unit: str) -> str:
+    """Return a unit in the notation of UCUM, such as "By/s" for "bytes/s"."""
+    unit, per, time = unit.partition("/")
+    name = UNITS.get(unit) or "{" + unit.removesuffix("s") + "}"
+    return f"{name}{per}{time}"
