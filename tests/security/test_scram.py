@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproto.security.exchange import Accepted, Challenge, Rejected, SaslFailed
-from kproto.security.scram import MOST_ITERATIONS, Credential, ScramClient, ScramServer, credential, salted
+from kproto.security.scram import (
+    MOST_ITERATIONS,
+    Credential,
+    ScramClient,
+    ScramServer,
+    credential,
+    salted,
+    scram_name,
+)
 
 MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
@@ -123,6 +131,115 @@ def test_a_broker_accepts_no_client_without_a_proof(messages: list[bytes]) -> No
 def test_another_authorization_id_is_rejected() -> None:
     broker = server("SCRAM-SHA-256", {"alice": "right", "bob": "right"})
     assert isinstance(broker.evaluate_response(b"n,a=bob,n=alice,r=c"), Rejected)
+
+
+@pytest.mark.parametrize("iterations", [4096, MOST_ITERATIONS])
+def test_a_client_does_as_many_iterations_as_the_broker_asks_for_within_the_limits(iterations: int) -> None:
+    asked: list[tuple[bytes, int]] = []
+
+    def salt_password(salt: bytes, count: int) -> bytes:
+        asked.append((salt, count))
+        return b"salted"
+
+    client = ScramClient("SCRAM-SHA-256", "alice", "right", "c", salt_password=salt_password)
+    assert client.answer(f"r=cs,s=c2FsdA==,i={iterations},x=y".encode()) is not None
+    assert asked == [(b"salt", iterations)]
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (b"e=other-error", "the broker says 'other-error'"),
+        (b"e=other-error,x=y", "the broker says 'other-error'"),
+        (b"v=c2ln", "can't prove that it knows the password"),
+        (b"v=c", "can't prove that it knows the password"),
+        (b"", "the broker's last SCRAM message is malformed"),
+        (b"\xff", "the broker's last SCRAM message is malformed"),
+    ],
+)
+def test_a_client_raises_the_reason_why_the_last_message_is_not_a_success(last: bytes, reason: str) -> None:
+    client = ScramClient("SCRAM-SHA-256", "alice", "right", "c")
+    client.answer(b"r=cs,s=c2FsdA==,i=4096")
+    with pytest.raises(SaslFailed, match=reason):
+        client.answer(last)
+
+
+def test_a_client_expects_no_message_after_the_brokers_proof() -> None:
+    client = ScramClient("SCRAM-SHA-256", "alice", "right", "c")
+    assert isinstance(log_in(client, server("SCRAM-SHA-256", {"alice": "right"})), Accepted)
+    with pytest.raises(SaslFailed, match="after the end"):
+        client.answer(b"")
+
+
+FAILED = "Authentication failed during {} due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+
+
+@pytest.mark.parametrize(
+    ("first", "message", "reason"),
+    [
+        (b"p=x,,n=alice,r=c", FAILED.format("authentication"), "the first SCRAM message is malformed"),
+        (
+            b"n,,n=alice,r=c,tokenauth=true",
+            FAILED.format("authentication"),
+            "delegation tokens are not supported",
+        ),
+        (
+            b"n,a=bob,n=alice,r=c",
+            "Authentication failed: Client requested an authorization id that is different from username",
+            "'alice' requested another authorization id",
+        ),
+    ],
+)
+def test_a_first_message_is_rejected_with_a_reason(first: bytes, message: str, reason: str) -> None:
+    broker = server("SCRAM-SHA-256", {"alice": "right"})
+    assert broker.evaluate_response(first) == Rejected(message, reason)
+    ended = Rejected(FAILED.format("authentication"), "the exchange has ended")
+    assert [broker.evaluate_response(b"n,,n=alice,r=c") for _ in range(2)] == [ended, ended]
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (b"c=biws,r=cserver,p=", "a wrong password for 'alice'"),
+        (b"c=biws,r=other,p=", "the SCRAM nonce is not the one of this exchange"),
+        (b"c=eSws,r=cserver,p=", "channel binding was requested, but is not supported"),
+        (b"c=,r=cserver,p=", "channel binding was requested, but is not supported"),
+        (b"c=b,r=cserver,p=", "channel binding was requested, but is not supported"),
+        (b"c=biws,r=cserver", "the last SCRAM message is malformed"),
+        (b"", "the last SCRAM message is malformed"),
+    ],
+)
+def test_a_last_message_is_rejected_with_a_reason(last: bytes, reason: str) -> None:
+    broker = server("SCRAM-SHA-256", {"alice": "right"})
+    broker.evaluate_response(b"n,a=alice,n=alice,r=c,ext=x")
+    assert broker.evaluate_response(last) == Rejected(FAILED.format("authentication"), reason)
+
+
+def test_a_broker_accepts_no_message_after_its_proof() -> None:
+    broker = server("SCRAM-SHA-256", {"alice": "right"})
+    assert isinstance(log_in(ScramClient("SCRAM-SHA-256", "alice", "right", "c"), broker), Accepted)
+    ended = Rejected(FAILED.format("authentication"), "the exchange has ended")
+    assert broker.evaluate_response(b"n,,n=alice,r=c") == ended
+
+
+def test_a_rejected_reauthentication_says_that_it_was_one() -> None:
+    broker = ScramServer("SCRAM-SHA-256", {}.get, "s", lambda name: kept("SCRAM-SHA-256", "x"), renews=True)
+    assert broker.evaluate_response(b"") == Rejected(
+        FAILED.format("re-authentication"), "the first SCRAM message is malformed"
+    )
+
+
+def test_a_client_escapes_commas_and_equals_signs_in_names() -> None:
+    client = ScramClient("SCRAM-SHA-256", "a,b=c", "right", "c")
+    assert client.begin() == b"n,,n=a=2Cb=3Dc,r=c"
+    assert scram_name(client.begin()) == "a,b=c"
+    assert scram_name(b"n,,n=a=2c,r=c") is None
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_both_halves_name_the_mechanism(mechanism: str) -> None:
+    assert ScramClient(mechanism, "a", "b", "c").mechanism == mechanism
+    assert server(mechanism, {}).mechanism == mechanism
 
 
 def test_the_repr_of_a_credential_has_no_secret() -> None:

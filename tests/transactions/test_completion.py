@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kproto.error_codes import ErrorCode as E
-from kproto.transactions import MarkersWritten, TransactionSettings
+from kproto.messages.end_txn import EndTxnRequest
+from kproto.transactions import (
+    MarkersWritten,
+    RequestReceived,
+    SendResponse,
+    TransactionSettings,
+    WriteMarkers,
+    step,
+)
 from kproto.transactions.state import LAST_EPOCH
 from tests.rules import rule
 from tests.transactions.stage import Identity, Stage
@@ -39,6 +47,24 @@ def test_an_end_is_retried_with_the_old_epoch(stage: Stage) -> None:
     assert stage.end(before, committed=False).error_code == E.INVALID_TXN_STATE
     assert stage.end(after).error_code == E.INVALID_TXN_STATE
     assert stage.end(Identity(before.producer_id, 5)).error_code == E.PRODUCER_FENCED
+
+
+@rule("X2")
+def test_an_end_is_answered_before_its_markers_are_requested(stage: Stage) -> None:
+    before = stage.take_id()
+    stage.add(before)
+    call = RequestReceived(
+        "token",
+        EndTxnRequest(
+            transactional_id="x",
+            producer_id=before.producer_id,
+            producer_epoch=before.epoch,
+            committed=True,
+        ),
+        version=5,
+    )
+    actions = step(stage.coordinator, call, stage.now)
+    assert [type(action) for action in actions] == [SendResponse, WriteMarkers]
 
 
 @rule("X4")
@@ -91,7 +117,11 @@ def test_a_transaction_in_the_last_epoch_ends_with_a_new_producer_id(stage: Stag
     assert stage.markers[-1].producer_epoch == LAST_EPOCH + 1
     retried = stage.end_successfully(before)
     assert retried == after
+    assert stage.end(Identity(before.producer_id, 3)).error_code == E.INVALID_PRODUCER_ID_MAPPING
+    assert stage.end(Identity(77, LAST_EPOCH)).error_code == E.INVALID_PRODUCER_ID_MAPPING
     assert stage.add(after) == [E.NONE]
+    stage.end_successfully(after)
+    assert stage.end(before).error_code == E.INVALID_PRODUCER_ID_MAPPING
 
 
 @rule("X2", "X4")

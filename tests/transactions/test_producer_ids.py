@@ -46,6 +46,14 @@ def test_a_producer_continues_with_its_identity_and_a_retry_gets_the_same_respon
     assert stage.init(first, version=3).error_code == E.INVALID_PRODUCER_EPOCH
 
 
+@rule("X4")
+def test_a_producer_continues_with_the_epoch_that_its_last_transaction_had(stage: Stage) -> None:
+    before = stage.take_id()
+    stage.add(before)
+    after = stage.end_successfully(before)
+    assert stage.take_id(identity=before) == after
+
+
 @rule("X1")
 def test_a_producer_whose_id_was_taken_cannot_continue(stage: Stage) -> None:
     first = stage.take_id()
@@ -93,3 +101,18 @@ def test_a_new_producer_id_follows_the_last_epoch(stage: Stage) -> None:
     third = stage.take_id(identity=Identity(second.producer_id, LAST_EPOCH))
     retried = stage.take_id(identity=Identity(second.producer_id, LAST_EPOCH))
     assert retried == third
+
+
+@rule("X1", "X4")
+def test_only_the_last_epoch_of_the_replaced_producer_id_may_continue(stage: Stage) -> None:
+    first = stage.take_id()
+    stage.transaction().epoch = LAST_EPOCH
+    second = stage.take_id()
+    assert second.producer_id != first.producer_id
+    stage.add(second)
+    for fenced in (Identity(first.producer_id, 0), Identity(second.producer_id + 9, LAST_EPOCH)):
+        assert stage.init(fenced).error_code == E.PRODUCER_FENCED
+        assert stage.transaction().state is S.ONGOING
+    replaced = Identity(first.producer_id, LAST_EPOCH)
+    assert stage.init(replaced).error_code == E.CONCURRENT_TRANSACTIONS
+    assert stage.transaction().state is S.COMPLETE_ABORT
