@@ -127,7 +127,6 @@ def _may_own(txn: TransactionMetadata, identity: ProducerIdentity | None) -> boo
 
 def _take_id(context: TransactionContext, txn: TransactionMetadata, call: InitProducerIdCall) -> None:
     txn.timeout_ms = call.request.transaction_timeout_ms
-    txn.partitions.clear()
     txn.started_at = -1
     move(context, txn, S.EMPTY)
     context.reply(

@@ -120,7 +120,7 @@ def test_a_transaction_in_the_last_epoch_ends_with_a_new_producer_id(stage: Stag
     assert stage.end(Identity(before.producer_id, 3)).error_code == E.INVALID_PRODUCER_ID_MAPPING
     assert stage.end(Identity(77, LAST_EPOCH)).error_code == E.INVALID_PRODUCER_ID_MAPPING
     assert stage.add(after) == [E.NONE]
-    stage.end_successfully(after)
+    assert stage.end_successfully(after) == Identity(after.producer_id, 1)
     assert stage.end(before).error_code == E.INVALID_PRODUCER_ID_MAPPING
 
 

@@ -21,8 +21,8 @@ def test_an_id_begins_with_epoch_0_and_each_producer_gets_the_next_one(stage: St
         Identity(first.producer_id, 1),
         Identity(first.producer_id, 2),
     ]
-    assert stage.take_id(transactional_id="y").producer_id != first.producer_id
-    assert stage.take_id(transactional_id=None).epoch == 0
+    assert stage.take_id(transactional_id="y") == Identity(first.producer_id + 1, 0)
+    assert stage.take_id(transactional_id=None) == Identity(first.producer_id + 2, 0)
 
 
 @pytest.mark.parametrize(("timeout", "code"), [(0, 50), (-1, 50), (900_001, 50), (900_000, 0)])
