@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription, TopicPartition, sticky_user_data
 from kproto.inspect.assignments import (
@@ -18,6 +19,7 @@ from kproto.inspect.assignments import (
     format_ranges,
     parse_input,
     parse_member,
+    parse_topic,
     summary_lines,
     to_json,
 )
@@ -187,3 +189,48 @@ def test_a_member_argument_lists_ranges_of_several_topics() -> None:
         "generation": 1,
     }
     assert format_ranges([0, 1, 2, 5]) == "0-2,5"
+
+
+@pytest.mark.parametrize(
+    ("text", "rack", "owned", "generation"),
+    [
+        ("m1", None, {}, None),
+        ("m1@a", "a", {}, None),
+        ("m1@=a:b:0", None, {"a:b": [0]}, 1),
+        (f"m1=t:{MAX_PARTITIONS - 1}", None, {"t": [MAX_PARTITIONS - 1]}, 1),
+        ("m1=t:3-3", None, {"t": [3]}, 1),
+    ],
+)
+def test_rack_and_partitions_of_a_member_argument_are_optional(
+    text: str, rack: str | None, owned: dict[str, list[int]], generation: int | None
+) -> None:
+    member_json = parse_member(text, ["t"])
+    assert member_json == {
+        "id": "m1",
+        "rack": rack,
+        "subscribed": ["t"],
+        "owned": owned,
+        "generation": generation,
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["", "@a", "m1=", "m1=0", "m1=t:", "m1=t:x", "m1=t:2-1", "m1=t:-1", f"m1=t:{MAX_PARTITIONS}"]
+)
+def test_a_wrong_member_argument_is_rejected_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigError, match="such as m1=flights:0-2,5"):
+        parse_member(text, ["t"])
+
+
+def test_a_topic_argument_has_partitions_and_racks() -> None:
+    assert parse_topic("a:b:3") == ("a:b", {"partitions": 3, "racks": None})
+    assert parse_topic("t:3@x,y") == ("t", {"partitions": 3, "racks": [["x"], ["y"], ["x"]]})
+    assert parse_topic("t:0@x") == ("t", {"partitions": 0, "racks": []})
+    name, topic = parse_topic("t:9999999@x")
+    assert (name, topic["partitions"], len(topic["racks"])) == ("t", 9_999_999, MAX_PARTITIONS)
+
+
+@pytest.mark.parametrize("text", ["t", ":3", "t:", "t:x", "t:-1", "t:10000000", "t:3@"])
+def test_a_wrong_topic_argument_is_rejected_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigError, match="such as flights:6"):
+        parse_topic(text)

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from kproto.group.subscription import TopicPartition
-from kproto.inspect.diagrams import section, timeline
+from kproto.inspect.diagrams import picture, section, timeline
 from kproto.inspect.timeline import (
     GroupEvent,
     Kind,
@@ -191,6 +191,36 @@ def test_the_cause_names_the_events_since_the_previous_generation() -> None:
     assert cause(events, 2) == "b joins; a: cached metadata has changed"
 
 
+@pytest.mark.parametrize(
+    ("happened", "reason"),
+    [
+        (event(5, "left", "b"), "b leaves"),
+        (event(5, "killed", "b"), "b is killed"),
+        (event(5, "disconnected", "b"), "the connection of b ends"),
+        (event(5, "removed", "b", reason="b sent nothing"), "b sent nothing"),
+        (event(5, "grown", "", T1), "the topic grows"),
+        (event(5, "rejoining", "b"), "not seen: nothing that was observed explains it"),
+        (
+            event(5, "rejoining", "b", reason="group is already rebalancing"),
+            "b: group is already rebalancing",
+        ),
+        (event(5, "fault", "b"), "not seen: nothing that was observed explains it"),
+        (event(0, "left", "b"), "not seen: nothing that was observed explains it"),
+        (event(9, "left", "b"), "b leaves"),
+        (event(10, "left", "b"), "not seen: nothing that was observed explains it"),
+        (event(12, "generation", "", generation=2, reason="b joined"), "b joined"),
+    ],
+)
+def test_each_kind_of_event_between_two_generations_is_a_cause(happened: GroupEvent, reason: str) -> None:
+    assigned = [event(0, "assigned", "a", T0), event(9, "assigned", "a", T0, generation=2)]
+    assert cause([*assigned, happened], 2) == reason
+
+
+def test_the_cause_of_the_first_generation_includes_the_first_event() -> None:
+    assert cause([event(3, "started", "a"), event(3, "assigned", "a", T0)], 1) == "a joins"
+    assert cause([event(3, "started", "a"), event(4, "started", "a")], 1) == "a joins"
+
+
 def test_the_cause_leaves_out_consequences() -> None:
     events = [
         event(0, "assigned", "a", T0),
@@ -278,3 +308,13 @@ def test_a_new_generation_is_not_a_replacement() -> None:
         event(90, "assigned", "c", T0, generation=2),
     ]
     assert replacements(events) == {}
+
+
+def test_the_picture_of_a_group_is_a_complete_svg_document() -> None:
+    svg = picture([event(0, "started", "a"), event(3, "assigned", "a", T0), event(9, "grown", "", T1, T2)])
+    assert svg.startswith("<svg")
+    assert svg.endswith("</svg>\n")
+    for part in ('xmlns="http://www.w3.org/2000/svg"', "<style>", "topic grows by 2"):
+        assert part in svg
+    with pytest.raises(ValueError, match="at least one event"):
+        picture([])
