@@ -661,12 +661,19 @@ _RESPONSES: dict[str, Callable[[Line, int], str]] = {
 }
 
 
+_FETCH_SESSION_ERRORS = {70, 71}
+
+
 def with_error(api: str, answer: Any, code: int) -> Any:
     """Put an error code into a response, as the recording proxy does."""
     if api == "Find" and answer.coordinators:
         answer.coordinators[0].error_code = code
     elif api == "OffsetFetch" and answer.groups:
         answer.groups[0].error_code = code
+    elif api == "Fetch" and code not in _FETCH_SESSION_ERRORS:
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                partition.error_code, partition.records = code, b""
     elif api in ("Commit", "ListOffsets", "EpochEnd") or (
         api == "OffsetFetch" and not hasattr(answer, "error_code")
     ):

@@ -1,0 +1,234 @@
+"""Traces of the models: every request and every event of the application, with its time in ms.
+
+Each file in `traces` has the traces of one client, with one section per scenario. In a line, `-> 16!` is an
+error code that the stage puts into the response, and `*` marks an event of the application. Successful
+heartbeats are left out. The application sleeps for 300 ms after an error.
+
+tests/conformance/test_clients_like_originals.py compares requests and events of the models with those of the
+original clients. The traces show in addition what follows from each error code, and when.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproto.group.subscription import TopicPartition
+from kproto.models import java, kafka_go, librdkafka
+from kproto.models.java import java_2_6
+from tests.models.stage import START, Stage, StageMember
+
+TRACES = Path(__file__).with_name("traces")
+CLIENTS = {"java-4.3": java, "java-2.6": java_2_6, "librdkafka": librdkafka, "kafka-go": kafka_go}
+# Parts of a request that are the same in every scenario.
+CONSTANT = re.compile(r" v\d+\b|\bsess=\d+ reb=\d+ |\((?:v\d|topics|own|gen|ud|[^()])*\)|stable=True |iso=0 ")
+
+
+def start(client: str, **conf: Any) -> tuple[Stage, StageMember]:
+    """Start a member that has not subscribed yet. The topic has two partitions with ten records each."""
+    stage = Stage({"t": 2})
+    stage.produce("t", range(2), 10)
+    options: dict[str, Any] = {"reset": "earliest", "assignors": ["range"], "session_ms": 6_000, **conf}
+    options = {"heartbeat_ms": 300, "auto_commit": False, "metadata_ms": 60_000, **options}
+    return stage, stage.add_member("A", CLIENTS[client], **options)
+
+
+def start_joined(client: str, **conf: Any) -> tuple[Stage, StageMember]:
+    stage, a = start(client, **conf)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned"))
+    stage.run(400)
+    return stage, a
+
+
+def join_with_errors(client: str, api: str, *codes: int) -> list[StageMember]:
+    stage, a = start(client)
+    a.inject(api, *codes)
+    a.run_command("subscribe t")
+    # kafka-go waits for 5 s after an error; the other clients wait for less than 400 ms.
+    stage.run((5_100 if client == "kafka-go" else 400) * len(codes) + 1_000)
+    return [a]
+
+
+def heartbeat_errors(client: str) -> list[StageMember]:
+    stage, a = start_joined(client)
+    for code in (14, 15, 16, 27, 22, 25, 30):
+        a.inject("Heartbeat", code)
+        stage.run(700)
+    return [a]
+
+
+def fetch_errors(client: str) -> list[StageMember]:
+    """Put each error code into the response to the fetch of new records."""
+    stage, a = start_joined(client)
+    for code in (70, 71, 1, 3, 6, 74, 29, 2):
+        a.inject("Fetch", code)
+        stage.produce("t", range(2), 1)
+        stage.run(1_200)
+    return [a]
+
+
+def commit_errors(client: str, command: str) -> list[StageMember]:
+    stage, a = start_joined(client)
+    for code in (3, 7, 12, 14, 15, 16, 28, 29, 30, 27, 22, 25):
+        a.inject("Commit", code)
+        a.run_command(command)
+        stage.run(400)
+    a.run_command(command)
+    stage.run(400)
+    return [a]
+
+
+def broken_connections(client: str) -> list[StageMember]:
+    """Break the connection while each kind of request is in flight."""
+    stage, a = start(client)
+    a.run_command("subscribe t")
+    for api in ("Find", "Join", "Sync", "OffsetFetch", "ListOffsets", "Heartbeat", "Commit"):
+        a.hold(api, 40)
+        if api == "Commit":
+            a.run_command("commit")
+        before = sum(line.api == api for line in a.lines)
+        stage.run(3_000, until=lambda api=api, before=before: sum(x.api == api for x in a.lines) > before)
+        stage.run(20)
+        a.drop_connections()
+    stage.run(2_000)
+    return [a]
+
+
+def late_responses(client: str) -> list[StageMember]:
+    """Delay the response of each kind of request by 700 ms."""
+    stage, a = start(client)
+    a.run_command("subscribe t")
+    for api in ("Find", "Join", "Sync", "OffsetFetch", "ListOffsets", "Heartbeat"):
+        a.hold(api, 700)
+        stage.run(900)
+    return [a]
+
+
+def two_members(client: str, **conf: Any) -> list[StageMember]:
+    stage, a = start_joined(client, auto_commit=True, auto_commit_ms=700, **conf)
+    b = stage.add_member("B", CLIENTS[client], **a.conf)
+    b.run_command("subscribe t")
+    stage.run(1_500)
+    a.run_command("close")
+    stage.run(1_500)
+    return [a, b]
+
+
+def a_growing_topic(client: str) -> list[StageMember]:
+    stage, a = start_joined(client, metadata_ms=500, watch=True)
+    stage.grow("t", 3)
+    stage.run(2_000)
+    return [a]
+
+
+def a_pattern(client: str) -> list[StageMember]:
+    stage, a = start(client, metadata_ms=500)
+    a.run_command("pattern ^t.*")
+    stage.run(500)
+    stage.topic("tb", 1)
+    stage.run(1_500)
+    return [a]
+
+
+def no_polls(client: str) -> list[StageMember]:
+    stage, a = start_joined(client, max_poll_ms=6_000)
+    a.run_command("sleep 8000")
+    stage.run(9_500)
+    return [a]
+
+
+def an_expired_session(client: str) -> list[StageMember]:
+    stage, a = start_joined(client, session_ms=1_000)
+    a.hold("Heartbeat", 1_500)
+    stage.run(2_500)
+    return [a]
+
+
+def subscribe_and_assign(client: str) -> list[StageMember]:
+    stage, a = start_joined(client, auto_commit=True, auto_commit_ms=700)
+    for command in ("subscribe t u", "unsubscribe", "assign t:0:3 t:1", "seek t:0:5", "commit"):
+        a.run_command(command)
+        stage.run(600)
+    a.run_command("close")
+    stage.run(500)
+    return [a]
+
+
+def a_static_member(client: str) -> list[StageMember]:
+    stage, a = start_joined(client, instance="ia")
+    a.inject("Heartbeat", 82)
+    stage.run(1_500)
+    a.run_command("close")
+    stage.run(500)
+    return [a]
+
+
+Scenario = Callable[[str], list[StageMember]]
+SCENARIOS: dict[str, Scenario] = {
+    "join errors": lambda client: join_with_errors(client, "Join", 14, 15, 16, 27, 25, 22, 23, 30, 81),
+    "sync errors": lambda client: join_with_errors(client, "Sync", 14, 15, 16, 27, 25, 22, 30),
+    "find errors": lambda client: join_with_errors(client, "Find", 14, 15, 30),
+    "offset fetch errors": lambda client: join_with_errors(client, "OffsetFetch", 14, 16, 88, 30),
+    "list offsets errors": lambda client: join_with_errors(client, "ListOffsets", 3, 6, 78),
+    "heartbeat errors": heartbeat_errors,
+    "fetch errors": fetch_errors,
+    "commit errors": lambda client: commit_errors(client, "commit"),
+    "asynchronous commit errors": lambda client: commit_errors(client, "commit-async"),
+    "broken connections": broken_connections,
+    "late responses": late_responses,
+    "two members": two_members,
+    "two cooperative members": lambda client: two_members(client, assignors=["cooperative-sticky"]),
+    "a growing topic": a_growing_topic,
+    "a pattern": a_pattern,
+    "no polls": no_polls,
+    "an expired session": an_expired_session,
+    "subscribe and assign": subscribe_and_assign,
+    "a static member": a_static_member,
+}
+# kafka-go has one range assignor of its own, and neither patterns nor static members nor assign.
+LACKS = {
+    "kafka-go": {"two cooperative members", "a pattern", "a static member", "subscribe and assign"},
+}
+CASES = [(client, name) for client in CLIENTS for name in SCENARIOS if name not in LACKS.get(client, ())]
+
+
+def trace(members: list[StageMember]) -> list[str]:
+    """Return the requests and events of the members in their order."""
+    events = [
+        (line.now, line.number, f"{member.name} {CONSTANT.sub('', str(line))}")
+        for member in members
+        for line in member.lines
+        if line.is_shown and not (line.api == "Heartbeat" and str(line).endswith("-> 0"))
+    ]
+    for member in members:
+        for at, number, text in member.printed:
+            word, _, rest = text.partition(" ")
+            # Only the name of an exception: the texts are the originals', and are long.
+            rest = rest.split(" ")[0] if word in ("error", "commit") else rest
+            events.append((at, number, f"{member.name} * {word} {rest}".rstrip()))
+    lines = [f"{at - START:6} {text}" for at, _, text in sorted(events)]
+    return lines + [f"     . {member.name} read {_read(member)}".rstrip() for member in members]
+
+
+def _read(member: StageMember) -> str:
+    offsets: dict[TopicPartition, list[str]] = {}
+    for record in member.records:
+        offsets.setdefault(record.partition, []).append(str(record.offset))
+    return " ".join(f"{partition}@{','.join(offsets[partition])}" for partition in sorted(offsets))
+
+
+@cache
+def recorded(client: str) -> dict[str, list[str]]:
+    sections = (TRACES / f"{client}.txt").read_text(encoding="utf-8").split("## ")[1:]
+    return {name: text.splitlines() for name, _, text in (s.strip().partition("\n") for s in sections)}
+
+
+@pytest.mark.parametrize(("client", "scenario"), CASES)
+def test_requests_and_events_follow_from_each_error_and_each_fault(client: str, scenario: str) -> None:
+    assert trace(SCENARIOS[scenario](client)) == recorded(client)[scenario]
