@@ -50,8 +50,9 @@ def join_with_errors(client: str, api: str, *codes: int) -> list[StageMember]:
     stage, a = start(client)
     a.inject(api, *codes)
     a.run_command("subscribe t")
-    # kafka-go waits for 5 s after an error; the other clients wait for less than 400 ms.
-    stage.run((5_100 if client == "kafka-go" else 400) * len(codes) + 1_000)
+    # librdkafka may wait for 3 s after an error, kafka-go for 5 s, and Java for less than 400 ms.
+    wait = {"librdkafka": 3_500, "kafka-go": 5_100}.get(client, 400)
+    stage.run(wait * len(codes) + 1_000)
     return [a]
 
 
