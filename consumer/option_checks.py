@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -90,6 +91,36 @@ def duration_ms(policy: str) -> int | None:
     if ms >= 2**63:
         raise ConfigError("auto_offset_reset", policy, f"{_RESETS_ALLOWED}, of less than 2**63 ms")
     return int(ms)
+
+
+def function_or_object(method: str, parameters: str) -> Check:
+    """Return a check that accepts None, a function with these parameters, or an object with this method."""
+    count = parameters.count(",") + 1
+    allowed = f"a function with the parameters ({parameters}), or an object with such a method {method}()"
+
+    def check(name: str, value: Any) -> None:
+        if value is None:
+            return
+        function = getattr(value, method, None)
+        if function is None:
+            function = value
+        if isinstance(value, type) or not callable(function):
+            raise ConfigError(name, value, allowed)
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # Some functions of C have no signature.
+            return
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            raise ConfigError(name, value, f"{allowed}; this one has ({_parameters(signature)})") from None
+
+    return check
+
+
+def _parameters(signature: inspect.Signature) -> str:
+    """Return the names of a function's parameters, separated by commas."""
+    return ", ".join(signature.parameters)
 
 
 def assignors(name: str, value: Any) -> tuple[str | Assignor, ...]:

@@ -15,7 +15,7 @@ and auto commit without a group.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ from .option_checks import (
     Check,
     assignors,
     choice,
+    function_or_object,
     group_id,
     group_protocol,
     instance_id,
@@ -40,6 +41,7 @@ from .option_checks import (
 )
 from .other_clients import OPTIONS
 from .security.option_names import LIKENESS, NAMES, SecurityConfig, mask_secret, unknown_hint
+from .serializers import AnyDeserializer, K, V
 
 
 class Option(NamedTuple):
@@ -50,8 +52,11 @@ class Option(NamedTuple):
     description: str
 
 
-class ConsumerConfig(SecurityConfig, total=False):
-    """The keyword arguments of `Consumer` and `AsyncConsumer`. They include those of `SecurityConfig`."""
+class ConsumerConfig(SecurityConfig, Generic[K, V], total=False):
+    """The keyword arguments of `Consumer` and `AsyncConsumer`. They include those of `SecurityConfig`.
+
+    `K` and `V` are the types of the keys and values that poll returns.
+    """
 
     group_id: str | None
     group_instance_id: str | None
@@ -88,6 +93,8 @@ class ConsumerConfig(SecurityConfig, total=False):
     metadata_recovery_rebootstrap_trigger_ms: int
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
+    key_deserializer: AnyDeserializer[K] | None
+    value_deserializer: AnyDeserializer[V] | None
     stall_report_ms: int | None
     policy: str
 
@@ -134,6 +141,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     allow_auto_create_topics: bool = False
     exclude_internal_topics: bool = True
+    key_deserializer: Any = None
+    value_deserializer: Any = None
     stall_report_ms: int | None = 60_000
     policy: str = "kproto"
     security: Any = None  # A consumer.security.Security.
@@ -245,6 +254,19 @@ CONSUMER: Final[Mapping[str, Option]] = {
         or_none(whole_number_from(1)),
         "The maximum decompressed size in bytes of a batch. None means 1 GiB for data that begins as "
         "records do, and less for other data. Java has no limit.",
+    ),
+    "key_deserializer": Option(
+        "Poll and commit",
+        function_or_object("deserialize", "topic, data, headers"),
+        "Converts the key of each record that a poll returns: a function of (topic, data, headers), or an "
+        "object with such a method `deserialize`. `data` is bytes; a key that is None stays None. For an "
+        "AsyncConsumer the function may be a coroutine. If it raises an exception, the records before are "
+        "returned, and then poll raises DeserializationError. `poll_columns` still returns bytes.",
+    ),
+    "value_deserializer": Option(
+        "Poll and commit",
+        function_or_object("deserialize", "topic, data, headers"),
+        "Converts the value of each record that a poll returns, as key_deserializer does for keys.",
     ),
     "stall_report_ms": Option(
         "Poll and commit",

@@ -47,8 +47,6 @@ _BOTH: Final[Mapping[str, str]] = {
 }
 
 _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
-    "value_deserializer": f"{_BYTES}decode record.value yourself",
-    "key_deserializer": f"{_BYTES}decode record.key yourself",
     "consumer_timeout_ms": "poll(seconds) returns an empty list if there are no records",
     "topics": "subscribe([topic, ...])",
     "topic": "subscribe([topic, ...])",

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import msgspec
 
 from kproto.errors import brief_list
 from kproto.group.subscription import TopicPartition
 
+from .serializers import K, V
+
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
 
 
-class ConsumerRecord(msgspec.Struct, gc=False):
-    """One record. `timestamp` is in ms since 1970, or -1 if the record has none. Key and value are bytes.
+class ConsumerRecord(msgspec.Struct, Generic[K, V], gc=False):
+    """One record. `timestamp` is in ms since 1970, or -1 if the record has none.
+
+    Key and value are bytes, or what the consumer's deserializers return. None is Kafka's null.
 
     `leader_epoch` is the epoch of the leader that appended the record, as in Java's ConsumerRecord. It is
     None for the message formats before Kafka 0.11.
@@ -27,8 +31,8 @@ class ConsumerRecord(msgspec.Struct, gc=False):
     offset: int
     timestamp: int
     timestamp_type: str
-    key: bytes | None
-    value: bytes | None
+    key: K | None
+    value: V | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     leader_epoch: int | None = None
 

@@ -129,6 +129,8 @@ class Runtime:
         self._completed: deque[ev.Done] = deque()
         self._reports: deque[GroupChange] = deque()
         self._running_callbacks: dict[object, str] = {}
+        # The names of the callbacks that must not call methods of the client.
+        self._without_calls: set[str] = set()
         self._unlogged: BaseException | None = None
 
     # ---- how to wait: blocking or asyncio
@@ -250,16 +252,35 @@ class Runtime:
         )
 
     @contextmanager
-    def callback(self, name: str) -> Generator[None, None, None]:
-        """Mark the `with` block as running a callback. Calls that would wait for it are rejected."""
+    def callback(self, name: str, *, calls: bool = True) -> Generator[None, None, None]:
+        """Mark the `with` block as running a callback. Calls that would wait for it are rejected.
+
+        If `calls` is false, the callback must not call any method that changes the client's state.
+        """
         token, outer = object(), _callbacks.get()
         try:
             self._running_callbacks[token] = name
+            if not calls:
+                self._without_calls.add(name)
             _callbacks.set((*outer, token))
             yield
         finally:
             _callbacks.set(outer)
             self._running_callbacks.pop(token, None)
+
+    def check_callback(self, method: str, *, serves: bool) -> bool:
+        """Return whether a callback makes this call. Raise IllegalState if the callback must not make it.
+
+        `serves` says that the method runs callbacks itself.
+        """
+        if not self._running_callbacks or (callback := self.current_callback()) is None:
+            return False
+        if serves or callback in self._without_calls:
+            verb = "awaited" if self.awaits_callbacks and serves else "called"
+            raise IllegalState(
+                f"{method}() can't be {verb} inside {callback}; return from the callback first"
+            )
+        return True
 
     def current_callback(self) -> str | None:
         """Return the name of the callback in which this thread or task runs; None outside of callbacks.

@@ -12,6 +12,7 @@
     ├── ConnectionFailed       no broker accepts connections at the address, or the connection broke
     ├── AuthenticationFailed   a broker rejects this client, or this client rejects the broker: TLS or SASL
     ├── RequestTimedOut        no response within request.timeout.ms or the caller's timeout
+    ├── DeserializationError   a deserializer of the application failed; poll raises this error until a seek
     ├── NotDelivered           records that a producer accepted were not acknowledged
     ├── PartialFailure         an admin call about several items failed for some of them
     ├── IllegalState           a call does not fit the object's state (poll after close, ...)
@@ -145,6 +146,38 @@ class RecordError(DecodeError):
         reason = f"{self.field or 'batch'} at byte {self.offset}: {self.detail or 'the bytes end too early'}"
         behind = self.next_offset if self.next_offset is not None else f"an offset above {self.first_offset}"
         return f"{where} ({reason}); seek to {behind} to continue behind it"
+
+
+class DeserializationError(KprotoError):
+    """A deserializer of the application failed for one record (Java's RecordDeserializationException).
+
+    `part` is "key" or "value": the part of the record that could not be deserialized. `key`, `value` and
+    `headers` are those of the record as the broker returned it, and `timestamp` is in ms since 1970. So the
+    application can write the record to another topic (KIP-1036). `__cause__` is the exception of the
+    deserializer.
+
+    The position stays at the record. Until the application seeks, polls of this partition raise the error
+    again, and other partitions are still read. To skip the record, seek to `offset + 1`.
+    """
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int = -1
+
+    def __init__(self, topic: str, partition: int, offset: int, part: str, detail: str) -> None:
+        super().__init__(topic, partition, offset, part, detail)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.part = part
+        self.detail = detail
+
+    def text(self) -> str:
+        return (
+            f"{self.topic}-{self.partition}: the {self.part} of the record at offset {self.offset} cannot be "
+            f"deserialized ({self.detail}); seek to {self.offset + 1} to skip the record"
+        )
 
 
 class EncodeError(KprotoError, ValueError):

@@ -158,7 +158,9 @@ def test_the_client_page_has_every_public_name_of_kproto() -> None:
     for public in kproto.__all__:
         if public not in ("__version__", "TopicPartition"):
             assert f"## {public}\n" in text, public
-    assert "`poll(timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]`" in text
+    assert (
+        "`poll(timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]`" in text
+    )
     assert "`await poll(" in text
 
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from time import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, Never, NoReturn, Self, TypeVar, Unpack
 
 from kproto.group.subscription import TopicPartition
 from kproto.records.batch import preload_crc32c
@@ -34,24 +34,27 @@ from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from .admin import AsyncAdmin as AsyncAdmin
+from ..serializers import K, V
 from .runtime import AsyncRuntime
 
 R = TypeVar("R")
 
 
 @with_options(consumer_docs())
-class AsyncConsumer(BoundToProcess):
+class AsyncConsumer(BoundToProcess, Generic[K, V]):
     """The asyncio version of `Consumer`. Options and methods are the same; methods that wait are coroutines.
 
     A consumer may be created outside an event loop. All later calls must be made in one running event loop.
     """
 
     @hide_secrets
-    def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
+    def __init__(
+        self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig[K, V]]
+    ) -> None:
         make_runtime = partial(AsyncRuntime, exclusive=True)
         self._operations = ConsumerOperations(bootstrap_servers, config, make_runtime)
         self._runtime = self._operations.runtime
-        self._records = AsyncRecordIterator(self._operations)
+        self._records: AsyncRecordIterator[K, V] = AsyncRecordIterator(self._operations)
         self.options = self._operations.options
         preload_crc32c()
 
@@ -158,7 +161,7 @@ class AsyncConsumer(BoundToProcess):
 
     async def poll(
         self, timeout: float = 1.0, max_records: int | None = None, **unknown: Never
-    ) -> list[ConsumerRecord]:
+    ) -> list[ConsumerRecord[K, V]]:
         """Return the next records, at most max_poll_records, or an empty list after `timeout` seconds.
 
         Each poll marks the records of earlier polls as processed. It raises BrokerError and its subclasses,
@@ -177,10 +180,10 @@ class AsyncConsumer(BoundToProcess):
         """
         return await self._operations.poll_columns(timeout)
 
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         return self._records
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[K, V]:
         """Wait for the next record without a time limit, and return it.
 
         The call marks the record of the previous call as processed. An auto commit may omit records that were
@@ -356,7 +359,7 @@ class AsyncConsumer(BoundToProcess):
             raise unknown_method(self, "consumer", name)
 
 
-class AsyncRecordIterator(AsyncIterator[ConsumerRecord]):
+class AsyncRecordIterator(AsyncIterator[ConsumerRecord[K, V]]):
     """An iterator over the records of an `AsyncConsumer`; see `RecordIterator`."""
 
     __slots__ = ("_iteration", "_operations")
@@ -365,7 +368,7 @@ class AsyncRecordIterator(AsyncIterator[ConsumerRecord]):
         self._operations = operations
         self._iteration = operations.iteration
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[K, V]:
         iteration = self._iteration
         if iteration.owned_from <= time() < iteration.owned_until:
             for record in iteration.remaining:

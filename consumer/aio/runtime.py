@@ -195,12 +195,9 @@ class AsyncRuntime(Runtime):
                 f"this {self.driver.kind} belongs to another event loop, in which it was first used; "
                 f"make one {self.driver.kind} for each loop"
             )
+        self.check_callback(method, serves=serves)
         if not serves:
             return NO_CLAIM
-        if self._running_callbacks and (callback := self.current_callback()) is not None:
-            raise IllegalState(
-                f"{method}() can't be awaited inside {callback}; return from the callback first"
-            )
         if self._serving is not None:
             if method in CLOSING_CALLS:
                 return NO_CLAIM

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from functools import partial
 from time import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Self, TypeVar, Unpack
 
 from kproto.group.subscription import TopicPartition
 
@@ -34,13 +34,14 @@ from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from ..runtime import run_to_end
 from .admin import Admin as Admin
+from ..serializers import K, V
 from .runtime import BlockingRuntime
 
 R = TypeVar("R")
 
 
 @with_options(consumer_docs())
-class Consumer(BoundToProcess):
+class Consumer(BoundToProcess, Generic[K, V]):
     """Reads records, either of given partitions (`assign`) or as a member of a group (`subscribe`).
 
     The options are listed below. The constructor raises ConfigError for invalid options. The first
@@ -49,11 +50,13 @@ class Consumer(BoundToProcess):
     """
 
     @hide_secrets
-    def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
+    def __init__(
+        self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig[K, V]]
+    ) -> None:
         make_runtime = partial(BlockingRuntime, exclusive=True)
         self._operations = ConsumerOperations(bootstrap_servers, config, make_runtime)
         self._runtime = self._operations.runtime
-        self._records = RecordIterator(self._operations)
+        self._records: RecordIterator[K, V] = RecordIterator(self._operations)
         self.options = self._operations.options
 
     # ---- methods that send no request
@@ -159,7 +162,7 @@ class Consumer(BoundToProcess):
 
     def poll(
         self, timeout: float = 1.0, max_records: int | None = None, **unknown: Never
-    ) -> list[ConsumerRecord]:
+    ) -> list[ConsumerRecord[K, V]]:
         """Return the next records, at most max_poll_records, or an empty list after `timeout` seconds.
 
         Each poll marks the records of earlier polls as processed. It raises BrokerError and its subclasses,
@@ -178,10 +181,10 @@ class Consumer(BoundToProcess):
         """
         return _run_poll(self._operations, self._operations.poll_columns(timeout))
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         return self._records
 
-    def __next__(self) -> ConsumerRecord:
+    def __next__(self) -> ConsumerRecord[K, V]:
         """Wait for the next record without a time limit, and return it.
 
         The call marks the record of the previous call as processed. An auto commit may omit records that were
@@ -357,7 +360,7 @@ class Consumer(BoundToProcess):
             raise unknown_method(self, "consumer", name)
 
 
-class RecordIterator(Iterator[ConsumerRecord]):
+class RecordIterator(Iterator[ConsumerRecord[K, V]]):
     """An iterator over the records of a `Consumer`.
 
     The class is separate from `Consumer` because that class has a `__getattr__`, which makes each access to
@@ -370,7 +373,7 @@ class RecordIterator(Iterator[ConsumerRecord]):
         self._operations = operations
         self._iteration = operations.iteration
 
-    def __next__(self) -> ConsumerRecord:
+    def __next__(self) -> ConsumerRecord[K, V]:
         iteration = self._iteration
         if iteration.owned_from <= time() < iteration.owned_until:
             for record in iteration.remaining:

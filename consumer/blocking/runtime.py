@@ -308,13 +308,8 @@ class BlockingRuntime(Runtime):
             return NO_CLAIM
         if not self.exclusive:
             return NO_CLAIM
-        if (
-            self._running_callbacks and (callback := self.current_callback()) is not None
-        ):  # A callback that runs inside `poll` or `close` makes this call.
-            if serves:
-                raise IllegalState(
-                    f"{method}() can't be called inside {callback}; return from the callback first"
-                )
+        # A callback that runs inside `poll` or `close` makes this call.
+        if self.check_callback(method, serves=serves):
             return NO_CLAIM
         if not self._claim.acquire(method):
             if method in CLOSING_CALLS:

@@ -375,6 +375,20 @@ class ConsumerEngine:
         if begun is not None and not begun.released and begun.has_position and begun.fetches:
             begun.rewind(begun.position)
 
+    def deserialization_failed(self, event: ev.DeserializationFailed) -> None:
+        for partition, error in event.errors.items():
+            state = self.core.partitions.get(partition)
+            # Another task of the application may have sought, or committed a later offset, while the
+            # deserializer ran. Then the application does not need the record any more.
+            if (
+                state is not None
+                and state.has_position
+                and state.has_returned
+                and (state.processed or 0) <= error.offset < state.position
+            ):
+                state.rewind(error.offset)
+                state.fail(error)
+
     def seek(self, event: ev.Seek) -> None:
         _require_offset(event.partition, event.offset)
         if event.leader_epoch is not None:
@@ -621,6 +635,7 @@ TABLE: dict[type[Any], Callable[[ConsumerEngine, Any], None]] = {
     ev.Processed: ConsumerEngine.processed,
     ev.GiveBack: ConsumerEngine.give_back,
     ev.TakeBack: ConsumerEngine.take_back,
+    ev.DeserializationFailed: ConsumerEngine.deserialization_failed,
     ev.Seek: ConsumerEngine.seek,
     ev.SeekTo: ConsumerEngine.seek_to,
     ev.Pause: ConsumerEngine.pause,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kproto.errors import KprotoError
+from kproto.errors import DeserializationError, KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.machine import Tick as Tick
 
@@ -117,6 +117,15 @@ class TakeBack(msgspec.Struct, frozen=True):
     """
 
 
+class DeserializationFailed(msgspec.Struct, frozen=True):
+    """A deserializer failed for a record of each of these partitions, at the offset in the error.
+
+    The application has not received this record and the later ones of the partition.
+    """
+
+    errors: Mapping[TopicPartition, DeserializationError]
+
+
 class Seek(msgspec.Struct, frozen=True):
     """Set the position to `offset`.
 
@@ -208,6 +217,7 @@ Event = (
     | GiveBack
     | Processed
     | TakeBack
+    | DeserializationFailed
     | Seek
     | SeekTo
     | Pause
@@ -227,7 +237,7 @@ class Deliver(msgspec.Struct, frozen=True):
     created.
     """
 
-    rows: list[ConsumerRecord]
+    rows: list[ConsumerRecord[Any, Any]]
     columns: list[ColumnBatch]
     losses: int = 0
 

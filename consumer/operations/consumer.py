@@ -43,7 +43,7 @@ class ConsumerOperations(PollOperations):
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],
-        config: ConsumerConfig,
+        config: ConsumerConfig[Any, Any],
         make_runtime: Callable[[Driver], Runtime],
     ) -> None:
         super().__init__(bootstrap_servers, config, make_runtime)

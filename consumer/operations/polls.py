@@ -39,6 +39,7 @@ from ..logs import log
 from ..options import ConsumerConfig, ConsumerOptions, consumer_options
 from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupChange
 from ..runtime import Driver, Runtime
+from .deserialization import RecordDeserializer, record_deserializer
 
 # Timeout (s) of each poll of an iteration. If there are no records, the iteration polls again.
 _ITERATION_S = 3600.0
@@ -122,8 +123,8 @@ class Iteration:
 
     def __init__(self, engine: ConsumerEngine, options: ConsumerOptions) -> None:
         self._engine = engine
-        self.records: list[ConsumerRecord] = []
-        self.remaining: Iterator[ConsumerRecord] = iter(())
+        self.records: list[ConsumerRecord[Any, Any]] = []
+        self.remaining: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self.owned_from = self.owned_until = 0.0
         self._starts: Starts | None = None
         self._losses = 0
@@ -137,7 +138,7 @@ class Iteration:
         self.records, self.remaining, self._losses = delivered.rows, remaining, delivered.losses
         self._starts = None
 
-    def drop(self, remaining: Iterator[ConsumerRecord]) -> None:
+    def drop(self, remaining: Iterator[ConsumerRecord[Any, Any]]) -> None:
         """Release all held records.
 
         The caller passes an empty iterator as `remaining`, so that this method calls no function and Ctrl-C
@@ -274,7 +275,7 @@ class PollOperations:
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],
-        config: ConsumerConfig,
+        config: ConsumerConfig[Any, Any],
         make_runtime: Callable[[Driver], Runtime],
     ) -> None:
         self.options = consumer_options(config)
@@ -285,10 +286,13 @@ class PollOperations:
         self.iteration = self.driver.iteration
         self.listener: RebalanceListener | None = None
         self.runtime = make_runtime(self.driver)
+        self._deserializer = record_deserializer(self.options, awaits=self.runtime.awaits_callbacks)
+        # The first offset of each partition whose records are being deserialized.
+        self._deserializing: dict[TopicPartition, int] = {}
 
     # ---- polls and iterations
 
-    async def poll(self, timeout: float, max_records: int | None) -> list[ConsumerRecord]:
+    async def poll(self, timeout: float, max_records: int | None) -> list[ConsumerRecord[Any, Any]]:
         timeout = check.seconds("timeout", timeout)
         limit = self.options.max_poll_records
         if max_records is not None:
@@ -303,7 +307,7 @@ class PollOperations:
             delivered = await self._poll(ev.Take(0, columns=True), timeout)
         return delivered.columns if delivered is not None else []
 
-    async def next_record(self) -> ConsumerRecord:
+    async def next_record(self) -> ConsumerRecord[Any, Any]:
         """Return the next record of an iteration.
 
         An iterator calls this method if it holds no further record, or if the held records may belong to
@@ -340,7 +344,10 @@ class PollOperations:
             return None
         polls = self.engine.polls
         try:
-            delivered = await self._take(take, deadline)
+            if self._deserializer is None or take.columns:
+                delivered = await self._take(take, deadline)
+            else:
+                delivered = await self._take_deserialized(take, deadline, self._deserializer)
             if delivered is None:
                 runtime.apply_if_open(ev.PollEnded())
             runtime.delivering = None if delivered is None else (runtime.caller(), delivered)
@@ -386,6 +393,41 @@ class PollOperations:
             elif not await runtime.wait(last_change, deadline):
                 self.run_event_callbacks()
                 return None
+
+    async def _take_deserialized(
+        self, take: ev.Take, deadline: int, deserializer: RecordDeserializer
+    ) -> ev.Deliver | None:
+        """Return the next records with deserialized keys and values; None after `deadline`."""
+        runtime = self.runtime
+        while (delivered := await self._take(take, deadline)) is not None:
+            records = delivered.rows
+            self._deserializing = first_offsets(records, partition_starts(records), 0)
+            try:
+                with runtime.callback("a deserializer", calls=False):
+                    records, errors = await deserializer.convert(records)
+            finally:
+                self._deserializing = {}
+            runtime.check_usable()  # The client may have been closed while the deserializers ran.
+            if errors:
+                runtime.apply(ev.DeserializationFailed(errors))
+            with runtime.locked():
+                records = self._still_owned(records)
+            if records:
+                return ev.Deliver(records, [], self.engine.core.partitions.losses)
+        return None
+
+    def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+        """Return the records without those of partitions that were released or sought in the meantime.
+
+        The time that deserializers take is not limited. The engine must be locked.
+        """
+        states = self.engine.partitions
+        gone = {
+            partition
+            for _, partition in partition_starts(records)
+            if (state := states.get(partition)) is None or not state.has_returned
+        }
+        return [record for record in records if record.topic_partition not in gone] if gone else records
 
     def give_back(self, *, also_last: bool = False) -> bool:
         """Give the engine back the records that an iteration still holds. Return False if there are none."""
@@ -473,11 +515,14 @@ class PollOperations:
         return failures
 
     def held_offsets(self) -> dict[TopicPartition, int]:
-        """Map each partition to its first offset that an iteration holds and has not returned yet."""
-        return self.iteration.next_offsets()
+        """Map each partition to its first offset that was taken from the engine and not returned yet.
+
+        An iteration may hold the records, or deserializers are converting them.
+        """
+        return self._deserializing or self.iteration.next_offsets()
 
 
-def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
+def partition_starts(records: Iterable[ConsumerRecord[Any, Any]]) -> Starts:
     """Return each row at which the partition changes, and the partition that begins there.
 
     The result is short, because most records follow a record of the same partition.
@@ -491,7 +536,9 @@ def partition_starts(records: Iterable[ConsumerRecord]) -> Starts:
     return starts
 
 
-def first_offsets(records: list[ConsumerRecord], starts: Starts, row: int) -> dict[TopicPartition, int]:
+def first_offsets(
+    records: list[ConsumerRecord[Any, Any]], starts: Starts, row: int
+) -> dict[TopicPartition, int]:
     """Map each partition to the offset of its first record in this row or a later one."""
     offsets: dict[TopicPartition, int] = {}
     for index in range(max(0, bisect_right(starts, row, key=itemgetter(0)) - 1), len(starts)):

@@ -18,6 +18,8 @@ from functools import cache
 
 import msgspec
 
+from ..errors import brief
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 # If a base or an encoded delta reaches this absolute value, the sum of the two may exceed int64, and is
@@ -43,16 +45,21 @@ class Record(msgspec.Struct, gc=False):
         return f"{self.offset}: {format_record(self.key, self.value, self.headers)}"
 
 
-def format_record(key: bytes | None, value: bytes | None, headers: Headers) -> str:
-    """Format the contents of a record in one line, with long values shortened."""
+def format_record(key: object, value: object, headers: Headers) -> str:
+    """Format the contents of a record in one line, with long values shortened.
+
+    Key and value are bytes or None, or what an application's deserializer has returned.
+    """
     parts = [_short(value)] if key is None else [f"{_short(key)} = {_short(value)}"]
     parts += [f"{name}: {_short(of)}" for name, of in headers]
     return ", ".join(parts)
 
 
-def _short(data: bytes | None) -> str:
+def _short(data: object) -> str:
     if data is None:
         return "null"
+    if not isinstance(data, bytes):
+        return brief(data)
     text = repr(data[:60]).removeprefix("b")
     return text if len(data) <= 60 else f"{text}... ({len(data)} bytes)"
 

@@ -31,6 +31,7 @@ from consumer import (
 )
 from consumer.delivery import PieceDelivery
 from consumer.sarama import ThreadClaim, ThreadSession
+from consumer.serializers import RecordHeaders
 from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
@@ -53,6 +54,36 @@ def threads_get_values(consumer: Consumer, cluster: Admin, partition: TopicParti
     assert_type(cluster.groups(), dict[str, ListedGroup])
     answer: ListGroupsResponse = cluster.request(ListGroupsRequest())
     assert_type(answer.groups[0].group_id, str)
+
+
+class Flight:
+    """A type of values."""
+
+
+class FlightDeserializer:
+    def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> Flight:
+        return Flight()
+
+
+def as_text(topic: str, data: bytes, headers: RecordHeaders) -> str:
+    return data.decode()
+
+
+async def as_text_later(topic: str, data: bytes, headers: RecordHeaders) -> str:
+    return data.decode()
+
+
+def records_have_the_types_that_deserializers_return() -> None:
+    assert_type(Consumer("b"), Consumer[bytes, bytes])
+    assert_type(Consumer("b", group_id="g", value_deserializer=as_text), Consumer[bytes, str])
+    consumer = Consumer("b", key_deserializer=as_text, value_deserializer=FlightDeserializer())
+    assert_type(consumer.poll(), list[ConsumerRecord[str, Flight]])
+    for record in consumer:
+        assert_type(record.key, str | None)
+        assert_type(record.value, Flight | None)
+    assert_type(AsyncConsumer("b", key_deserializer=as_text), AsyncConsumer[str, bytes])
+    later: AsyncConsumer[bytes, str] = AsyncConsumer("b", value_deserializer=as_text_later)
+    assert_type(later, AsyncConsumer[bytes, str])
 
 
 def threads_write(producer: Producer, partition: TopicPartition) -> None:

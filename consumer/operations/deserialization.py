@@ -1,0 +1,89 @@
+"""Applies the deserializers of a consumer to the records that a poll returns.
+
+Rules:
+
+* If a deserializer fails for a record, the records of the partition from this one on are given back to the
+  engine. The poll returns the other records, and a later poll raises the error.
+* A BaseException such as Ctrl-C or CancelledError is raised, and the engine takes back all records of the
+  poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kproto.errors import DeserializationError
+from kproto.group.subscription import TopicPartition
+
+from ..options import ConsumerOptions
+from ..records import ConsumerRecord
+from ..serializers import close_coroutine, describe, function_of
+
+_ASYNC_CLIENT = "AsyncConsumer"
+
+
+class RecordDeserializer:
+    """The deserializers of one consumer."""
+
+    def __init__(
+        self, key: Callable[..., Any] | None, value: Callable[..., Any] | None, *, awaits: bool
+    ) -> None:
+        self._key = key
+        self._value = value
+        self._awaits = awaits  # Whether a deserializer may return an awaitable.
+
+    async def convert(
+        self, records: list[ConsumerRecord[Any, Any]]
+    ) -> tuple[list[ConsumerRecord[Any, Any]], dict[TopicPartition, DeserializationError]]:
+        """Convert keys and values in place. Return the converted records, and the error of each partition.
+
+        The converted records of a partition end before the record for which a deserializer failed.
+        """
+        converted: list[ConsumerRecord[Any, Any]] = []
+        errors: dict[TopicPartition, DeserializationError] = {}
+        for record in records:
+            if errors and record.topic_partition in errors:
+                continue
+            key, value = record.key, record.value
+            part = "key"
+            try:
+                if self._key is not None and key is not None:
+                    record.key = self._key(record.topic, key, record.headers)
+                    if hasattr(record.key, "__await__"):
+                        record.key = await self._finished(record.key)
+                part = "value"
+                if self._value is not None and value is not None:
+                    record.value = self._value(record.topic, value, record.headers)
+                    if hasattr(record.value, "__await__"):
+                        record.value = await self._finished(record.value)
+            except Exception as failure:
+                error = DeserializationError(
+                    record.topic, record.partition, record.offset, part, describe(failure)
+                )
+                error.key, error.value = key, value
+                error.headers, error.timestamp = record.headers, record.timestamp
+                error.__cause__ = failure
+                errors[record.topic_partition] = error
+            else:
+                converted.append(record)
+        return converted, errors
+
+    async def _finished(self, answer: Any) -> Any:
+        """Return the result of an awaitable that a deserializer returned."""
+        if not self._awaits:
+            close_coroutine(answer)
+            raise TypeError(f"the deserializer returned {answer!r}, which only an {_ASYNC_CLIENT} can await")
+        return await answer
+
+
+def record_deserializer(options: ConsumerOptions, *, awaits: bool) -> RecordDeserializer | None:
+    """Return the deserializers that a consumer's options contain; None if there are none."""
+    key, value = [
+        function_of(name, option, "deserialize", coroutines=awaits, client=_ASYNC_CLIENT)
+        for name, option in (
+            ("key_deserializer", options.key_deserializer),
+            ("value_deserializer", options.value_deserializer),
+        )
+    ]
+    return None if key is None and value is None else RecordDeserializer(key, value, awaits=awaits)
