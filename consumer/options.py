@@ -41,7 +41,7 @@ from .option_checks import (
 )
 from .other_clients import OPTIONS
 from .security.option_names import LIKENESS, NAMES, SecurityConfig, mask_secret, unknown_hint
-from .serializers import AnyDeserializer, K, V
+from .serializers import AnyDeserializer, AnySerializer, K, SentK, SentV, V
 
 
 class Option(NamedTuple):
@@ -383,8 +383,11 @@ CONSUMER: Final[Mapping[str, Option]] = {
 }
 
 
-class ProducerConfig(SecurityConfig, total=False):
-    """The keyword arguments of `Producer` and `AsyncProducer`. They include those of `SecurityConfig`."""
+class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
+    """The keyword arguments of `Producer` and `AsyncProducer`. They include those of `SecurityConfig`.
+
+    `SentK` and `SentV` are the types of the keys and values that `send` accepts.
+    """
 
     client_id: str
     acks: str | int
@@ -403,6 +406,8 @@ class ProducerConfig(SecurityConfig, total=False):
     enable_idempotence: bool
     transactional_id: str | None
     transaction_timeout_ms: int
+    key_serializer: AnySerializer[SentK] | None
+    value_serializer: AnySerializer[SentV] | None
     allow_auto_create_topics: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -441,6 +446,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     enable_idempotence: bool = True
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
+    key_serializer: Any = None
+    value_serializer: Any = None
     allow_auto_create_topics: bool = False
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
@@ -539,6 +546,19 @@ PRODUCER: Final[Mapping[str, Option]] = {
         whole_number_from(1),
         "The maximum number of connections to a broker. The client uses more than one if the first has "
         "the maximum number of requests in flight.",
+    ),
+    "key_serializer": Option(
+        "Records",
+        function_or_object("serialize", "topic, value, headers"),
+        "Converts the key of each record to bytes in `send`: a function of (topic, key, headers) that "
+        "returns bytes or None, or an object with such a method `serialize`. A key that is None stays None. "
+        "For an AsyncProducer the function may be a coroutine. If it fails, `send` raises "
+        "SerializationError. `send_columns` expects bytes.",
+    ),
+    "value_serializer": Option(
+        "Records",
+        function_or_object("serialize", "topic, value, headers"),
+        "Converts the value of each record to bytes, as key_serializer does for keys.",
     ),
     "allow_auto_create_topics": Option(
         "Metadata",

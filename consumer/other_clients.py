@@ -19,7 +19,6 @@ from .security.secret import HIDDEN, is_secret_value
 
 P = ParamSpec("P")
 
-_BYTES = "values and keys are bytes; "
 _TRANSACTIONS = "use transaction, begin, commit, abort and send_offsets"
 
 _BOTH: Final[Mapping[str, str]] = {
@@ -68,8 +67,6 @@ _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
 }
 
 _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
-    "value_serializer": f"{_BYTES}encode them before send()",
-    "key_serializer": f"{_BYTES}encode them before send()",
     "on_delivery": "send(...).add_done_callback(function)",
     "dr_cb": "send(...).add_done_callback(function)",
     "error_cb": "calls raise errors, send(...).exception() returns them, and events(function) reports others",

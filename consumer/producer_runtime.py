@@ -37,11 +37,13 @@ class ProducerRuntime:
 
     ended = False
     forked = False
+    # Whether a serializer may be a coroutine.
+    awaits_callbacks = False
 
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],
-        config: ProducerConfig,
+        config: ProducerConfig[Any, Any],
         waiters: Waiters,
         guard: AbstractContextManager[Any] | None,
     ) -> None:

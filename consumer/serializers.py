@@ -3,15 +3,21 @@
     def as_text(topic, data, headers):
         return data.decode()
 
+    def to_bytes(topic, value, headers):
+        return value.encode()
+
     Consumer("localhost:9092", key_deserializer=as_text)
+    Producer("localhost:9092", key_serializer=to_bytes)
 
 Rules:
 
-* A deserializer is a function of (topic, data, headers), or an object with such a method `deserialize`. For
-  an AsyncConsumer the function may be a coroutine.
-* None is Kafka's null, and no function is called for it. So a tombstone stays a tombstone.
-* A deserializer runs in the thread or task that calls `poll`, without a lock. The timeout of poll does not
-  limit the time of a deserializer.
+* A deserializer is a function of (topic, data, headers), or an object with such a method `deserialize`.
+* A serializer is a function of (topic, value, headers) that returns bytes or None, or an object with such a
+  method `serialize`.
+* For the asyncio clients these functions may be coroutines.
+* None is Kafka's null in both directions, and no function is called for it. So a tombstone stays a tombstone.
+* The functions run in the thread or task that calls `poll` or `send`, without a lock. The timeout of poll,
+  and max_block_ms, do not limit the time of these functions.
 * A deserializer cannot call methods that change the state of its consumer: they raise IllegalState.
 """
 
@@ -25,19 +31,26 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from kproto.errors import ConfigError
 
 if TYPE_CHECKING:
-    # Without a deserializer, keys and values are bytes. Python 3.11 has no defaults of type variables.
+    # Without serializers and deserializers, keys and values are bytes. At runtime, Python 3.11 has no type
+    # variables with defaults.
     from typing_extensions import TypeVar
 
     K = TypeVar("K", default=bytes)
     V = TypeVar("V", default=bytes)
+    # The types of the keys and values that `send` accepts.
+    SentK = TypeVar("SentK", default=bytes | bytearray | memoryview)
+    SentV = TypeVar("SentV", default=bytes | bytearray | memoryview)
 else:
     from typing import TypeVar
 
     K = TypeVar("K")
     V = TypeVar("V")
+    SentK = TypeVar("SentK")
+    SentV = TypeVar("SentV")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
 
 RecordHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -52,6 +65,21 @@ class Deserializer(Protocol[T_co]):
 
 AnyDeserializer: TypeAlias = (
     Deserializer[T | Awaitable[T]] | Callable[[str, bytes, RecordHeaders], T | Awaitable[T]]
+)
+
+
+class Serializer(Protocol[T_contra]):
+    """An object that converts a value to the bytes of a record."""
+
+    def serialize(
+        self, topic: str, value: T_contra, headers: RecordHeaders, /
+    ) -> bytes | Awaitable[bytes | None] | None:
+        """Return the bytes of a key or value, or None for Kafka's null."""
+        ...
+
+
+AnySerializer: TypeAlias = (
+    Serializer[T] | Callable[[str, T, RecordHeaders], bytes | Awaitable[bytes | None] | None]
 )
 
 

@@ -12,6 +12,7 @@
     ├── ConnectionFailed       no broker accepts connections at the address, or the connection broke
     ├── AuthenticationFailed   a broker rejects this client, or this client rejects the broker: TLS or SASL
     ├── RequestTimedOut        no response within request.timeout.ms or the caller's timeout
+    ├── SerializationError     a serializer of the application failed, and the record was not sent
     ├── DeserializationError   a deserializer of the application failed; poll raises this error until a seek
     ├── NotDelivered           records that a producer accepted were not acknowledged
     ├── PartialFailure         an admin call about several items failed for some of them
@@ -178,6 +179,23 @@ class DeserializationError(KprotoError):
             f"{self.topic}-{self.partition}: the {self.part} of the record at offset {self.offset} cannot be "
             f"deserialized ({self.detail}); seek to {self.offset + 1} to skip the record"
         )
+
+
+class SerializationError(KprotoError):
+    """A serializer of the application failed in `send`, and the record was not sent.
+
+    `part` is "key" or "value". `__cause__` is the exception of the serializer. It is None if the serializer
+    returned something other than bytes or None.
+    """
+
+    def __init__(self, topic: str, part: str, detail: str) -> None:
+        super().__init__(topic, part, detail)
+        self.topic = topic
+        self.part = part
+        self.detail = detail
+
+    def text(self) -> str:
+        return f"topic {self.topic!r}: the {self.part} cannot be serialized ({self.detail}); it was not sent"
 
 
 class EncodeError(KprotoError, ValueError):

@@ -17,7 +17,7 @@ from asyncio import get_running_loop
 from collections.abc import Iterable, Mapping
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any, Never, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Unpack
 
 from kproto.group.subscription import TopicPartition
 from kproto.records.batch import preload_crc32c
@@ -29,15 +29,16 @@ from ..engine.metrics import Metrics
 from ..engine.requests import Offset
 from ..lifecycle import BoundToProcess
 from ..operations.producer import ProducerOperations
+from ..operations.send_hooks import send_hooks
 from ..option_docs import producer_docs, with_options
 from ..options import ProducerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import EventCallback, GroupMetadata
+from ..serializers import SentK, SentV
 from ..validation import (
     LAST_SECONDS,
     MAX_TIMESTAMP,
     NO_HEADERS,
-    Buffer,
     Headers,
     header_pairs,
     partition_index,
@@ -52,16 +53,19 @@ _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 
 @with_options(producer_docs())
-class AsyncProducer(BoundToProcess, AsyncBlock):
+class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
     """The asyncio version of `Producer`, with the same options. A producer can be used in one event loop
     only.
     """
 
     @hide_secrets
-    def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
+    def __init__(
+        self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig[SentK, SentV]]
+    ) -> None:
         self._runtime = AsyncProducerRuntime(bootstrap_servers, config)
         self._operations = ProducerOperations(self._runtime)
         self.options = self._runtime.options
+        self._hooks = send_hooks(self._operations)  # None if no hook is set.
         self._loop = self._runtime.loop
         self._records = self._runtime.records
         self._moment = moment()
@@ -73,8 +77,8 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
     async def send(
         self,
         topic: str,
-        value: Buffer | None = None,
-        key: Buffer | None = None,
+        value: SentV | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = NO_HEADERS,
@@ -91,10 +95,6 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         if self._pause_due:
             self._pause_due = False
             await asyncio.sleep(0)
-        if type(value) is not bytes and value is not None:
-            value = record_bytes("value", value)
-        if type(key) is not bytes and key is not None:
-            key = record_bytes("key", key)
         if timestamp is None:
             since, until, timestamp = self._moment
             if not since <= time() < until:
@@ -106,13 +106,21 @@ class AsyncProducer(BoundToProcess, AsyncBlock):
         headers = header_pairs(headers) if headers is not NO_HEADERS else headers
         if type(topic) is not str or not topic:
             topic = topic_name(topic)
-        delivery = records.take(topic, key, value, partition, timestamp, headers)
+        key_bytes: Any = key
+        value_bytes: Any = value
+        if self._hooks is not None:
+            key_bytes, value_bytes = await self._hooks.serialize(topic, key, value, headers)
+        if type(value_bytes) is not bytes and value_bytes is not None:
+            value_bytes = record_bytes("value", value_bytes)
+        if type(key_bytes) is not bytes and key_bytes is not None:
+            key_bytes = record_bytes("key", key_bytes)
+        delivery = records.take(topic, key_bytes, value_bytes, partition, timestamp, headers)
         if records.sender_notified:
             records.sender_notified = False
             self._pause_due = records.needs_sender_now()
             runtime.on_event(None)
         if delivery is None:
-            take = partial(records.take, topic, key, value, partition, timestamp, headers)
+            take = partial(records.take, topic, key_bytes, value_bytes, partition, timestamp, headers)
             return await self._operations.wait_for_room(take)
         return delivery
 

@@ -33,7 +33,9 @@ from .waiters import TaskWaiters, current_task
 class AsyncProducerRuntime(ProducerRuntime):
     """Runs a producer's engine in the running event loop."""
 
-    def __init__(self, bootstrap_servers: str | Iterable[str], config: ProducerConfig) -> None:
+    awaits_callbacks = True
+
+    def __init__(self, bootstrap_servers: str | Iterable[str], config: ProducerConfig[Any, Any]) -> None:
         try:
             self.loop = get_running_loop()
         except RuntimeError:

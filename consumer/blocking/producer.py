@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any, Never, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, Unpack
 
 from kproto.group.subscription import TopicPartition
 
@@ -31,16 +31,17 @@ from ..engine.producer.batches import TopicRoute
 from ..engine.requests import Offset
 from ..lifecycle import BoundToProcess
 from ..operations.producer import ProducerOperations
+from ..operations.send_hooks import send_hooks
 from ..option_docs import producer_docs, with_options
 from ..options import ProducerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import EventCallback, GroupMetadata
 from ..runtime import run_to_end
+from ..serializers import SentK, SentV
 from ..validation import (
     LAST_SECONDS,
     MAX_TIMESTAMP,
     NO_HEADERS,
-    Buffer,
     Headers,
     header_pairs,
     partition_index,
@@ -55,7 +56,7 @@ _SEND_ARGUMENTS = ("topic", "value", "key", "partition", "timestamp", "headers")
 
 
 @with_options(producer_docs())
-class Producer(BoundToProcess, Block):
+class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
     """Writes records. The options are listed below. The constructor raises ConfigError for invalid options.
 
     Several threads may use one producer. If the interpreter exits before `close`, a warning reports the
@@ -64,14 +65,18 @@ class Producer(BoundToProcess, Block):
     """
 
     @hide_secrets
-    def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
+    def __init__(
+        self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig[SentK, SentV]]
+    ) -> None:
         self._runtime = BlockingProducerRuntime(bootstrap_servers, config)
         self._operations = ProducerOperations(self._runtime)
         self.options = self._runtime.options
+        self._hooks = send_hooks(self._operations)  # None if no hook is set.
         self._records = records = self._runtime.records
         # The `TopicRoute` of each known topic, with which `send` adds a record to a batch without calling
         # `take`. The dict is empty if every record must be added by `take`.
-        self._routes: dict[str, TopicRoute] = {} if records.gated else records.routes
+        has_fast_path = self._hooks is None and not records.gated
+        self._routes: dict[str, TopicRoute] = records.routes if has_fast_path else {}
         self._moment = moment()
 
     # ---- sending
@@ -79,8 +84,8 @@ class Producer(BoundToProcess, Block):
     def send(
         self,
         topic: str,
-        value: Buffer | None = None,
-        key: Buffer | None = None,
+        value: SentV | None = None,
+        key: SentK | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = NO_HEADERS,
@@ -94,7 +99,7 @@ class Producer(BoundToProcess, Block):
 
         Raises ConfigError for arguments that no record can have, UnknownTopic, NotAuthorized, RequestTimedOut
         (the buffer stayed full, or no metadata arrived, for max_block_ms), BrokerError for a record that is
-        too large, and IllegalState after `close`.
+        too large, SerializationError if a serializer fails, and IllegalState after `close`.
         """
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
@@ -120,20 +125,24 @@ class Producer(BoundToProcess, Block):
                         return Delivery(batch, index)
         elif type(timestamp) is not int or not LAST_SECONDS <= timestamp <= MAX_TIMESTAMP:
             timestamp = timestamp_ms(timestamp)
-        if value is not None and type(value) is not bytes:
-            value = record_bytes("value", value)
-        if key is not None and type(key) is not bytes:
-            key = record_bytes("key", key)
         if partition is not None:
             partition = partition_index(partition)
         headers = header_pairs(headers) if headers is not NO_HEADERS else headers
         if type(topic) is not str:
             topic = topic_name(topic)
-        delivery = self._records.take(topic, key, value, partition, timestamp, headers)
+        key_bytes: Any = key
+        value_bytes: Any = value
+        if self._hooks is not None:
+            key_bytes, value_bytes = run_to_end(self._hooks.serialize(topic, key, value, headers))
+        if value_bytes is not None and type(value_bytes) is not bytes:
+            value_bytes = record_bytes("value", value_bytes)
+        if key_bytes is not None and type(key_bytes) is not bytes:
+            key_bytes = record_bytes("key", key_bytes)
+        delivery = self._records.take(topic, key_bytes, value_bytes, partition, timestamp, headers)
         if delivery is None:
             topic_name(topic)
             self._runtime.check_may_wait()
-            take = partial(self._records.take, topic, key, value, partition, timestamp, headers)
+            take = partial(self._records.take, topic, key_bytes, value_bytes, partition, timestamp, headers)
             return run_to_end(self._operations.wait_for_room(take))
         return delivery
 

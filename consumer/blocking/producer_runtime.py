@@ -42,7 +42,7 @@ _JOIN_SECONDS = 5.0
 class BlockingProducerRuntime(ProducerRuntime):
     """Runs a producer's engine in a thread, and lets the application's threads wait for it."""
 
-    def __init__(self, bootstrap_servers: str | Iterable[str], config: ProducerConfig) -> None:
+    def __init__(self, bootstrap_servers: str | Iterable[str], config: ProducerConfig[Any, Any]) -> None:
         self.waiters = ThreadWaiters()
         super().__init__(bootstrap_servers, config, self.waiters, self.waiters.lock)
         self.sockets = Sockets()

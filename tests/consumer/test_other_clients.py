@@ -58,7 +58,6 @@ def test_a_dict_of_options_is_rejected_without_showing_a_password(client: Any) -
 @pytest.mark.parametrize(
     ("client", "option", "words"),
     [
-        (Producer, "value_serializer", "encode them before send()"),
         (Consumer, "consumer_timeout_ms", "poll(seconds) returns an empty list"),
         (Consumer, "rebalance_timeout_ms", "use max_poll_interval_ms"),
         (Consumer, "socket.timeout.ms", "use request_timeout_ms"),

@@ -86,6 +86,19 @@ def records_have_the_types_that_deserializers_return() -> None:
     assert_type(later, AsyncConsumer[bytes, str])
 
 
+def flight_to_bytes(topic: str, value: Flight, headers: RecordHeaders) -> bytes:
+    return b""
+
+
+async def sends_accept_the_types_of_serializers() -> None:
+    assert_type(Producer("b"), Producer[bytes | bytearray | memoryview, bytes | bytearray | memoryview])
+    producer = Producer("b", value_serializer=flight_to_bytes, key_serializer=None)
+    producer.send("t", Flight())
+    producer.send("t", b"")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    tasks = AsyncProducer("b", value_serializer=flight_to_bytes)
+    assert_type(await tasks.send("t", Flight(), key=b"k"), Delivery)
+
+
 def threads_write(producer: Producer, partition: TopicPartition) -> None:
     assert_type(producer.send("t", b"x"), Delivery)
     assert_type(producer.send("t", b"x").result(), RecordMetadata)

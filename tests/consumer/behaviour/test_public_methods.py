@@ -6,7 +6,7 @@ import inspect
 import pydoc
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Generic
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_every_public_method_has_a_docstring(kind: type) -> None:
 @pytest.mark.parametrize("kind", [kind for twins in TWINS for kind in twins])
 def test_every_public_method_is_defined_in_its_class_which_has_few_bases(kind: type) -> None:
     assert methods(kind).keys() <= vars(kind).keys()
-    assert len(kind.__mro__) <= 4
+    assert len([base for base in kind.__mro__ if base is not Generic]) <= 4
 
 
 def test_help_shows_signatures_and_docstrings() -> None:

@@ -1,0 +1,209 @@
+"""The serializers of a producer: what they get, and the errors of `send` if they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from consumer import AsyncProducer, Consumer, Producer, TopicPartition
+from kproto.broker.server import Server, running
+from kproto.errors import ConfigError, IllegalState, SerializationError
+
+SECONDS = 60.0
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running(topics={"t": 1}) as server:
+        yield server
+
+
+def written(server: Server) -> list[tuple[bytes | None, bytes | None]]:
+    with Consumer(server.bootstrap) as consumer:
+        consumer.assign({TopicPartition("t", 0): 0})
+        end = consumer.list_offsets({TopicPartition("t", 0): "latest"})[TopicPartition("t", 0)].offset or 0
+        records: list[Any] = []
+        while len(records) < end:
+            records += consumer.poll(1)
+    return [(record.key, record.value) for record in records]
+
+
+def as_bytes(topic: str, value: Any, headers: Any) -> bytes | None:
+    return f"{topic}:{value}:{list(headers)}".encode()
+
+
+class AsBytes:
+    def serialize(self, topic: str, value: Any, headers: Any) -> bytes:
+        return str(value).encode()
+
+
+async def as_bytes_later(topic: str, value: Any, headers: Any) -> bytes:
+    await asyncio.sleep(0)
+    return str(value).encode()
+
+
+def test_functions_and_objects_serialize_keys_and_values(server: Server) -> None:
+    with Producer(server.bootstrap, key_serializer=as_bytes, value_serializer=AsBytes()) as producer:
+        producer.send("t", 7, key="k", headers=[("h", b"x")])
+        producer.send("t", b"bytes are serialized as well")
+        producer.send("t", None, key=None)
+    assert written(server) == [
+        (b"t:k:[('h', b'x')]", b"7"),
+        (None, b"b'bytes are serialized as well'"),
+        (None, None),
+    ]
+
+
+def test_one_serializer_leaves_the_other_part_as_bytes(server: Server) -> None:
+    with Producer(server.bootstrap, value_serializer=AsBytes()) as producer:
+        producer.send("t", 7, key=bytearray(b"k"))
+        with pytest.raises(ConfigError, match="bytes or None; encode it first"):
+            producer.send("t", 7, key="k")  # type: ignore[arg-type]
+    assert written(server) == [(b"k", b"7")]
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_failed_serializer_names_the_topic_and_the_part_and_sends_nothing(
+    server: Server, part: str
+) -> None:
+    def fails(topic: str, value: Any, headers: Any) -> bytes:
+        if value == "bad":
+            raise LookupError("no schema")
+        return str(value).encode()
+
+    config: Any = {f"{part}_serializer": fails}
+    good: Any = {part: "good"}
+    bad: Any = {part: "bad"}
+    with Producer(server.bootstrap, **config) as producer:
+        producer.send("t", **good)
+        with pytest.raises(SerializationError) as caught:
+            producer.send("t", **bad)
+        producer.send("t", **good)
+    assert (caught.value.topic, caught.value.part) == ("t", part)
+    assert isinstance(caught.value.__cause__, LookupError)
+    assert str(caught.value) == (
+        f"topic 't': the {part} cannot be serialized (LookupError: no schema); it was not sent"
+    )
+    assert len(written(server)) == 2
+
+
+@pytest.mark.parametrize("answer", ["text", 7, [b"x"]])
+def test_an_answer_that_is_not_bytes_is_named(server: Server, answer: Any) -> None:
+    with Producer(server.bootstrap, value_serializer=lambda topic, value, headers: answer) as producer:
+        with pytest.raises(SerializationError, match="which is not bytes or None") as caught:
+            producer.send("t", 1)
+        assert repr(answer) in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_coroutine_is_rejected_by_a_blocking_producer(server: Server) -> None:
+    with pytest.raises(ConfigError, match="only an AsyncProducer can await a coroutine"):
+        Producer(server.bootstrap, value_serializer=as_bytes_later)
+    with (
+        Producer(
+            server.bootstrap,
+            value_serializer=lambda topic, value, headers: as_bytes_later(topic, value, headers),
+        ) as producer,
+        pytest.raises(SerializationError, match="which only an AsyncProducer can await"),
+    ):
+        producer.send("t", 1)
+
+
+def test_a_serializer_may_send_and_flush(server: Server) -> None:
+    def logs(topic: str, value: Any, headers: Any) -> bytes:
+        if value != "log":
+            producer.send("t", "log")
+            producer.flush()
+        return str(value).encode()
+
+    with Producer(server.bootstrap, value_serializer=logs) as producer:
+        producer.send("t", "a")
+    assert [value for _, value in written(server)] == [b"log", b"a"]
+
+
+def test_a_serializer_that_blocks_does_not_block_other_threads(server: Server) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def blocks(topic: str, value: Any, headers: Any) -> bytes:
+        if value == "slow":
+            entered.set()
+            release.wait(SECONDS)
+        return str(value).encode()
+
+    with Producer(server.bootstrap, value_serializer=blocks) as producer:
+        slow = threading.Thread(target=producer.send, args=("t", "slow"))
+        slow.start()
+        entered.wait(SECONDS)
+        producer.send("t", "fast").result(SECONDS)
+        release.set()
+        slow.join(SECONDS)
+    assert [value for _, value in written(server)] == [b"fast", b"slow"]
+
+
+def test_a_producer_that_is_closed_while_a_serializer_runs_does_not_send(server: Server) -> None:
+    def closes(topic: str, value: Any, headers: Any) -> bytes:
+        producer.close()
+        return b"x"
+
+    producer = Producer(server.bootstrap, value_serializer=closes)
+    with pytest.raises(IllegalState, match="closed"):
+        producer.send("t", 1)
+    assert written(server) == []
+
+
+def test_an_interrupt_in_a_serializer_reaches_the_caller_and_sends_nothing(server: Server) -> None:
+    def interrupted(topic: str, value: Any, headers: Any) -> bytes:
+        if value == "stop":
+            signal.raise_signal(signal.SIGINT)
+        return str(value).encode()
+
+    with Producer(server.bootstrap, value_serializer=interrupted) as producer:
+        with pytest.raises(KeyboardInterrupt):
+            producer.send("t", "stop")
+        producer.send("t", "go")
+    assert written(server) == [(None, b"go")]
+
+
+def test_coroutines_are_awaited_in_asyncio(server: Server) -> None:
+    async def main() -> None:
+        async def fails(topic: str, value: Any, headers: Any) -> bytes:
+            raise LookupError("no schema")
+
+        async with AsyncProducer(
+            server.bootstrap, key_serializer=AsBytes(), value_serializer=as_bytes_later
+        ) as producer:
+            await (await producer.send("t", 1, key=2))
+            await producer.send("t", None)
+        async with AsyncProducer(server.bootstrap, value_serializer=fails) as producer:
+            with pytest.raises(SerializationError, match="no schema"):
+                await producer.send("t", 1)
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+    assert written(server) == [(b"2", b"1"), (None, None)]
+
+
+def test_a_send_that_is_cancelled_in_a_serializer_sends_nothing(server: Server) -> None:
+    async def main() -> None:
+        entered = asyncio.Event()
+
+        async def blocks(topic: str, value: Any, headers: Any) -> bytes:
+            entered.set()
+            await asyncio.sleep(SECONDS if value == "slow" else 0)
+            return str(value).encode()
+
+        async with AsyncProducer(server.bootstrap, value_serializer=blocks) as producer:
+            slow = asyncio.create_task(producer.send("t", "slow"))
+            await entered.wait()
+            await producer.send("t", "fast")
+            slow.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await slow
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+    assert written(server) == [(None, b"fast")]
