@@ -6,8 +6,8 @@
     def to_bytes(topic, value, headers):
         return value.encode()
 
-    Consumer("localhost:9092", key_deserializer=as_text)
-    Producer("localhost:9092", key_serializer=to_bytes)
+    Consumer("localhost:9092", key_deserializer=as_text, value_deserializer=JsonDeserializer(Flight))
+    Producer("localhost:9092", key_serializer=to_bytes, value_serializer=JsonSerializer())
 
 Rules:
 
@@ -26,7 +26,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import iscoroutinefunction
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, cast, overload
+
+import msgspec
 
 from kproto.errors import ConfigError
 
@@ -81,6 +83,42 @@ class Serializer(Protocol[T_contra]):
 AnySerializer: TypeAlias = (
     Serializer[T] | Callable[[str, T, RecordHeaders], bytes | Awaitable[bytes | None] | None]
 )
+
+
+class JsonDeserializer(Generic[T]):
+    """Converts JSON to Python objects, or to objects of a given type.
+
+    `JsonDeserializer()` returns dicts, lists, strings, numbers, booleans and None. `JsonDeserializer(Flight)`
+    checks the JSON and returns a `Flight`: a dataclass, a TypedDict, a `msgspec.Struct` or another type that
+    `msgspec` supports.
+    """
+
+    @overload
+    def __init__(self: JsonDeserializer[Any]) -> None: ...
+    @overload
+    def __init__(self, type: type[T]) -> None: ...
+    def __init__(self, type: Any = Any) -> None:
+        self._decode = msgspec.json.Decoder(type).decode
+
+    def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
+        """Return the object that the JSON represents. Raise an error of msgspec if it is invalid."""
+        return cast("T", self._decode(data))
+
+
+class JsonSerializer:
+    """Converts Python objects to JSON in UTF-8.
+
+    The serializer accepts dicts, lists, strings, numbers, booleans, dataclasses, `msgspec.Struct`, datetimes,
+    UUIDs, enums, and the other types that `msgspec` supports. Other types raise TypeError. As JSON has no NaN
+    and no infinity, `msgspec` writes them as null.
+    """
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder().encode
+
+    def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
+        """Return the value as JSON. Raise an error of msgspec, or TypeError, if that is not possible."""
+        return self._encode(value)
 
 
 def function_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
-from typing import assert_type
+from typing import Any, assert_type
 
 import consumer.sarama
 import consumer.security
@@ -31,7 +31,7 @@ from consumer import (
 )
 from consumer.delivery import PieceDelivery
 from consumer.sarama import ThreadClaim, ThreadSession
-from consumer.serializers import RecordHeaders
+from consumer.serializers import JsonDeserializer, RecordHeaders
 from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
@@ -81,6 +81,8 @@ def records_have_the_types_that_deserializers_return() -> None:
     for record in consumer:
         assert_type(record.key, str | None)
         assert_type(record.value, Flight | None)
+    assert_type(Consumer("b", value_deserializer=JsonDeserializer(Flight)), Consumer[bytes, Flight])
+    assert_type(Consumer("b", value_deserializer=JsonDeserializer()), Consumer[bytes, Any])
     assert_type(AsyncConsumer("b", key_deserializer=as_text), AsyncConsumer[str, bytes])
     later: AsyncConsumer[bytes, str] = AsyncConsumer("b", value_deserializer=as_text_later)
     assert_type(later, AsyncConsumer[bytes, str])
