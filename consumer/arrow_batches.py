@@ -78,6 +78,11 @@ class TableColumns(msgspec.Struct, frozen=True):
             None,
         )
 
+    @property
+    def has_partitions(self) -> bool:
+        """Whether each row has a partition."""
+        return self.partitions is not None and bool((self.partitions >= 0).all())
+
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
         """Group the rows by partition, for a topic of `count` partitions: yield (partition, row numbers).
 

@@ -41,7 +41,7 @@ from .option_checks import (
 )
 from .other_clients import OPTIONS
 from .security.option_names import LIKENESS, NAMES, SecurityConfig, mask_secret, unknown_hint
-from .serializers import AnyDeserializer, AnySerializer, K, SentK, SentV, V
+from .serializers import AnyDeserializer, AnyPartitioner, AnySerializer, K, SentK, SentV, V
 
 
 class Option(NamedTuple):
@@ -408,6 +408,7 @@ class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
     transaction_timeout_ms: int
     key_serializer: AnySerializer[SentK] | None
     value_serializer: AnySerializer[SentV] | None
+    partitioner: AnyPartitioner | None
     allow_auto_create_topics: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -448,6 +449,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     transaction_timeout_ms: int = 60_000
     key_serializer: Any = None
     value_serializer: Any = None
+    partitioner: Any = None
     allow_auto_create_topics: bool = False
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
@@ -559,6 +561,15 @@ PRODUCER: Final[Mapping[str, Option]] = {
         "Records",
         function_or_object("serialize", "topic, value, headers"),
         "Converts the value of each record to bytes, as key_serializer does for keys.",
+    ),
+    "partitioner": Option(
+        "Records",
+        function_or_object("partition", "topic, key, value, partitions, available"),
+        "Selects the partition of each record that `send` gets without one: a function of (topic, key, "
+        "value, partitions, available) that returns one of `partitions`, or an object with such a method "
+        "`partition`. Key and value are bytes or None, and `available` are the partitions that have a "
+        "leader. If it fails, `send` raises PartitionerError. By default the hash of the key selects the "
+        "partition, as in Java.",
     ),
     "allow_auto_create_topics": Option(
         "Metadata",

@@ -76,7 +76,6 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "retries": "use delivery_timeout_ms: a record is retried until then",
     "message_send_max_retries": "use delivery_timeout_ms: a record is retried until then",
     "message_timeout_ms": "use delivery_timeout_ms",
-    "partitioner": "send(..., partition=...)",
     "request_required_acks": "use acks",
     "compression_codec": "use compression_type",
     "queue_buffering_max_ms": "use linger_ms",

@@ -85,6 +85,27 @@ AnySerializer: TypeAlias = (
 )
 
 
+class PartitionSelector(Protocol):
+    """An object that selects the partition of a record."""
+
+    def partition(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partitions: Sequence[int],
+        available: Sequence[int],
+        /,
+    ) -> int:
+        """Return one of `partitions`; `available` are those that have a leader."""
+        ...
+
+
+AnyPartitioner: TypeAlias = (
+    PartitionSelector | Callable[[str, bytes | None, bytes | None, Sequence[int], Sequence[int]], int]
+)
+
+
 class JsonDeserializer(Generic[T]):
     """Converts JSON to Python objects, or to objects of a given type.
 
@@ -126,8 +147,8 @@ def function_of(
 ) -> Callable[..., Any] | None:
     """Return the function of an option such as `value_deserializer`; None if the option is not set.
 
-    Raises ConfigError for a coroutine function if this client cannot await it. `client` names the client that
-    can.
+    Raises ConfigError for a coroutine function if this client cannot await it. `client` says which
+    client can.
     """
     if value is None:
         return None
@@ -135,7 +156,7 @@ def function_of(
     if not coroutines and (
         iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
     ):
-        raise ConfigError(name, value, f"a plain function: only an {client} can await a coroutine")
+        raise ConfigError(name, value, f"a plain function: {client} can await a coroutine")
     return function
 
 

@@ -13,6 +13,7 @@
     ├── AuthenticationFailed   a broker rejects this client, or this client rejects the broker: TLS or SASL
     ├── RequestTimedOut        no response within request.timeout.ms or the caller's timeout
     ├── SerializationError     a serializer of the application failed, and the record was not sent
+    ├── PartitionerError       a partitioner of the application failed, and the record was not sent
     ├── DeserializationError   a deserializer of the application failed; poll raises this error until a seek
     ├── NotDelivered           records that a producer accepted were not acknowledged
     ├── PartialFailure         an admin call about several items failed for some of them
@@ -196,6 +197,22 @@ class SerializationError(KprotoError):
 
     def text(self) -> str:
         return f"topic {self.topic!r}: the {self.part} cannot be serialized ({self.detail}); it was not sent"
+
+
+class PartitionerError(KprotoError):
+    """A partitioner of the application failed in `send`, and the record was not sent.
+
+    `__cause__` is the exception of the partitioner. It is None if the partitioner returned something that is
+    not a partition of the topic.
+    """
+
+    def __init__(self, topic: str, detail: str) -> None:
+        super().__init__(topic, detail)
+        self.topic = topic
+        self.detail = detail
+
+    def text(self) -> str:
+        return f"topic {self.topic!r}: the partitioner failed ({self.detail}); the record was not sent"
 
 
 class EncodeError(KprotoError, ValueError):

@@ -109,7 +109,9 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         key_bytes: Any = key
         value_bytes: Any = value
         if self._hooks is not None:
-            key_bytes, value_bytes = await self._hooks.serialize(topic, key, value, headers)
+            key_bytes, value_bytes, partition = await self._hooks.prepare(
+                topic, key, value, partition, headers
+            )
         if type(value_bytes) is not bytes and value_bytes is not None:
             value_bytes = record_bytes("value", value_bytes)
         if type(key_bytes) is not bytes and key_bytes is not None:

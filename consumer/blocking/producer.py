@@ -94,12 +94,13 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         """Queue a record and return its delivery. `timestamp` is in ms since 1970, by default the current
         time.
 
-        Without `partition`, the hash of the key selects the partition, as in Java. A record without a key
-        goes to the current sticky partition (KIP-794).
+        Without `partition`, the option partitioner selects the partition. By default, the hash of the key
+        selects it, as in Java, and a record without a key goes to the current sticky partition (KIP-794).
 
         Raises ConfigError for arguments that no record can have, UnknownTopic, NotAuthorized, RequestTimedOut
         (the buffer stayed full, or no metadata arrived, for max_block_ms), BrokerError for a record that is
-        too large, SerializationError if a serializer fails, and IllegalState after `close`.
+        too large, SerializationError or PartitionerError if a function of the application fails, and
+        IllegalState after `close`.
         """
         if unknown:
             raise unknown_argument("send", unknown, _SEND_ARGUMENTS)
@@ -133,7 +134,9 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         key_bytes: Any = key
         value_bytes: Any = value
         if self._hooks is not None:
-            key_bytes, value_bytes = run_to_end(self._hooks.serialize(topic, key, value, headers))
+            key_bytes, value_bytes, partition = run_to_end(
+                self._hooks.prepare(topic, key, value, partition, headers)
+            )
         if value_bytes is not None and type(value_bytes) is not bytes:
             value_bytes = record_bytes("value", value_bytes)
         if key_bytes is not None and type(key_bytes) is not bytes:

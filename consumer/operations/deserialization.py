@@ -80,7 +80,7 @@ class RecordDeserializer:
 def record_deserializer(options: ConsumerOptions, *, awaits: bool) -> RecordDeserializer | None:
     """Return the deserializers that a consumer's options contain; None if there are none."""
     key, value = [
-        function_of(name, option, "deserialize", coroutines=awaits, client=_ASYNC_CLIENT)
+        function_of(name, option, "deserialize", coroutines=awaits, client=f"only an {_ASYNC_CLIENT}")
         for name, option in (
             ("key_deserializer", options.key_deserializer),
             ("value_deserializer", options.value_deserializer),

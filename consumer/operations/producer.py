@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
 from .. import validation as check
@@ -59,6 +59,12 @@ class ProducerOperations:
         from ..arrow_batches import check_table, encode_batches
 
         columns = check_table(batch, wall())
+        if self.options.partitioner is not None and not columns.has_partitions:
+            raise ConfigError(
+                "column partition",
+                None,
+                "a partition for each row: send_columns does not call the partitioner of this producer",
+            )
         records = self._records
         count = await self.wait_for_room(lambda: records.count(topic))
         deliveries: list[PieceDelivery] = []

@@ -6,28 +6,83 @@ A producer without such functions has no `SendHooks`, and its `send` does not lo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from kproto.errors import SerializationError, brief
+from kproto.errors import PartitionerError, SerializationError, brief
 
+from ..engine.producer.batches import TopicRoute
 from ..serializers import close_coroutine, describe, function_of
-from ..validation import Headers
+from ..validation import Headers, record_bytes, topic_name
 from .producer import ProducerOperations
 
 _ASYNC_CLIENT = "AsyncProducer"
 
 
+# The most topics whose lists of partitions are kept between two calls of the partitioner.
+_TOPICS = 1_000
+
+
 class SendHooks:
-    """The serializers of one producer."""
+    """The serializers and the partitioner of one producer."""
 
     def __init__(
-        self, key: Callable[..., Any] | None, value: Callable[..., Any] | None, *, awaits: bool
+        self,
+        operations: ProducerOperations,
+        key: Callable[..., Any] | None,
+        value: Callable[..., Any] | None,
+        partitioner: Callable[..., Any] | None,
     ) -> None:
+        self._operations = operations
         self._key = key
         self._value = value
-        self._awaits = awaits  # Whether a serializer may return an awaitable.
+        self._partitioner = partitioner
+        self._awaits = operations.runtime.awaits_callbacks  # Whether a serializer may return an awaitable.
+        # Topic -> (its route, all its partitions, those with a leader).
+        self._partitions: dict[str, tuple[TopicRoute, range, list[int]]] = {}
 
-    async def serialize(self, topic: str, key: Any, value: Any, headers: Headers) -> tuple[Any, Any]:
+    async def prepare(
+        self, topic: str, key: Any, value: Any, partition: int | None, headers: Headers
+    ) -> tuple[Any, Any, int | None]:
+        """Return the key and the value as bytes or None, and the partition of a record.
+
+        Raises SerializationError, PartitionerError, and the errors of `send` about the topic's metadata.
+        """
+        key, value = await self._serialize(topic, key, value, headers)
+        if self._partitioner is not None and partition is None:
+            key, value = record_bytes("key", key), record_bytes("value", value)
+            partition = await self._select_partition(self._partitioner, topic, key, value)
+        return key, value, partition
+
+    async def _select_partition(
+        self, partitioner: Callable[..., Any], topic: str, key: bytes | None, value: bytes | None
+    ) -> int:
+        """Return the partition that the partitioner selects, after the topic's metadata is known."""
+        operations = self._operations
+        route = operations.runtime.records.route_of(topic_name(topic))
+        if route is None:
+            operations.runtime.check_call(waits=True)
+            route = await operations.wait_for_room(partial(operations.runtime.records.route_of, topic))
+        known = self._partitions.get(topic)
+        if known is None or known[0] is not route:
+            available = [queue.partition.partition for queue in route.with_leader]
+            if len(self._partitions) >= _TOPICS:
+                self._partitions.clear()
+            known = self._partitions[topic] = route, range(len(route.queues)), available
+        _, partitions, available = known
+        try:
+            partition = partitioner(topic, key, value, partitions, available)
+        except Exception as failure:
+            raise PartitionerError(topic, describe(failure)) from failure
+        if type(partition) is not int or partition not in partitions:
+            close_coroutine(partition)
+            detail = (
+                f"it returned {brief(partition)}; the topic has the partitions 0 to {len(partitions) - 1}"
+            )
+            raise PartitionerError(topic, detail)
+        return partition
+
+    async def _serialize(self, topic: str, key: Any, value: Any, headers: Headers) -> tuple[Any, Any]:
         """Return the key and the value as bytes or None. Raises SerializationError.
 
         Without a serializer the value is returned as it is.
@@ -40,7 +95,7 @@ class SendHooks:
 
     async def _serialized(
         self, serializer: Callable[..., Any], part: str, topic: str, value: Any, headers: Headers
-    ) -> bytes | bytearray | memoryview | None:
+    ) -> Any:
         try:
             data = serializer(topic, value, headers)
             if hasattr(data, "__await__"):
@@ -61,11 +116,16 @@ class SendHooks:
 def send_hooks(operations: ProducerOperations) -> SendHooks | None:
     """Return the functions that a producer's options contain; None if there are none."""
     options, awaits = operations.options, operations.runtime.awaits_callbacks
+    partitioner = function_of(
+        "partitioner", options.partitioner, "partition", coroutines=False, client="no client"
+    )
     key, value = [
-        function_of(name, option, "serialize", coroutines=awaits, client=_ASYNC_CLIENT)
+        function_of(name, option, "serialize", coroutines=awaits, client=f"only an {_ASYNC_CLIENT}")
         for name, option in (
             ("key_serializer", options.key_serializer),
             ("value_serializer", options.value_serializer),
         )
     ]
-    return None if key is None and value is None else SendHooks(key, value, awaits=awaits)
+    if key is None and value is None and partitioner is None:
+        return None
+    return SendHooks(operations, key, value, partitioner)

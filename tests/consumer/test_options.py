@@ -77,6 +77,7 @@ def test_an_invalid_consumer_option_is_named_with_the_allowed_values(
         ({"linger": 1}, "did you mean linger_ms"),
         ({"key_serializer": 7}, r"a function with the parameters \(topic, value, headers\)"),
         ({"value_serializer": len}, "this one has"),
+        ({"partitioner": "murmur2"}, r"\(topic, key, value, partitions, available\)"),
         ({"client_rack": "a"}, "it is an option of a consumer"),
         ({"compression_type": "gzip", "compression_level": 10}, "gzip has -1 to 9"),
         ({"acks": 2}, "allowed"),

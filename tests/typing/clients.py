@@ -94,6 +94,7 @@ def flight_to_bytes(topic: str, value: Flight, headers: RecordHeaders) -> bytes:
 
 async def sends_accept_the_types_of_serializers() -> None:
     assert_type(Producer("b"), Producer[bytes | bytearray | memoryview, bytes | bytearray | memoryview])
+    Producer("b", partitioner=lambda topic, key, value, partitions, available: available[0])
     producer = Producer("b", value_serializer=flight_to_bytes, key_serializer=None)
     producer.send("t", Flight())
     producer.send("t", b"")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

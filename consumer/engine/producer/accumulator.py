@@ -191,13 +191,17 @@ class RecordAccumulator:
             batch.rows.append(value)
         return Delivery(batch, index)
 
-    def count(self, topic: str) -> int | None:
-        """Return the topic's number of partitions; None while it is unknown. Raises as `take` does."""
+    def route_of(self, topic: str) -> TopicRoute | None:
+        """Return the partitions of a topic; None while they are unknown. Raises as `take` does."""
         route = self.routes.get(topic)
         if route is None:
             self._request_metadata(topic)
-            return None
-        return len(route.queues)
+        return route
+
+    def count(self, topic: str) -> int | None:
+        """Return the topic's number of partitions; None while it is unknown. Raises as `take` does."""
+        route = self.route_of(topic)
+        return None if route is None else len(route.queues)
 
     def append_batch(
         self, topic: str, partition: int | None, encoded: UnnumberedBatch, timestamps: Sequence[int]

@@ -12,7 +12,7 @@ import pytest
 
 from consumer import AsyncProducer, Consumer, Producer, TopicPartition
 from kproto.broker.server import Server, running
-from kproto.errors import ConfigError, IllegalState, SerializationError
+from kproto.errors import ConfigError, IllegalState, PartitionerError, SerializationError
 
 SECONDS = 60.0
 
@@ -207,3 +207,96 @@ def test_a_send_that_is_cancelled_in_a_serializer_sends_nothing(server: Server) 
 
     asyncio.run(asyncio.wait_for(main(), SECONDS))
     assert written(server) == [(None, b"fast")]
+
+
+# ---- the partitioner
+
+
+def last(topic: str, key: bytes | None, value: bytes | None, partitions: Any, available: Any) -> int:
+    return int(partitions[-1])
+
+
+@pytest.fixture
+def wide() -> Iterator[Server]:
+    with running(topics={"t": 3}) as server:
+        yield server
+
+
+def test_a_partitioner_selects_the_partition_of_records_without_one(wide: Server) -> None:
+    calls: list[Any] = []
+
+    def by_key(topic: str, key: Any, value: Any, partitions: Any, available: Any) -> int:
+        calls.append((topic, key, value, list(partitions), list(available)))
+        return 2
+
+    with Producer(wide.bootstrap, partitioner=by_key, value_serializer=AsBytes()) as producer:
+        assert producer.send("t", 7, key=bytearray(b"k")).result(SECONDS).partition == 2
+        assert producer.send("t", None).result(SECONDS).partition == 2
+        assert producer.send("t", 8, partition=1).result(SECONDS).partition == 1
+    every = [0, 1, 2]
+    assert calls == [("t", b"k", b"7", every, every), ("t", None, None, every, every)]
+
+
+def test_an_object_may_select_the_partition_in_asyncio(wide: Server) -> None:
+    class Last:
+        def partition(self, topic: str, key: Any, value: Any, partitions: Any, available: Any) -> int:
+            return last(topic, key, value, partitions, available)
+
+    async def main() -> list[int]:
+        config: Any = {"partitioner": Last()}
+        async with AsyncProducer(wide.bootstrap, **config) as producer:
+            return [(await (await producer.send("t", b"x"))).partition for _ in range(3)]
+
+    assert asyncio.run(asyncio.wait_for(main(), SECONDS)) == [2, 2, 2]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("answer", [3, -1, None, True, 1.0, "1"])
+def test_an_answer_that_is_no_partition_is_named(wide: Server, answer: Any) -> None:
+    with Producer(wide.bootstrap, partitioner=lambda *record: answer) as producer:
+        with pytest.raises(PartitionerError) as caught:
+            producer.send("t", b"x")
+        assert str(caught.value) == (
+            f"topic 't': the partitioner failed (it returned {answer!r}; the topic has the partitions "
+            "0 to 2); the record was not sent"
+        )
+        assert producer.send("t", b"x", partition=0).result(SECONDS).offset == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_partitioner_that_fails_or_is_a_coroutine_is_an_error_of_send(wide: Server) -> None:
+    async def later(topic: str, key: Any, value: Any, partitions: Any, available: Any) -> int:
+        return 0
+
+    def fails(topic: str, key: Any, value: Any, partitions: Any, available: Any) -> int:
+        raise LookupError("no such airline")
+
+    with pytest.raises(ConfigError, match="no client can await a coroutine"):
+        Producer(wide.bootstrap, partitioner=later)  # type: ignore[arg-type]
+    for partitioner, message in ((fails, "no such airline"), (lambda *record: later(*record), "it returned")):
+        config: Any = {"partitioner": partitioner}
+        with Producer(wide.bootstrap, **config) as producer:
+            with pytest.raises(PartitionerError, match=message):
+                producer.send("t", b"x")
+            producer.send("t", b"x", partition=0).result(SECONDS)
+
+
+def test_a_partitioner_may_call_its_producer(wide: Server) -> None:
+    def copies(topic: str, key: Any, value: Any, partitions: Any, available: Any) -> int:
+        producer.send("t", value, partition=1).result(SECONDS)
+        return 0
+
+    with Producer(wide.bootstrap, partitioner=copies) as producer:
+        assert producer.send("t", b"x").result(SECONDS).partition == 0
+        assert producer.send("t", b"x", partition=1).result(SECONDS).offset == 1
+
+
+def test_send_columns_needs_partitions_if_there_is_a_partitioner(wide: Server) -> None:
+    pytest.importorskip("pyarrow")
+    with Producer(wide.bootstrap, partitioner=last) as producer:
+        with pytest.raises(ConfigError, match="send_columns does not call the partitioner"):
+            producer.send_columns("t", {"value": [b"x"]})
+        with pytest.raises(ConfigError, match="send_columns does not call the partitioner"):
+            producer.send_columns("t", {"value": [b"x", b"y"], "partition": [0, None]})
+        (delivery,) = producer.send_columns("t", {"value": [b"x"], "partition": [0]})
+        assert delivery.result(SECONDS).partition == 0
