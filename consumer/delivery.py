@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
 
+from kproto.group.subscription import TopicPartition
+
 from .engine.producer.batches import ProducerBatch, current_place
 from .errors import without_traceback
 from .other_clients import unknown_method
@@ -108,6 +110,15 @@ class Delivery(msgspec.Struct, eq=False):
         if timestamp is None:
             timestamp = int(batch.timestamps[index])
         return RecordMetadata(batch.partition.topic, batch.partition.partition, offset, timestamp)
+
+    def outcome(self) -> tuple[TopicPartition, RecordMetadata | None, BaseException | None]:
+        """Return the record's partition, and where the record was written, or the error of its delivery.
+
+        The delivery must have ended. In contrast to `exception`, the failure still counts as unknown to the
+        application, so that `flush` raises NotDelivered.
+        """
+        batch, _ = current_place(self._batch, self._index)
+        return batch.partition, self._metadata() if batch.error is None else None, batch.error
 
     def __repr__(self) -> str:
         batch, _ = current_place(self._batch, self._index)

@@ -25,6 +25,7 @@ from kproto.records.compression import codec_number, compress
 from kproto.validation import flag
 
 from .engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
+from .interceptors import ConsumerInterceptor, ProducerInterceptor, interceptors
 from .option_checks import (
     Check,
     assignors,
@@ -50,6 +51,16 @@ class Option(NamedTuple):
     section: str  # The section in docs/reference/client-options.md.
     check: Check
     description: str
+
+
+def consumer_interceptors(name: str, value: Any) -> tuple[ConsumerInterceptor, ...]:
+    """Check the interceptors of a consumer."""
+    return interceptors(name, value, ConsumerInterceptor, ("on_consume", "on_commit"))
+
+
+def producer_interceptors(name: str, value: Any) -> tuple[ProducerInterceptor, ...]:
+    """Check the interceptors of a producer."""
+    return interceptors(name, value, ProducerInterceptor, ("on_send", "on_acknowledgement"))
 
 
 class ConsumerConfig(SecurityConfig, Generic[K, V], total=False):
@@ -95,6 +106,7 @@ class ConsumerConfig(SecurityConfig, Generic[K, V], total=False):
     exclude_internal_topics: bool
     key_deserializer: AnyDeserializer[K] | None
     value_deserializer: AnyDeserializer[V] | None
+    interceptors: Iterable[ConsumerInterceptor]
     stall_report_ms: int | None
     policy: str
 
@@ -143,6 +155,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     exclude_internal_topics: bool = True
     key_deserializer: Any = None
     value_deserializer: Any = None
+    interceptors: tuple[ConsumerInterceptor, ...] = ()
     stall_report_ms: int | None = 60_000
     policy: str = "kproto"
     security: Any = None  # A consumer.security.Security.
@@ -267,6 +280,12 @@ CONSUMER: Final[Mapping[str, Option]] = {
         "Poll and commit",
         function_or_object("deserialize", "topic, data, headers"),
         "Converts the value of each record that a poll returns, as key_deserializer does for keys.",
+    ),
+    "interceptors": Option(
+        "Poll and commit",
+        consumer_interceptors,
+        "Objects of classes that extend `consumer.interceptors.ConsumerInterceptor` (KIP-42). They see, and "
+        "may change, the records that poll returns, and see the committed offsets. Exceptions are logged.",
     ),
     "stall_report_ms": Option(
         "Poll and commit",
@@ -409,6 +428,7 @@ class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
     key_serializer: AnySerializer[SentK] | None
     value_serializer: AnySerializer[SentV] | None
     partitioner: AnyPartitioner | None
+    interceptors: Iterable[ProducerInterceptor]
     allow_auto_create_topics: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -450,6 +470,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     key_serializer: Any = None
     value_serializer: Any = None
     partitioner: Any = None
+    interceptors: tuple[ProducerInterceptor, ...] = ()
     allow_auto_create_topics: bool = False
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
@@ -571,6 +592,12 @@ PRODUCER: Final[Mapping[str, Option]] = {
         "leader. If it fails, `send` raises PartitionerError. By default the hash of the key selects the "
         "partition, as in Java.",
     ),
+    "interceptors": Option(
+        "Records",
+        producer_interceptors,
+        "Objects of classes that extend `consumer.interceptors.ProducerInterceptor` (KIP-42). They see, and "
+        "may change, the records that `send` gets, and see where they were written. Exceptions are logged.",
+    ),
     "allow_auto_create_topics": Option(
         "Metadata",
         flag,
@@ -643,6 +670,8 @@ def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
     strategy = values.get("partition_assignment_strategy")
     if strategy is not None:
         values["partition_assignment_strategy"] = assignors("partition_assignment_strategy", strategy)
+    if "interceptors" in values:
+        values["interceptors"] = consumer_interceptors("interceptors", values["interceptors"])
     if not values.get("group_id"):
         if values.get("enable_auto_commit"):
             raise ConfigError("enable_auto_commit", True, "committing needs a group_id")
@@ -680,6 +709,8 @@ def producer_options(config: Mapping[str, Any]) -> ProducerOptions:
     values = _checked(PRODUCER, config, "a producer")
     if "acks" in values:
         values["acks"] = {"all": -1, "-1": -1, "0": 0, "1": 1}[str(values["acks"])]
+    if "interceptors" in values:
+        values["interceptors"] = producer_interceptors("interceptors", values["interceptors"])
     idempotence = values.get("enable_idempotence")
     acks = values.get("acks", -1)
     if idempotence and acks != -1:

@@ -141,6 +141,13 @@ class ProducerRuntime:
         if not self.records.add_callback(batch, index, lambda: self._queue_callback(callback, delivery)):
             run_callback(lambda: callback(delivery))
 
+    def add_observer(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
+        """Call `callback` as `add_callback` does. The callback does not tell the application of a failure."""
+        batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
+        queue = partial(self._queue_callback, callback, delivery)
+        if not self.records.add_callback(batch, index, queue, is_known=False):
+            queue()
+
     def _queue_callback(self, callback: Callable[[Delivery], object], delivery: Delivery) -> None:
         """Call a delivery callback outside of the engine."""
         self._queue_call(lambda: callback(delivery))

@@ -106,12 +106,11 @@ class AsyncProducer(BoundToProcess, AsyncBlock, Generic[SentK, SentV]):
         headers = header_pairs(headers) if headers is not NO_HEADERS else headers
         if type(topic) is not str or not topic:
             topic = topic_name(topic)
+        if self._hooks is not None:
+            self._pause_due = True
+            return await self._hooks.send(topic, value, key, partition, timestamp, headers)
         key_bytes: Any = key
         value_bytes: Any = value
-        if self._hooks is not None:
-            key_bytes, value_bytes, partition = await self._hooks.prepare(
-                topic, key, value, partition, headers
-            )
         if type(value_bytes) is not bytes and value_bytes is not None:
             value_bytes = record_bytes("value", value_bytes)
         if type(key_bytes) is not bytes and key_bytes is not None:

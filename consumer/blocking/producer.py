@@ -131,12 +131,10 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
         headers = header_pairs(headers) if headers is not NO_HEADERS else headers
         if type(topic) is not str:
             topic = topic_name(topic)
+        if self._hooks is not None:
+            return run_to_end(self._hooks.send(topic, value, key, partition, timestamp, headers))
         key_bytes: Any = key
         value_bytes: Any = value
-        if self._hooks is not None:
-            key_bytes, value_bytes, partition = run_to_end(
-                self._hooks.prepare(topic, key, value, partition, headers)
-            )
         if value_bytes is not None and type(value_bytes) is not bytes:
             value_bytes = record_bytes("value", value_bytes)
         if key_bytes is not None and type(key_bytes) is not bytes:

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from kproto.errors import IllegalState, WokenUp, brief_list
+from kproto.errors import DeserializationError, IllegalState, WokenUp, brief, brief_list
 from kproto.group.protocol import POLL_TIMEOUT
 from kproto.group.subscription import TopicPartition
 
@@ -33,13 +33,15 @@ from ..addresses import addresses
 from ..clock import now, wall
 from ..engine import events as ev
 from ..engine.consumer import ConsumerEngine, next_deadline, step
+from ..engine.requests import CommittedOffset
 from ..errors import without_traceback
+from ..interceptors import call_interceptor, nothing
 from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig, ConsumerOptions, consumer_options
 from ..records import ColumnBatch, ConsumerRecord, EventCallback, GroupChange
 from ..runtime import Driver, Runtime
-from .deserialization import RecordDeserializer, record_deserializer
+from .deserialization import record_deserializer
 
 # Timeout (s) of each poll of an iteration. If there are no records, the iteration polls again.
 _ITERATION_S = 3600.0
@@ -287,6 +289,11 @@ class PollOperations:
         self.listener: RebalanceListener | None = None
         self.runtime = make_runtime(self.driver)
         self._deserializer = record_deserializer(self.options, awaits=self.runtime.awaits_callbacks)
+        self._interceptors = self.options.interceptors
+        # The offsets of each successful commit, for `on_commit` of the interceptors.
+        self._commits: deque[dict[TopicPartition, CommittedOffset]] = deque()
+        if self._interceptors:
+            self.engine.committer.reported_commits = self._commits
         # The first offset of each partition whose records are being deserialized.
         self._deserializing: dict[TopicPartition, int] = {}
 
@@ -344,10 +351,10 @@ class PollOperations:
             return None
         polls = self.engine.polls
         try:
-            if self._deserializer is None or take.columns:
+            if take.columns or (self._deserializer is None and not self._interceptors):
                 delivered = await self._take(take, deadline)
             else:
-                delivered = await self._take_deserialized(take, deadline, self._deserializer)
+                delivered = await self._take_converted(take, deadline)
             if delivered is None:
                 runtime.apply_if_open(ev.PollEnded())
             runtime.delivering = None if delivered is None else (runtime.caller(), delivered)
@@ -394,17 +401,20 @@ class PollOperations:
                 self.run_event_callbacks()
                 return None
 
-    async def _take_deserialized(
-        self, take: ev.Take, deadline: int, deserializer: RecordDeserializer
-    ) -> ev.Deliver | None:
-        """Return the next records with deserialized keys and values; None after `deadline`."""
+    async def _take_converted(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
+        """Return the next records after the deserializers and interceptors; None after `deadline`."""
         runtime = self.runtime
         while (delivered := await self._take(take, deadline)) is not None:
             records = delivered.rows
             self._deserializing = first_offsets(records, partition_starts(records), 0)
+            errors: dict[TopicPartition, DeserializationError] = {}
             try:
-                with runtime.callback("a deserializer", calls=False):
-                    records, errors = await deserializer.convert(records)
+                if self._deserializer is not None:
+                    with runtime.callback("a deserializer", calls=False):
+                        records, errors = await self._deserializer.convert(records)
+                if records and self._interceptors:
+                    with runtime.callback("an interceptor", calls=False):
+                        records = self._intercept(records)
             finally:
                 self._deserializing = {}
             runtime.check_usable()  # The client may have been closed while the deserializers ran.
@@ -415,6 +425,15 @@ class PollOperations:
             if records:
                 return ev.Deliver(records, [], self.engine.core.partitions.losses)
         return None
+
+    def _intercept(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+        """Return the records that the interceptors make of these records."""
+        for interceptor in self._interceptors:
+            subject = f"{len(records)} records from {records[0]}" if records else "no records"
+            records = call_interceptor(
+                interceptor, "on_consume", subject, records, list(records), check=_record_list
+            )
+        return records
 
     def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records without those of partitions that were released or sought in the meantime.
@@ -480,7 +499,10 @@ class PollOperations:
         self.runtime.apply_if_open(*_RETURNED)
 
     def run_event_callbacks(self) -> None:
-        """Call the callbacks of `events` for all changes, in the caller's thread."""
+        """Call the callbacks of `events` for all changes, and `on_commit` of interceptors for all commits.
+
+        They run in the caller's thread.
+        """
         pending = self.driver.pending_callbacks
         while pending:
             # If Ctrl-C ends a callback, it is not called again for this change, but the callbacks after it
@@ -491,6 +513,12 @@ class PollOperations:
                     callback(change)
                 except Exception:
                     log.exception("a callback of events() failed on %r", change.kind)
+        while self._commits:
+            offsets = self._commits.popleft()
+            subject = brief_list([f"{partition} at {offset.offset}" for partition, offset in offsets.items()])
+            for interceptor in self._interceptors:
+                with self.runtime.callback("an interceptor"):
+                    call_interceptor(interceptor, "on_commit", subject, None, dict(offsets), check=nothing)
 
     async def serve_until(self, future: Any, deadline: int) -> list[Exception]:
         """Run callbacks until the future has completed or `deadline` is reached. Return all exceptions."""
@@ -520,6 +548,14 @@ class PollOperations:
         An iteration may hold the records, or deserializers are converting them.
         """
         return self._deserializing or self.iteration.next_offsets()
+
+
+def _record_list(answer: Any) -> list[ConsumerRecord[Any, Any]]:
+    """Check the result of `on_consume`."""
+    if issubclass(type(answer), list) and all(isinstance(record, ConsumerRecord) for record in answer):
+        records: list[ConsumerRecord[Any, Any]] = answer
+        return records
+    raise TypeError(f"it returned {brief(answer)}, which is not a list of ConsumerRecord")
 
 
 def partition_starts(records: Iterable[ConsumerRecord[Any, Any]]) -> Starts:

@@ -11,12 +11,16 @@ from typing import Any
 
 from kproto.errors import PartitionerError, SerializationError, brief
 
+from ..delivery import Delivery, RecordMetadata
 from ..engine.producer.batches import TopicRoute
+from ..interceptors import ProducerRecord, call_interceptor, nothing
 from ..serializers import close_coroutine, describe, function_of
-from ..validation import Headers, record_bytes, topic_name
+from ..validation import Headers, header_pairs, partition_index, record_bytes, timestamp_ms, topic_name
 from .producer import ProducerOperations
 
 _ASYNC_CLIENT = "AsyncProducer"
+# The types that a serializer may return, in addition to None.
+_BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
 
 
 # The most topics whose lists of partitions are kept between two calls of the partitioner.
@@ -24,7 +28,7 @@ _TOPICS = 1_000
 
 
 class SendHooks:
-    """The serializers and the partitioner of one producer."""
+    """The interceptors, the serializers and the partitioner of one producer."""
 
     def __init__(
         self,
@@ -37,22 +41,68 @@ class SendHooks:
         self._key = key
         self._value = value
         self._partitioner = partitioner
+        self._interceptors = operations.options.interceptors
         self._awaits = operations.runtime.awaits_callbacks  # Whether a serializer may return an awaitable.
         # Topic -> (its route, all its partitions, those with a leader).
         self._partitions: dict[str, tuple[TopicRoute, range, list[int]]] = {}
 
-    async def prepare(
-        self, topic: str, key: Any, value: Any, partition: int | None, headers: Headers
-    ) -> tuple[Any, Any, int | None]:
-        """Return the key and the value as bytes or None, and the partition of a record.
+    async def send(
+        self, topic: str, value: Any, key: Any, partition: int | None, timestamp: int, headers: Headers
+    ) -> Delivery:
+        """Send a record: call the interceptors, the serializers and the partitioner, then queue the record.
 
-        Raises SerializationError, PartitionerError, and the errors of `send` about the topic's metadata.
+        Raises SerializationError, PartitionerError, and the errors of a `send` without these functions.
         """
+        if not self._interceptors:
+            return await self._send(topic, value, key, partition, timestamp, headers)
+        record = ProducerRecord(topic, value, key, partition, timestamp, headers)
+        for interceptor in self._interceptors:
+            subject = f"a record for topic {record.topic!r}"
+            record = call_interceptor(interceptor, "on_send", subject, record, record, check=_checked_record)
+        try:
+            delivery = await self._send(
+                record.topic, record.value, record.key, record.partition, record.timestamp, record.headers
+            )
+        except Exception as error:
+            self._acknowledge(record.topic, None, error)
+            raise
+        self._operations.runtime.add_observer(delivery, self._on_delivery_ended)
+        return delivery
+
+    def _on_delivery_ended(self, delivery: Delivery) -> None:
+        partition, metadata, error = delivery.outcome()
+        self._acknowledge(str(partition), metadata, error)
+
+    def _acknowledge(self, where: str, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        for interceptor in self._interceptors:
+            call_interceptor(
+                interceptor,
+                "on_acknowledgement",
+                f"a record for {where}",
+                None,
+                metadata,
+                error,
+                check=nothing,
+            )
+
+    async def _send(
+        self, topic: str, value: Any, key: Any, partition: int | None, timestamp: int, headers: Headers
+    ) -> Delivery:
+        operations = self._operations
+        runtime, records = operations.runtime, operations.runtime.records
         key, value = await self._serialize(topic, key, value, headers)
+        key, value = record_bytes("key", key), record_bytes("value", value)
         if self._partitioner is not None and partition is None:
-            key, value = record_bytes("key", key), record_bytes("value", value)
             partition = await self._select_partition(self._partitioner, topic, key, value)
-        return key, value, partition
+        take = partial(records.take, topic, key, value, partition, timestamp, headers)
+        delivery = take()
+        if records.sender_notified:
+            records.sender_notified = False
+            runtime.wake()
+        if delivery is None:
+            runtime.check_call(waits=True)
+            delivery = await operations.wait_for_room(take)
+        return delivery
 
     async def _select_partition(
         self, partitioner: Callable[..., Any], topic: str, key: bytes | None, value: bytes | None
@@ -107,10 +157,24 @@ class SendHooks:
                 data = await data
         except Exception as failure:
             raise SerializationError(topic, part, describe(failure)) from failure
-        if data is not None and not isinstance(data, bytes | bytearray | memoryview):
+        if data is not None and not isinstance(data, _BYTES):
             detail = f"the serializer returned {brief(data)}, which is not bytes or None"
             raise SerializationError(topic, part, detail)
         return data
+
+
+def _checked_record(answer: Any) -> ProducerRecord:
+    """Check the result of `on_send`, as `send` checks its arguments."""
+    if not isinstance(answer, ProducerRecord):
+        raise TypeError(f"it returned {brief(answer)}, which is not a ProducerRecord")
+    return ProducerRecord(
+        topic_name(answer.topic),
+        answer.value,
+        answer.key,
+        None if answer.partition is None else partition_index(answer.partition),
+        timestamp_ms(answer.timestamp),
+        header_pairs(answer.headers),
+    )
 
 
 def send_hooks(operations: ProducerOperations) -> SendHooks | None:
@@ -126,6 +190,6 @@ def send_hooks(operations: ProducerOperations) -> SendHooks | None:
             ("value_serializer", options.value_serializer),
         )
     ]
-    if key is None and value is None and partitioner is None:
+    if key is None and value is None and partitioner is None and not options.interceptors:
         return None
     return SendHooks(operations, key, value, partitioner)

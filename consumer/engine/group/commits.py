@@ -23,6 +23,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
@@ -54,6 +55,7 @@ from ..network.call import Call, Outcome
 from ..positions.partition_states import PartitionState
 from ..requests import (
     LAST_WITH_NAMES,
+    CommittedOffset,
     metadata_request,
     offset_commit_codes,
     offset_commit_request,
@@ -99,6 +101,8 @@ class Committer:
         self._refresh_at: int | None = None
         self._last_failed = False
         self.sensor = Sensor(COMMIT)
+        # Gets the offsets of each successful commit; None if nothing in the client needs them.
+        self.reported_commits: deque[dict[TopicPartition, CommittedOffset]] | None = None
         self.initial_commits = InitialCommits(core, self._commit_initial)
         self.auto_commit = AutoCommit(core, self.states_to_commit, self._commit_automatically)
         # The partitions of commits that were sent and have not succeeded. Such a commit may still have
@@ -522,6 +526,8 @@ class Committer:
         unknown = (partition for partition in commit.offsets if partition.topic in commit.unknown_topics)
         codes |= dict.fromkeys(unknown, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         self._mark_committed(commit, codes)
+        if self.reported_commits is not None:
+            self._report_committed(commit, codes, self.reported_commits)
         errors = {partition: code for partition, code in codes.items() if code}
         first_code = next(iter(errors.values()), 0)
         sent_identity = commit.sent_identity
@@ -553,6 +559,21 @@ class Committer:
                 self._unconfirmed.discard(partition)
                 if isinstance(state.error, NoOffsetForPartition):
                     state.await_committed_offset()
+
+    def _report_committed(
+        self,
+        commit: QueuedCommit,
+        codes: Mapping[TopicPartition, int],
+        commits: deque[dict[TopicPartition, CommittedOffset]],
+    ) -> None:
+        """Add the offsets that the group has committed to `commits`, for the application's interceptors."""
+        offsets = {
+            partition: CommittedOffset(offset, metadata, epoch)
+            for partition, (offset, epoch, metadata) in commit.offsets.items()
+            if codes.get(partition) == ErrorCode.NONE
+        }
+        if offsets:
+            commits.append(offsets)
 
     def _on_partition_errors(
         self, commit: QueuedCommit, call: Call, errors: Mapping[TopicPartition, int]

@@ -481,22 +481,28 @@ class RecordAccumulator:
         with self.guard:
             self.open.pop(batch, None)
             self.open.update(dict.fromkeys(parts))
-            for index, callback in batch.callbacks or ():
+            for index, callback, is_known in batch.callbacks or ():
                 part, part_index = places[index]
-                part.callbacks = [*(part.callbacks or ()), (part_index, callback)]
+                part.callbacks = [*(part.callbacks or ()), (part_index, callback, is_known)]
             batch.callbacks = None
             batch.data = None
             batch.places = places
 
-    def add_callback(self, batch: ProducerBatch, index: int, callback: Callable[[], object]) -> bool:
-        """Call `callback` when the record's delivery ends. Return False if it has already ended."""
+    def add_callback(
+        self, batch: ProducerBatch, index: int, callback: Callable[[], object], *, is_known: bool = True
+    ) -> bool:
+        """Call `callback` when the record's delivery ends. Return False if it has already ended.
+
+        `is_known` says whether the callback tells the application of a failure, so that flush does not raise
+        NotDelivered for it.
+        """
         with self.guard:
             batch, index = current_place(batch, index)
             if batch.done:
                 return False
             if batch.callbacks is None:
                 batch.callbacks = []
-            batch.callbacks.append((index, callback))
+            batch.callbacks.append((index, callback, is_known))
             return True
 
     def mark_failure_known(self, batch: ProducerBatch, index: int) -> None:
@@ -518,12 +524,12 @@ class RecordAccumulator:
             callbacks, batch.callbacks = batch.callbacks, None
             if batch.error is not None:
                 batch.delivery_failures = delivery_failures = self.delivery_failures
-                batch.known_failures = {index for index, _ in callbacks or ()}
+                batch.known_failures = {index for index, _, is_known in callbacks or () if is_known}
                 delivery_failures.count += len(batch) - len(batch.known_failures)
                 if delivery_failures.first is None:
                     delivery_failures.first = batch.error
             batch.data = batch.encoded = None
-        return [] if callbacks is None else [callback for _, callback in callbacks]
+        return [] if callbacks is None else [callback for _, callback, _ in callbacks]
 
     def _set_notified(self) -> None:
         """Record that the sender has notifications to handle."""

@@ -130,8 +130,9 @@ class ProducerBatch:
         self.base_offset: int | None = None
         self.log_append_time: int | None = None
         self.places: list[tuple[ProducerBatch, int]] | None = None
-        # Pairs (index of a record, callback to call when the record's delivery ends).
-        self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
+        # Triples (index of a record, callback to call when the record's delivery ends, whether the callback
+        # tells the application of a failure).
+        self.callbacks: list[tuple[int, Callable[[], object], bool]] | None = None
         # For a failed batch: the count of failed deliveries to which its records were added, and the indexes
         # of the records whose failure the application already knows.
         self.delivery_failures: DeliveryFailures | None = None

@@ -1,0 +1,132 @@
+"""Interceptors: objects that see, and may change, what a client sends and returns (KIP-42).
+
+    class Audit(ProducerInterceptor):
+        def on_send(self, record):
+            return msgspec.structs.replace(record, headers=[*record.headers, ("via", b"billing")])
+
+    Producer("localhost:9092", interceptors=[Audit()])
+
+Rules:
+
+* An interceptor never fails the client. If a method raises an exception, or returns a coroutine or something
+  of another type, an error is logged, and the client continues as if the interceptor did not exist.
+* Interceptors run in the order of the list; each gets what the one before it has returned.
+* `send_columns` and `poll_columns` call no interceptor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from kproto.errors import ConfigError
+from kproto.group.subscription import TopicPartition
+
+from .logs import log
+from .serializers import close_coroutine
+
+if TYPE_CHECKING:
+    from .delivery import RecordMetadata
+    from .engine.requests import CommittedOffset
+    from .records import ConsumerRecord
+
+T = TypeVar("T")
+
+
+class ProducerRecord(msgspec.Struct, frozen=True):
+    """A record that `send` was called with, before its key and value are serialized.
+
+    `partition` is None if the partitioner selects it. `timestamp` is in ms since 1970.
+    """
+
+    topic: str
+    value: Any
+    key: Any
+    partition: int | None
+    timestamp: int
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class ProducerInterceptor:
+    """Sees the records of a producer. Override the methods that you need (Java's ProducerInterceptor)."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Return the record to send. The method runs in the thread or task that calls `send`, before the
+        serializers.
+        """
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        """Handle the end of a delivery: where the record was written, or the error.
+
+        The method also gets the error of a `send` that has failed. It runs where delivery callbacks run: in a
+        thread of its own, or in the event loop.
+        """
+
+
+class ConsumerInterceptor:
+    """Sees the records and commits of a consumer. Override the methods that you need (Java's
+    ConsumerInterceptor).
+    """
+
+    def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+        """Return the records that poll returns. The method runs inside poll, after the deserializers.
+
+        Records that are missing from the result are not returned, and count as processed. The method cannot
+        call methods that change the state of its consumer.
+        """
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Handle a successful commit, also an automatic one.
+
+        The method runs in the application's thread or task, inside the next poll, commit, unsubscribe or
+        close.
+        """
+
+
+def call_interceptor(
+    interceptor: object,
+    method: str,
+    subject: str,
+    default: T,
+    *arguments: Any,
+    check: Callable[[Any], T],
+) -> T:
+    """Call a method of an interceptor, and return what `check` makes of its result.
+
+    If the method or the check fails, log an error and return `default`. `subject` says what the call is
+    about.
+    """
+    name = f"{type(interceptor).__qualname__}.{method}()"
+    try:
+        answer: Any = getattr(interceptor, method)(*arguments)
+        if hasattr(answer, "__await__"):
+            close_coroutine(answer)
+            raise TypeError("it returned a coroutine, but interceptors cannot be coroutines")
+        return check(answer)
+    except Exception:
+        log.exception("the interceptor %s failed for %s, and is ignored", name, subject)
+        return default
+
+
+def nothing(answer: object) -> None:
+    """Accept any result of a method that returns none."""
+
+
+def interceptors(name: str, value: Any, base: type, methods: tuple[str, ...]) -> tuple[Any, ...]:
+    """Check the interceptors of a client: objects of classes that extend `base`. Return them as a tuple."""
+    allowed = f"a list of objects whose classes extend consumer.interceptors.{base.__name__}"
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        raise ConfigError(name, value, allowed)
+    listed = tuple(value)
+    for interceptor in listed:
+        if not isinstance(interceptor, base):
+            raise ConfigError(name, interceptor, allowed)
+        for method in methods:
+            if iscoroutinefunction(getattr(interceptor, method)):
+                raise ConfigError(name, interceptor, f"plain methods: {method}() cannot be a coroutine")
+    return listed
