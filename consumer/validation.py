@@ -87,6 +87,16 @@ def offset(name: str, value: Any) -> int:
     return value
 
 
+def seek_offset(name: str, value: Any) -> tuple[int, int | None]:
+    """Check an offset or a CommittedOffset. Return the offset, and the leader epoch or None."""
+    if not isinstance(value, CommittedOffset):
+        return offset(name, value), None
+    epoch: Any = value.leader_epoch
+    if epoch is not None and (not is_whole(epoch) or not 0 <= epoch < 2**31):
+        raise ConfigError(f"{name}.leader_epoch", epoch, "None, or a whole number that is not negative")
+    return offset(f"{name}.offset", value.offset), epoch
+
+
 def _text(name: str, value: Any, meaning: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(name, value, f"{meaning}: a string that is not empty")

@@ -202,9 +202,13 @@ class Consumer(BoundToProcess, Generic[K, V]):
         """
         return run_to_end(self._operations.position(partition, timeout))
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int | CommittedOffset) -> None:
         """Continue reading a partition at `offset`. A seek replaces the offset look-ups and fetches that are
         in progress.
+
+        With a CommittedOffset, as `committed` returns it, the leader is first asked whether its log still
+        contains the offset of this leader epoch (KIP-320). If not, poll reports the truncation as after any
+        other loss of records. The metadata is ignored, as in Java.
 
         If the partition is not assigned yet, the seek applies when it is assigned. If the group has assigned
         the partition to another member, IllegalState is raised.

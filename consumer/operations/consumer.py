@@ -187,12 +187,12 @@ class ConsumerOperations(PollOperations):
                 if not await runtime.wait(last_change, deadline):
                     raise RequestTimedOut("position", limit, str(partition))
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int | CommittedOffset) -> None:
         partition = check.partition("partition", partition)
-        offset = check.offset("offset", offset)
+        number, leader_epoch = check.seek_offset("offset", offset)
         with self.runtime.call("seek", waits=False):
             self.give_back()
-            self.runtime.apply(ev.Seek(partition, offset))
+            self.runtime.apply(ev.Seek(partition, number, leader_epoch))
 
     def seek_to(self, where: str | int, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         where = check.seek_place("where", where)

@@ -99,6 +99,9 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("seek", (P0, "earliest"), {}),
     ("seek", (P0, True), {}),
     ("seek", (P0, 2**63), {}),
+    ("seek", (P0, CommittedOffset(-1, "", None)), {}),
+    ("seek", (P0, CommittedOffset(5, "", -1)), {}),
+    ("seek", (P0, (5, "metadata")), {}),
     ("seek", (("t", 0), 5), {}),
     ("seek", (TopicPartition("t", "0"), 5), {}),  # type: ignore[arg-type]
     ("seek_to", ("begin",), {}),

@@ -82,7 +82,8 @@ def test_on_send_may_change_everything_before_the_serializers_run(server: Server
 
 def test_on_acknowledgement_gets_the_error_of_a_failed_send(server: Server) -> None:
     log = Log()
-    with Producer(server.bootstrap, interceptors=[log], value_serializer=lambda t, v, h: 1 // v) as producer:
+    config: Any = {"interceptors": [log], "value_serializer": lambda topic, value, headers: 1 // value}
+    with Producer(server.bootstrap, **config) as producer:
         with pytest.raises(SerializationError) as caught:
             producer.send("t", 0)
         assert log.ended == [(None, caught.value)]

@@ -1,10 +1,15 @@
-"""The operations of consumers that need no request."""
+"""The operations of consumers that need no request, and the arguments that reach the engine."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from consumer import AsyncConsumer, Consumer, TopicPartition
+import pytest
+
+from consumer import AsyncConsumer, CommittedOffset, Consumer, Producer, TopicPartition
+from consumer.engine import events as ev
+from kproto.broker.server import running
 
 T0 = TopicPartition("t", 0)
 NOWHERE = "127.0.0.1:1"
@@ -30,3 +35,42 @@ def test_why_quotes_the_error_of_a_failed_consumer() -> None:
         reader._runtime._fail(ZeroDivisionError("broken"))
         status = reader.why(T0)
         assert (status.reason, status.detail) == ("error", "the consumer failed: ZeroDivisionError('broken')")
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (5, ev.Seek(T0, 5, None)),
+        (CommittedOffset(5, "ignored", None), ev.Seek(T0, 5, None)),
+        (CommittedOffset(5, "ignored", 3), ev.Seek(T0, 5, 3)),
+    ],
+)
+def test_a_seek_passes_the_leader_epoch_of_a_committed_offset(
+    monkeypatch: pytest.MonkeyPatch, position: Any, expected: ev.Seek
+) -> None:
+    with Consumer("localhost:1") as consumer:
+        applied: list[Any] = []
+        runtime: Any = consumer._runtime  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(runtime, "apply", lambda *events: applied.append(events))
+        consumer.seek(T0, position)
+        monkeypatch.undo()
+    assert applied == [(expected,)]
+
+
+def test_a_seek_to_a_committed_offset_reads_from_there() -> None:
+    with running(topics={"t": 1}) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(5):
+                producer.send("t", b"%d" % number)
+        with Consumer(server.bootstrap, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.assign({T0: 0})
+            while not (records := consumer.poll(1)):
+                pass
+            consumer.commit({T0: CommittedOffset(3, "checked", records[0].leader_epoch)})
+            committed = consumer.committed()[T0]
+            assert committed is not None
+            assert committed.leader_epoch == records[0].leader_epoch
+            consumer.seek(T0, committed)
+            while not (records := consumer.poll(1)):
+                pass
+            assert [record.value for record in records] == [b"3", b"4"]

@@ -94,7 +94,8 @@ def test_a_failed_serializer_names_the_topic_and_the_part_and_sends_nothing(
 
 @pytest.mark.parametrize("answer", ["text", 7, [b"x"]])
 def test_an_answer_that_is_not_bytes_is_named(server: Server, answer: Any) -> None:
-    with Producer(server.bootstrap, value_serializer=lambda topic, value, headers: answer) as producer:
+    config: Any = {"value_serializer": lambda topic, value, headers: answer}
+    with Producer(server.bootstrap, **config) as producer:
         with pytest.raises(SerializationError, match="which is not bytes or None") as caught:
             producer.send("t", 1)
         assert repr(answer) in str(caught.value)
@@ -105,11 +106,9 @@ def test_an_answer_that_is_not_bytes_is_named(server: Server, answer: Any) -> No
 def test_a_coroutine_is_rejected_by_a_blocking_producer(server: Server) -> None:
     with pytest.raises(ConfigError, match="only an AsyncProducer can await a coroutine"):
         Producer(server.bootstrap, value_serializer=as_bytes_later)
+    config: Any = {"value_serializer": lambda *arguments: as_bytes_later(*arguments)}
     with (
-        Producer(
-            server.bootstrap,
-            value_serializer=lambda topic, value, headers: as_bytes_later(topic, value, headers),
-        ) as producer,
+        Producer(server.bootstrap, **config) as producer,
         pytest.raises(SerializationError, match="which only an AsyncProducer can await"),
     ):
         producer.send("t", 1)
