@@ -135,7 +135,6 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "create_batch": "use send_columns(topic, table)",
         "send_batch": "use send_columns(topic, table)",
         "produce_batch": "use send_columns(topic, table)",
-        "purge": "use close(seconds)",
         "start": _CONNECT,
         "stop": "use close()",
         "bootstrap_connected": _CONNECT,

@@ -187,6 +187,15 @@ class Producer(BoundToProcess, Block, Generic[SentK, SentV]):
             raise unknown_argument("flush", unknown, ("timeout",))
         run_to_end(self._operations.flush(timeout))
 
+    def purge(self) -> int:
+        """Drop all records that were not sent yet, and return their number (librdkafka: rd_kafka_purge).
+
+        Their deliveries fail with IllegalState, and `flush` does not raise an error for them. Records that
+        were sent at least once are not dropped, because the broker may have written them. Raises IllegalState
+        for a producer with a transactional_id, whose `abort` drops the records.
+        """
+        return run_to_end(self._operations.purge())
+
     # ---- transactions
 
     def begin(self, timeout: float | None = None) -> None:

@@ -147,6 +147,26 @@ class ProducerOperations:
         with runtime.locked():
             runtime.raise_not_delivered()
 
+    async def purge(self) -> int:
+        runtime = self.runtime
+        runtime.check_call(waits=True)
+        if runtime.engine.transactions is not None:
+            raise IllegalState(
+                "purge() would leave a transaction with only some of its records; call abort()"
+            )
+        deadline = now() + self.options.max_block_ms
+        with runtime.locked():
+            if self._records.closed:
+                raise IllegalState(self._records.closed)
+            purge = runtime.engine.start_purge()
+            runtime.wake()
+        while True:
+            last_change = runtime.changes
+            if purge.done:
+                return purge.count
+            if not await runtime.wait(last_change, deadline):
+                raise RequestTimedOut("purge", self.options.max_block_ms, "the producer did not respond")
+
     # ---- transactions
 
     async def transact(self, call: str, timeout: float | None) -> None:

@@ -21,6 +21,8 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from kproto.deadlines import earliest
 from kproto.errors import AuthenticationFailed, EncodeError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
@@ -64,6 +66,13 @@ from .transactions import TransactionManager
 TOPIC_IDS_FROM = 13
 
 
+class Purge(msgspec.Struct):
+    """A call of `purge`, and when it is done, the number of records that were dropped."""
+
+    count: int = 0
+    done: bool = False
+
+
 class ProducerEngine:
     """The engine of one producer.
 
@@ -102,6 +111,8 @@ class ProducerEngine:
         self.schedule = SendSchedule(self.core, self.metadata)
         self.sensors = ProducerSensors()
         self.responses = ProduceResponses(self.core, self.records, self.metadata, self.sensors)
+        self.responses = ProduceResponses(self.core, self.records, self.metadata)
+        self._purges: list[Purge] = []  # The calls of `purge` that wait for the next step.
         self._requests_in_flight: dict[BrokerConnection, int] = {}
         self._ids: dict[str, UUID | None] = {}
         self.transactions: TransactionManager | None = None
@@ -154,9 +165,44 @@ class ProducerEngine:
             metadata_age=seconds_since(self.metadata.updated_at, now),
         )
         return snapshot.build()
+    def start_purge(self) -> Purge:
+        """Drop the records that were not sent yet, in the next step. The guard must be held."""
+        purge = Purge()
+        self._purges.append(purge)
+        return purge
+
+    def _purge(self) -> None:
+        """Drop the records that were not sent yet, and end the purges that were started.
+
+        A batch that was sent once is kept, because the broker may have written it.
+        """
+        with self.records.guard:
+            purges, self._purges = self._purges, []
+            unsent = [
+                batch
+                for batch in self.records.open
+                if batch.sequence < 0 and batch.attempts == 0 and batch not in batch.queue.in_flight
+            ]
+        count = 0
+        for batch in unsent:
+            batch.error = IllegalState(f"{batch.partition}: purge() dropped this record before it was sent")
+            if batch in batch.queue.waiting:
+                batch.queue.waiting.remove(batch)
+            self.responses.end_batch(batch)
+            with self.records.guard:
+                # The application has dropped the records itself, so flush does not raise NotDelivered.
+                for index in range(len(batch)):
+                    self.records.mark_failure_known(batch, index)
+            count += len(batch)
+            self.schedule.reschedule(batch.queue)
+        for purge in purges:
+            purge.count, purge.done = count, True
+        self.core.wake_poll()
 
     def fail(self, why: str) -> None:
         """Fail every open delivery and every waiting call of the transaction, because the producer ends."""
+        for purge in self._purges:
+            purge.done = True
         error = IllegalState(f"{why}; this record was not acknowledged")
         for batch in list(self.records.open):
             batch.error = error
@@ -462,6 +508,8 @@ class ProducerEngine:
         core.errors.clear()
         self._handle_notifications()
         self._handle_calls()
+        if self._purges:
+            self._purge()
         if look:
             self.metadata.tick()
             for queue, late in self.schedule.due_queues():
