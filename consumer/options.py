@@ -107,6 +107,7 @@ class ConsumerConfig(SecurityConfig, Generic[K, V], total=False):
     key_deserializer: AnyDeserializer[K] | None
     value_deserializer: AnyDeserializer[V] | None
     interceptors: Iterable[ConsumerInterceptor]
+    enable_partition_eof: bool
     stall_report_ms: int | None
     policy: str
 
@@ -156,6 +157,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     key_deserializer: Any = None
     value_deserializer: Any = None
     interceptors: tuple[ConsumerInterceptor, ...] = ()
+    enable_partition_eof: bool = False
     stall_report_ms: int | None = 60_000
     policy: str = "kproto"
     security: Any = None  # A consumer.security.Security.
@@ -286,6 +288,12 @@ CONSUMER: Final[Mapping[str, Option]] = {
         consumer_interceptors,
         "Objects of classes that extend `consumer.interceptors.ConsumerInterceptor` (KIP-42). They see, and "
         "may change, the records that poll returns, and see the committed offsets. Exceptions are logged.",
+    ),
+    "enable_partition_eof": Option(
+        "Poll and commit",
+        flag,
+        'Report the event "end" when the application has read a partition to its end: once for each end that '
+        "is reached, in the poll after the last record. The name is librdkafka's.",
     ),
     "stall_report_ms": Option(
         "Poll and commit",

@@ -61,7 +61,6 @@ _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
     "fetch_message_max_bytes": "use max_partition_fetch_bytes",
     "fetch_wait_max_ms": "use fetch_max_wait_ms",
     "rebalance_timeout_ms": "use max_poll_interval_ms, which is the rebalance timeout as well, as in Java",
-    "enable_partition_eof": "lag(partition) == 0 means the end of the partition",
     "auto_commit_enable": "use enable_auto_commit",
     "enable_auto_offset_store": "call commit(offsets), with enable_auto_commit=False",
 }

@@ -94,6 +94,8 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "missing": a subscribed topic, or an assigned partition, does not exist;
     * "stalled": no record of `partitions` was returned for `stall_report_ms`, although there are records
       after their positions; `reason` is that of `Consumer.why`;
+    * "end": the application has read `partitions` to the end, `offset`. With read_committed the end is the
+      last stable offset. The report needs `enable_partition_eof`;
     * "left": the member has left the group;
     * "closed": the consumer has been closed.
 

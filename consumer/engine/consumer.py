@@ -41,6 +41,7 @@ from .delivery_watch import DeliveryWatch
 from .events import Action, Deliver, Done, Event, Raise
 from .fetch.collector import FetchCollector
 from .fetch.fetcher import Fetcher
+from .fetch.partition_ends import PartitionEnds
 from .group.commits import Committer
 from .group.coordinator import CoordinatorLookup
 from .group.membership import Membership
@@ -105,7 +106,8 @@ class ConsumerEngine:
         self.committer = Committer(self.core, self.coordinator, self._commit_answered, self.metadata)
         self.offset_lookup = OffsetLookup(self.core, self.metadata, self.coordinator, self.committer)
         self.validator = PositionValidator(self.core, self.metadata, self.offset_lookup)
-        self.fetcher = Fetcher(self.core, self.metadata, self.offset_lookup)
+        self.partition_ends = PartitionEnds(self.core)
+        self.fetcher = Fetcher(self.core, self.metadata, self.offset_lookup, self.partition_ends)
         self._topic_changes = TopicChanges(self.core, self.offset_lookup)
         self.collector = FetchCollector(self.fetcher.sensors)
         self.group = Membership(
@@ -230,6 +232,7 @@ class ConsumerEngine:
 
     def poll_began(self, event: ev.PollBegan) -> None:
         self.group_status.require_source()
+        self.partition_ends.report()
         self.core.partitions.mark_processed()
         self.polls += 1
         self.calls.poll_began(self.core.now)
@@ -259,6 +262,7 @@ class ConsumerEngine:
                 return
             # The position may have passed aborted or compacted records, which poll never returns. They count
             # as processed.
+            self.partition_ends.report()
             core.partitions.mark_processed()
             self._visit_dirty()
             error = self._next_error(include_raised=True)
@@ -285,6 +289,7 @@ class ConsumerEngine:
             or callbacks.running is not None
             or callbacks.waiting
             or not self.collector.ready
+            or self.partition_ends.enabled
             or (member is not None and not member.is_stable)
         ):
             return
@@ -539,6 +544,7 @@ class ConsumerEngine:
                     self.validator.visit(state)
                     self.fetcher.visit(state)
                     self.collector.visit(state)
+                    self.partition_ends.visit(state)
             except BaseException:  # After Ctrl-C the next step visits all these partitions again.
                 for state in touched.values():
                     state.mark_dirty()

@@ -46,6 +46,7 @@ from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..requests import ISOLATION
 from .buffers import CompletedFetch, locate_error
+from .partition_ends import PartitionEnds
 from .replicas import PreferredReplicas
 from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSessionHandler, FetchTarget
 
@@ -60,9 +61,14 @@ class Fetcher:
     """Sends fetches for the partitions that have room in their buffers, and handles the responses."""
 
     def __init__(
-        self, core: ClientCore[ConsumerOptions], metadata: MetadataUpdater, finder: OffsetLookup
+        self,
+        core: ClientCore[ConsumerOptions],
+        metadata: MetadataUpdater,
+        finder: OffsetLookup,
+        ends: PartitionEnds,
     ) -> None:
         self._core = core
+        self._ends = ends
         self._metadata = metadata
         self._finder = finder
         self.sensors = FetchSensors()
@@ -412,6 +418,8 @@ class Fetcher:
             state.stable_since = core.now
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
+        if not entry.records:
+            self._ends.visit(state)
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:
             # The metadata does not contain the preferred replica yet. Until it does, the leader would only

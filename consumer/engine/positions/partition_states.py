@@ -79,6 +79,7 @@ class PartitionState:
         "changed_at",
         "committed",
         "empty_at",
+        "end_reported",
         "epoch",
         "error",
         "extra_fetch_open",
@@ -156,6 +157,8 @@ class PartitionState:
         self.failures = 0
         # The offset of the last fetch without a session that returned no records; -1 if there was none.
         self.empty_at = -1
+        # Whether the application knows that the position is the end of the log (see `fetch.partition_ends`).
+        self.end_reported = False
         self.error: KprotoError | None = None
         self.fetches: deque[CompletedFetch] = deque()
         self.high_watermark: int | None = None
@@ -176,6 +179,7 @@ class PartitionState:
         self.has_returned = False
         self.leader_epoch = leader_epoch
         self.validated = None
+        self.end_reported = False
         self._home.update_uncommitted(self)
 
     def await_reset(self, reset: OffsetReset) -> None:
@@ -289,6 +293,7 @@ class PartitionState:
         if epoch is not None:
             self.leader_epoch = epoch
         self.has_returned = True
+        self.end_reported = False
         if chunk.exhausted and self.fetches:
             self.fetches.popleft()
             self.mark_dirty()

@@ -1,0 +1,55 @@
+"""Reports that the application has read a partition to its end (librdkafka's PARTITION_EOF).
+
+Rules:
+
+* The event "end" is reported in a poll after the one that returned the last record. So the application has
+  received the record before the event.
+* The end is the one of the last fetch: with read_committed the last stable offset, else the high watermark.
+* Each reached end is reported once. After further records, and after a seek, the end is reported again.
+"""
+
+from __future__ import annotations
+
+from ...options import ConsumerOptions
+from ..core import ClientCore
+from ..positions.partition_states import FetchState, PartitionState
+
+
+class PartitionEnds:
+    """The partitions that may have reached their end since the last poll."""
+
+    def __init__(self, core: ClientCore[ConsumerOptions]) -> None:
+        self._core = core
+        self.enabled = core.options.enable_partition_eof
+        self._visited: dict[PartitionState, None] = {}
+
+    def visit(self, state: PartitionState) -> None:
+        """Check the partition in the next poll if it is at its end.
+
+        The method is called after a response without records, and after each change of the partition. A fetch
+        session omits a partition that is sought to its end, as the end has not changed.
+        """
+        if self.enabled and not state.end_reported and _is_at_end(state):
+            self._visited[state] = None
+            self._core.wake_poll()
+
+    def report(self) -> None:
+        """Report the ends that were reached before this poll."""
+        if not self.enabled:
+            return
+        visited, self._visited = self._visited, {}
+        for state in {**visited, **dict.fromkeys(self._core.partitions.returned.values())}:
+            if not state.end_reported and _is_at_end(state):
+                state.end_reported = True
+                self._core.report("end", [state.partition], offset=state.position)
+
+
+def _is_at_end(state: PartitionState) -> bool:
+    return (
+        state.state is FetchState.FETCHING
+        and not state.released
+        and not state.fetches
+        and state.error is None
+        and state.high_watermark is not None
+        and not state.has_more
+    )
