@@ -25,6 +25,8 @@ from contextvars import ContextVar
 from itertools import starmap
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
+
 from kproto.errors import IllegalState, KprotoError
 
 from .clock import now
@@ -96,6 +98,16 @@ class Waiters(Protocol):
         ...
 
 
+class RunningCallback(msgspec.Struct, frozen=True):
+    """A callback of the application that runs now.
+
+    If `calls` is false, the callback must not call methods that change the state of the client.
+    """
+
+    name: str
+    calls: bool
+
+
 class Runtime:
     """An engine, and the calls that wait for it.
 
@@ -128,9 +140,7 @@ class Runtime:
         self._open: set[Any] = set()  # The futures that have not completed yet.
         self._completed: deque[ev.Done] = deque()
         self._reports: deque[GroupChange] = deque()
-        self._running_callbacks: dict[object, str] = {}
-        # The names of the callbacks that must not call methods of the client.
-        self._without_calls: set[str] = set()
+        self._running_callbacks: dict[object, RunningCallback] = {}
         self._unlogged: BaseException | None = None
 
     # ---- how to wait: blocking or asyncio
@@ -259,9 +269,7 @@ class Runtime:
         """
         token, outer = object(), _callbacks.get()
         try:
-            self._running_callbacks[token] = name
-            if not calls:
-                self._without_calls.add(name)
+            self._running_callbacks[token] = RunningCallback(name, calls)
             _callbacks.set((*outer, token))
             yield
         finally:
@@ -273,12 +281,12 @@ class Runtime:
 
         `serves` says that the method runs callbacks itself.
         """
-        if not self._running_callbacks or (callback := self.current_callback()) is None:
+        if not self._running_callbacks or (callback := self._current_callback()) is None:
             return False
-        if serves or callback in self._without_calls:
+        if serves or not callback.calls:
             verb = "awaited" if self.awaits_callbacks and serves else "called"
             raise IllegalState(
-                f"{method}() can't be {verb} inside {callback}; return from the callback first"
+                f"{method}() can't be {verb} inside {callback.name}; return from the callback first"
             )
         return True
 
@@ -287,8 +295,12 @@ class Runtime:
 
         A task that a callback has started counts as part of the callback.
         """
-        tokens = _callbacks.get()
-        return next((name for token, name in list(self._running_callbacks.items()) if token in tokens), None)
+        callback = self._current_callback()
+        return None if callback is None else callback.name
+
+    def _current_callback(self) -> RunningCallback | None:
+        tokens, callbacks = _callbacks.get(), list(self._running_callbacks.items())
+        return next((callback for token, callback in callbacks if token in tokens), None)
 
     # ---- the engine
 

@@ -125,7 +125,7 @@ class BadProducerInterceptor(ProducerInterceptor):
 
 
 async def later() -> None:
-    """A coroutine that nobody awaits."""
+    """A coroutine that is not awaited."""
 
 
 @pytest.mark.filterwarnings("error")
@@ -258,6 +258,19 @@ def test_on_consume_cannot_change_its_consumer(server: Server, caplog: pytest.Lo
         consumer.assign({P0: 0})
         assert [record.value for record in consumer.poll(SECONDS)] == [b"a", b"b"]
     assert "seek() can't be called inside an interceptor" in caplog.text
+
+
+def test_on_commit_may_call_its_consumer_also_after_on_consume(server: Server) -> None:
+    class Seeks(ConsumerInterceptor):
+        def on_commit(self, offsets: Any) -> None:
+            consumer.seek(P0, 0)
+
+    write(server, b"a")
+    with Consumer(server.bootstrap, group_id="g", interceptors=[Seeks()]) as consumer:
+        consumer.assign({P0: 0})
+        assert [record.value for record in consumer.poll(SECONDS)] == [b"a"]
+        consumer.commit()
+        assert [record.value for record in consumer.poll(SECONDS)] == [b"a"]
 
 
 def test_interceptors_are_checked_when_the_client_is_created(server: Server) -> None:
