@@ -142,7 +142,8 @@ class ProducerRuntime:
             run_callback(lambda: callback(delivery))
 
     def add_observer(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
-        """Call `callback` as `add_callback` does. The callback does not tell the application of a failure."""
+        """Call `callback` as `add_callback` does. The callback does not report a failure to the
+        application, so flush still raises NotDelivered for it."""
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
         queue = partial(self._queue_callback, callback, delivery)
         if not self.records.add_callback(batch, index, queue, is_known=False):

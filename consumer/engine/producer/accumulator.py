@@ -493,8 +493,8 @@ class RecordAccumulator:
     ) -> bool:
         """Call `callback` when the record's delivery ends. Return False if it has already ended.
 
-        `is_known` says whether the callback tells the application of a failure, so that flush does not raise
-        NotDelivered for it.
+        `is_known` says whether the callback reports a failure to the application. Then flush does not raise
+        NotDelivered for the record.
         """
         with self.guard:
             batch, index = current_place(batch, index)

@@ -131,7 +131,7 @@ class ProducerBatch:
         self.log_append_time: int | None = None
         self.places: list[tuple[ProducerBatch, int]] | None = None
         # Triples (index of a record, callback to call when the record's delivery ends, whether the callback
-        # tells the application of a failure).
+        # reports a failure to the application).
         self.callbacks: list[tuple[int, Callable[[], object], bool]] | None = None
         # For a failed batch: the count of failed deliveries to which its records were added, and the indexes
         # of the records whose failure the application already knows.

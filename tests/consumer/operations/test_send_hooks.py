@@ -87,7 +87,7 @@ def test_a_failed_serializer_names_the_topic_and_the_part_and_sends_nothing(
     assert (caught.value.topic, caught.value.part) == ("t", part)
     assert isinstance(caught.value.__cause__, LookupError)
     assert str(caught.value) == (
-        f"topic 't': the {part} cannot be serialized (LookupError: no schema); it was not sent"
+        f"topic 't': the {part} cannot be serialized (LookupError: no schema); the record was not sent"
     )
     assert len(written(server)) == 2
 
