@@ -309,7 +309,7 @@ class BlockingRuntime(Runtime):
         if not self.exclusive:
             return NO_CLAIM
         # A callback that runs inside `poll` or `close` makes this call.
-        if self.check_callback(method, serves=serves):
+        if self._running_callbacks and self.check_callback(method, serves=serves):
             return NO_CLAIM
         if not self._claim.acquire(method):
             if method in CLOSING_CALLS:

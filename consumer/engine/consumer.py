@@ -232,7 +232,8 @@ class ConsumerEngine:
 
     def poll_began(self, event: ev.PollBegan) -> None:
         self.group_status.require_source()
-        self.partition_ends.report()
+        if self.partition_ends.enabled:
+            self.partition_ends.report()
         self.core.partitions.mark_processed()
         self.polls += 1
         self.calls.poll_began(self.core.now)
@@ -262,7 +263,8 @@ class ConsumerEngine:
                 return
             # The position may have passed aborted or compacted records, which poll never returns. They count
             # as processed.
-            self.partition_ends.report()
+            if self.partition_ends.enabled:
+                self.partition_ends.report()
             core.partitions.mark_processed()
             self._visit_dirty()
             error = self._next_error(include_raised=True)
@@ -544,7 +546,8 @@ class ConsumerEngine:
                     self.validator.visit(state)
                     self.fetcher.visit(state)
                     self.collector.visit(state)
-                    self.partition_ends.visit(state)
+                    if self.partition_ends.enabled:
+                        self.partition_ends.visit(state)
             except BaseException:  # After Ctrl-C the next step visits all these partitions again.
                 for state in touched.values():
                     state.mark_dirty()

@@ -418,7 +418,7 @@ class Fetcher:
             state.stable_since = core.now
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
-        if not entry.records:
+        if self._ends.enabled and not entry.records:
             self._ends.visit(state)
         preferred = entry.preferred_read_replica
         if preferred >= 0 and preferred not in core.view.brokers:

@@ -16,7 +16,10 @@ from ..positions.partition_states import FetchState, PartitionState
 
 
 class PartitionEnds:
-    """The partitions that may have reached their end since the last poll."""
+    """The partitions that may have reached their end since the last poll.
+
+    The methods are called only if `enabled` is true.
+    """
 
     def __init__(self, core: ClientCore[ConsumerOptions]) -> None:
         self._core = core
@@ -29,14 +32,12 @@ class PartitionEnds:
         The method is called after a response without records, and after each change of the partition. A fetch
         session omits a partition that is sought to its end, as the end has not changed.
         """
-        if self.enabled and not state.end_reported and _is_at_end(state):
+        if not state.end_reported and _is_at_end(state):
             self._visited[state] = None
             self._core.wake_poll()
 
     def report(self) -> None:
         """Report the ends that were reached before this poll."""
-        if not self.enabled:
-            return
         visited, self._visited = self._visited, {}
         for state in {**visited, **dict.fromkeys(self._core.partitions.returned.values())}:
             if not state.end_reported and _is_at_end(state):
