@@ -196,7 +196,10 @@ class SerializationError(KprotoError):
         self.detail = detail
 
     def text(self) -> str:
-        return f"topic {self.topic!r}: the {self.part} cannot be serialized ({self.detail}); the record was not sent"
+        return (
+            f"topic {self.topic!r}: the {self.part} cannot be serialized ({self.detail}); "
+            "the record was not sent"
+        )
 
 
 class PartitionerError(KprotoError):

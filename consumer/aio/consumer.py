@@ -33,8 +33,8 @@ from ..option_docs import consumer_docs, with_options
 from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
-from .admin import AsyncAdmin as AsyncAdmin
 from ..serializers import K, V
+from .admin import AsyncAdmin as AsyncAdmin
 from .runtime import AsyncRuntime
 
 R = TypeVar("R")

@@ -33,8 +33,8 @@ from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from ..runtime import run_to_end
-from .admin import Admin as Admin
 from ..serializers import K, V
+from .admin import Admin as Admin
 from .runtime import BlockingRuntime
 
 R = TypeVar("R")

@@ -165,6 +165,7 @@ class ProducerEngine:
             metadata_age=seconds_since(self.metadata.updated_at, now),
         )
         return snapshot.build()
+
     def start_purge(self) -> Purge:
         """Drop the records that were not sent yet, in the next step. The guard must be held."""
         purge = Purge()
