@@ -111,7 +111,6 @@ class ProducerEngine:
         self.schedule = SendSchedule(self.core, self.metadata)
         self.sensors = ProducerSensors()
         self.responses = ProduceResponses(self.core, self.records, self.metadata, self.sensors)
-        self.responses = ProduceResponses(self.core, self.records, self.metadata)
         self._purges: list[Purge] = []  # The calls of `purge` that wait for the next step.
         self._requests_in_flight: dict[BrokerConnection, int] = {}
         self._ids: dict[str, UUID | None] = {}
