@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from ..errors import ConfigError
@@ -105,10 +106,9 @@ def decompress(
         return bytes(data)
     source = memoryview(data)
     into = partial(lz4.decompress_into, old=True) if old_lz4 and codec == 3 else _reader(codec)
-    limit = allowance(len(source), max_decompressed)
-    most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
+    limit, most = _limits(len(source), max_decompressed, begins)
     if codec == 1:
-        return _gunzip(data, limit, most, begins)
+        return _gunzip(source, limit, most, begins)
     size = size_hint(codec, source)
     # For snappy, `size_hint` is the exact size, which was checked against the size of the input.
     if codec == 2:
@@ -121,9 +121,7 @@ def decompress(
             written = into(source, view)
         except Full:
             if size >= limit:
-                if limit == most or begins is None or not begins(view[:LOOK]):
-                    raise _too_large(limit) from None
-                limit = most
+                limit = _raised(codec, source, limit, most, begins, old_lz4)
             # The operating system allocates only those pages of the buffer that are written to.
             size = min(max(size * 4, ALWAYS_ALLOWED), limit)
         else:
@@ -146,35 +144,20 @@ def decompress_blocks(
     consumer rejects such an lz4 frame.
     """
     source = memoryview(data)
-    blocks: Iterator[bytes] | None = None
-    match codec:
-        case 1:
-            blocks = gzip.blocks(data)
-        case 2:
-            blocks = snappy.blocks(source)
-        case 3:
-            blocks = lz4.blocks(source, old_lz4)
-            if blocks is None:
-                begins = None
-        case 4:
-            blocks = zstd.blocks(data)
-        case _:
-            pass
+    blocks = _blocks(codec, source, old_lz4)
     if blocks is None:
         yield decompress(codec, data, max_decompressed, old_lz4=old_lz4, begins=begins)
         return
-    limit = allowance(len(data), max_decompressed)
-    most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
+    limit, most = _limits(len(source), max_decompressed, begins)
     if codec == 2:  # The sizes of snappy's blocks are checked before a block is decompressed.
         limit = _snappy_allowed(source, size_hint(codec, source), limit, most, begins)
-    total, start = 0, b""
+    total = 0
     for block in blocks:
-        start = start or block[:LOOK]
         total += len(block)
         if total > limit:
-            if limit == most or begins is None or not begins(memoryview(start)):
+            limit = _raised(codec, source, limit, most, begins, old_lz4)
+            if total > limit:
                 raise _too_large(limit)
-            limit = most
         yield block
 
 
@@ -190,18 +173,16 @@ def decompress_into(
     Readers use this function to decompress many batches into one arena. Arguments and errors are those of
     `decompress`.
     """
-    limit = allowance(len(data), max_decompressed)
-    most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
+    limit, most = _limits(len(data), max_decompressed, begins)
     if codec == 2:
-        limit = max(limit, _snappy_allowed(data, size_hint(codec, data), limit, most, begins))
+        limit = _snappy_allowed(data, size_hint(codec, data), limit, most, begins)
     room = len(out)
     try:
         return _reader(codec)(data, out if room <= limit else out[:limit])
     except Full:
         if room < limit:
             return None
-    if limit == most or begins is None or not begins(out[:LOOK]):
-        raise _too_large(limit)
+    most = _raised(codec, data, limit, most, begins)
     if room > limit:
         try:
             return _reader(codec)(data, out if room <= most else out[:most])
@@ -232,12 +213,58 @@ def _too_large(limit: int) -> CodecError:
     return CodecError(f"grows beyond {limit} bytes; {allowed}")
 
 
-def _gunzip(data: bytes | bytearray | memoryview, limit: int, most: int, begins: Begins | None) -> bytes:
+def _limits(compressed: int, max_decompressed: int | None, begins: Begins | None) -> tuple[int, int]:
+    """Return the size in bytes that any output may have, and the size that records may have."""
+    limit = allowance(compressed, max_decompressed)
+    return limit, limit if begins is None or max_decompressed is not None else max(MOST, limit)
+
+
+def _raised(
+    codec: int, data: memoryview, limit: int, most: int, begins: Begins | None, old_lz4: bool = False
+) -> int:
+    """Return `most`, the limit of an output that is larger than `limit` and starts like records.
+
+    Raises `CodecError` for another output, and for the lz4 frames that Java's consumer rejects.
+    """
+    if begins is None or limit == most or (codec == 3 and lz4.is_linked(data, old_lz4)):
+        raise _too_large(limit)
+    if not begins(memoryview(_start(codec, data, old_lz4))):
+        raise _too_large(limit)
+    return most
+
+
+def _start(codec: int, data: memoryview, old_lz4: bool) -> bytes:
+    """Return the first `LOOK` bytes of output, or fewer if the input is malformed behind them."""
+    blocks = _blocks(codec, data, old_lz4)
+    if blocks is None:
+        return zstd.start_of(data, LOOK)
+    start = b""
+    with suppress(CodecError):
+        while len(start) < LOOK and (block := next(blocks, None)) is not None:
+            start += block
+    return start[:LOOK]
+
+
+def _blocks(codec: int, data: memoryview, old_lz4: bool) -> Iterator[bytes] | None:
+    """Return an iterator over blocks of output, or None if the output has to be one block."""
+    match codec:
+        case 1:
+            return gzip.blocks(data)
+        case 2:
+            return snappy.blocks(data)
+        case 3:
+            return lz4.blocks(data, old_lz4)
+        case 4:
+            return zstd.blocks(data)
+        case _:
+            return None
+
+
+def _gunzip(data: memoryview, limit: int, most: int, begins: Begins | None) -> bytes:
     try:
         return gzip.decompress(data, limit)
-    except Full as full:
-        if limit == most or begins is None or not begins(memoryview(full.args[0])[:LOOK]):
-            raise _too_large(limit) from None
+    except Full:
+        most = _raised(1, data, limit, most, begins)
     try:
         return gzip.decompress(data, most)
     except Full:

@@ -135,7 +135,7 @@ def _bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[byt
     return data[start : start + size], start + size
 
 
-def _begins_messages(start: memoryview) -> bool:
+def begins_messages(start: memoryview) -> bool:
     """Return whether bytes start like messages: with valid sizes and a known magic."""
     at, end = 0, len(start)
     while end - at >= 17:
@@ -277,7 +277,7 @@ class Wrapper:
                 self._codec,
                 self._record.value,
                 self._max_decompressed,
-                _begins_messages,
+                begins_messages,
                 old_lz4=self._magic == 0,
             ):
                 first, size = first or block, size + len(block)

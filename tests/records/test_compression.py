@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import zlib
+from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,8 @@ from kproto.records.codecs.lz4 import with_old_header
 from kproto.records.compression import (
     ALWAYS_ALLOWED,
     CODECS,
+    LOOK,
+    Begins,
     allowance,
     codec_number,
     compress,
@@ -33,6 +36,29 @@ NUMBERS = range(len(CODECS))
 DATA = st.binary(max_size=300) | st.tuples(st.binary(min_size=1, max_size=30), st.integers(1, 9000)).map(
     lambda pair: pair[0] * pair[1]
 )
+
+
+# A frame of zstd without content, which readers skip.
+SKIPPABLE = b"\x50\x2a\x4d\x18\2\0\0\0ab"
+
+
+def into(codec: int, data: bytes, begins: Begins | None = None) -> bytes:
+    """Decompress into a buffer that is large enough and contains the bytes of an earlier use."""
+    out = bytearray(b"\x0c" * (20 << 20 if begins else 1 << 20))
+    written = decompress_into(codec, memoryview(data), memoryview(out), begins=begins)
+    assert written is not None
+    return bytes(out[:written])
+
+
+def by_blocks(codec: int, data: bytes, begins: Begins | None = None) -> bytes:
+    return b"".join(decompress_blocks(codec, data, begins=begins))
+
+
+def whole(codec: int, data: bytes, begins: Begins | None = None) -> bytes:
+    return decompress(codec, data, begins=begins)
+
+
+WAYS: dict[str, Callable[..., bytes]] = {"whole": whole, "into": into, "by blocks": by_blocks}
 
 
 @pytest.mark.parametrize("codec", NUMBERS, ids=CODECS)
@@ -77,6 +103,41 @@ def test_a_raw_snappy_block_is_read_too() -> None:
 def test_xerial_streams_may_be_concatenated() -> None:
     packed = compress(2, b"x" * 40000)
     assert decompress(2, packed + packed) == b"x" * 80000
+
+
+@pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
+def test_up_to_three_bytes_behind_xerial_blocks_are_ignored(read: Callable[..., bytes]) -> None:
+    """Java's SnappyInputStream ignores a length that ends too early."""
+    packed = compress(2, b"flight")
+    assert read(2, packed + b"\0\0\1") == b"flight"
+    with pytest.raises(CodecError, match="a xerial block ends too early"):
+        read(2, packed + b"\0\0\0\1")
+
+
+@pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
+def test_xerial_headers_of_versions_below_1_are_malformed(read: Callable[..., bytes]) -> None:
+    packed = compress(2, b"flight")
+    old = packed[:8] + (0).to_bytes(4, "big") + packed[12:]
+    for data in (old, packed + old):
+        with pytest.raises(CodecError, match="version below 1"):
+            read(2, data)
+
+
+@pytest.mark.parametrize("codec", NUMBERS[1:], ids=CODECS[1:])
+@given(data=DATA, drawn=st.data())
+def test_all_ways_of_decompression_read_the_same(codec: int, data: bytes, drawn: st.DataObject) -> None:
+    packed = bytearray(compress(codec, data))
+    if drawn.draw(st.booleans()):
+        packed[drawn.draw(st.integers(0, len(packed) - 1))] = drawn.draw(st.integers(0, 255))
+    packed = packed[: drawn.draw(st.just(len(packed)) | st.integers(0, len(packed)))]
+    packed += drawn.draw(st.just(b"") | st.binary(max_size=6) | st.just(bytes(packed)))
+
+    def outcome(read: Callable[..., bytes]) -> bytes | None:
+        with contextlib.suppress(CodecError):
+            return read(codec, bytes(packed))
+        return None
+
+    assert outcome(into) == outcome(by_blocks) == outcome(whole)
 
 
 def test_gzip_members_may_be_concatenated() -> None:
@@ -170,9 +231,12 @@ def test_zstd_reads_only_whole_frames(package: str | None, data: bytes, drawn: s
         assert decompress(4, frame) == data
         assert decompress(4, frame + frame) == data + data
         cut = drawn.draw(st.integers(0, len(frame) - 1))
-        for broken in (frame[:cut], frame + b"\0", frame + frame[:-1]):
-            with pytest.raises(CodecError):
-                decompress(4, broken)
+        for broken in (frame[:cut], frame + b"\0", frame + frame[:-1], frame + SKIPPABLE[:-1]):
+            for read in WAYS.values():
+                with pytest.raises(CodecError):
+                    read(4, broken)
+        for read in WAYS.values():
+            assert read(4, SKIPPABLE + frame + frame + SKIPPABLE) == data + data
 
 
 @pytest.mark.parametrize("level", [None, 1, 5, 9])
@@ -184,6 +248,13 @@ def test_lz4_frames_of_all_levels_are_read_by_other_libraries(level: int | None)
 def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
     data = bytes(range(256)) * 1000
     assert decompress(3, bytes(cramjam.lz4.compress(data))) == data
+
+
+@pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
+def test_lz4_frames_with_linked_blocks_do_not_exceed_the_allowance(read: Callable[..., bytes]) -> None:
+    """Java's consumer rejects frames of linked blocks, and such a frame is decompressed as a whole."""
+    with pytest.raises(CodecError, match="grows beyond"):
+        read(3, bytes(cramjam.lz4.compress(bytes(18 << 20))), lambda start: True)
 
 
 def test_an_lz4_block_that_starts_like_a_size_is_read() -> None:
@@ -229,18 +300,19 @@ def test_max_decompressed_allows_more_or_less(codec: int) -> None:
         rows(small, max_decompressed=1000)
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_blocks_of_a_large_batch_are_judged_by_its_first_bytes(codec: str) -> None:
-    """More than 16 MiB are allowed if the first block begins like records."""
-    if codec == "zstd":
-        pytest.importorskip("zstandard")
+@pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_a_large_batch_is_judged_by_its_first_bytes(codec: str, read: Callable[..., bytes]) -> None:
+    """More than 16 MiB are allowed if the output begins like records, whatever its first block contains."""
     number, size = codec_number(codec), 18 << 20
     data = compress(number, b"r" + bytes(size - 1))
+    if codec != "lz4":  # A reader ignores further frames of lz4.
+        data = compress(number, b"r") + compress(number, bytes(size - 1))
     starts: list[bytes] = []
 
     def begins(start: memoryview) -> bool:
-        starts.append(bytes(start[:2]))
+        starts.append(bytes(start))
         return True
 
-    assert sum(map(len, decompress_blocks(number, data, begins=begins))) == size
-    assert starts == [b"r\0"]
+    assert len(read(number, data, begins)) == size
+    assert starts == [b"r" + bytes(LOOK - 1)]

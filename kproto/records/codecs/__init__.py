@@ -22,10 +22,7 @@ class CodecError(ValueError):
 
 
 class Full(Exception):
-    """The output buffer is too small for the input, or the input is malformed.
-
-    The exception's argument, if it has one, is a buffer with the first bytes of output.
-    """
+    """The output buffer is too small for the input, or the input is malformed."""
 
 
 @cache

@@ -28,7 +28,7 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         parts.append(part)
         remaining -= len(part)
         if remaining < 0:
-            raise Full(parts[0])
+            raise Full
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -71,13 +71,7 @@ def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes]:
 
 
 def decompress_into(data: memoryview, out: memoryview) -> int:
-    try:
-        plain = decompress(data, len(out))
-    except Full as full:
-        first = full.args[0][: len(out)]
-        # The caller of this function checks whether these bytes begin like a set of records.
-        out[: len(first)] = first
-        raise
+    plain = decompress(data, len(out))
     out[: len(plain)] = plain
     return len(plain)
 

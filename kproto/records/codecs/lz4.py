@@ -93,23 +93,32 @@ def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int
 
     Checksums of blocks and content are not checked, because the batch's CRC covers the same bytes.
     """
-    head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
-    at, largest, extra, linked = _read_header(head, old)
+    at, largest, extra, linked = _open(data, old)
     module = cramjam("lz4")
-    if not linked or _is_one_block(data, at, extra):
+    if not linked:
         return _decompress_blocks(data, at, out, largest, extra, module.decompress_block_into)
     if old:  # Replace Kafka's checksum for magic 0 by lz4's, which cramjam requires.
-        data = memoryview(head[: at - 1] + bytes((header_checksum(head[4 : at - 1]),)) + bytes(data[at:]))
+        head = data[: at - 1].tobytes()
+        data = memoryview(head + bytes((header_checksum(head[4:]),)) + bytes(data[at:]))
     return into(module.decompress_into, data, out)
 
 
 def blocks(data: memoryview, old: bool = False) -> Iterator[bytes] | None:
     """Decompress one frame block by block. Return None if its blocks depend on each other."""
+    at, largest, extra, linked = _open(data, old)
+    return None if linked else _blocks(data, at, largest, extra)
+
+
+def is_linked(data: memoryview, old: bool = False) -> bool:
+    """Return whether the frame has several blocks that depend on each other."""
+    return _open(data, old)[3]
+
+
+def _open(data: memoryview, old: bool) -> tuple[int, int, int, bool]:
+    """Return the values of `_read_header`. Blocks of a frame of one block do not depend on other blocks."""
     head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
     at, largest, extra, linked = _read_header(head, old)
-    if linked and not _is_one_block(data, at, extra):
-        return None
-    return _blocks(data, at, largest, extra)
+    return at, largest, extra, linked and not _is_one_block(data, at, extra)
 
 
 def _blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator[bytes]:
@@ -131,11 +140,11 @@ def _raw_blocks(data: memoryview, at: int, largest: int, extra: int) -> Iterator
     """Yield each block of a frame, and whether the block is stored without compression."""
     end = len(data)
     while at + 4 <= end:
-        size: int = _uint32(data, at)[0]
+        head: int = _uint32(data, at)[0]
         at += 4
-        if size == 0:
+        is_plain, size = head >> 31 == 1, head & 0x7FFFFFFF
+        if size == 0:  # The end of the frame, also with the bit of a block without compression, as in Java.
             return
-        is_plain, size = size >> 31 == 1, size & 0x7FFFFFFF
         if size > end - at or size > largest:
             raise CodecError("an lz4 block that is larger than allowed, or ends too early")
         yield data[at : at + size], is_plain

@@ -20,6 +20,7 @@ _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 << 10  # The size of a block in bytes: the default of SnappyOutputStream.
 
 _uint32 = struct.Struct(">I").unpack_from
+_int32 = struct.Struct(">i").unpack_from
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
@@ -33,20 +34,25 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def blocks_of(data: memoryview) -> Iterator[memoryview]:
-    """Iterate over the raw blocks of `data`. Without xerial's framing `data` is one raw block."""
-    at, end = 16, len(data)
+    """Iterate over the raw blocks of `data`. Without xerial's framing `data` is one raw block.
+
+    Fewer than four bytes behind the last block are ignored, as in Java's `SnappyInputStream`.
+    """
     if data[:8].tobytes() != _XERIAL:
         yield data
         return
-    if end < 16:
-        raise CodecError("xerial's header ends too early")
-    while at < end:
-        stop = at + 4 + _uint32(data, at)[0] if at + 4 <= end else end + 1
-        if stop > end:
-            if data[at : at + 8].tobytes() != _XERIAL:
-                raise CodecError("a xerial block ends too early")
-            at += 16  # Streams may be concatenated.
+    at, end = 0, len(data)
+    while end - at >= 4:
+        if data[at : at + 8].tobytes() == _XERIAL:  # Streams may be concatenated.
+            if end - at < 16:
+                raise CodecError("xerial's header ends too early")
+            if _int32(data, at + 8)[0] < 1:
+                raise CodecError("xerial's header has a version below 1")
+            at += 16
             continue
+        stop = at + 4 + _uint32(data, at)[0]
+        if stop > end:
+            raise CodecError("a xerial block ends too early")
         yield data[at + 4 : stop]
         at = stop
 

@@ -12,10 +12,11 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from . import CodecError, cramjam, into
+from . import CodecError, Full, cramjam, into
 
 _BLOCK = 128 << 10  # The size in bytes of the largest block of a zstd frame.
 _MAGIC = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = b"\x2a\x4d\x18"  # The last three bytes of a skippable frame's magic number.
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
@@ -28,32 +29,53 @@ def header_of(data: memoryview) -> tuple[int, int] | None:
     """
     if len(data) < 6 or data[:4].tobytes() != _MAGIC:
         return None
-    flags = data[4]
+    at, width = _read_header(data, 0)
+    if width == 0 or at > len(data):
+        return None
+    size = int.from_bytes(data[at - width : at], "little") + (256 if width == 2 else 0)
+    return at, size
+
+
+def _read_header(data: memoryview, at: int) -> tuple[int, int]:
+    """Return the position of the blocks of the frame at `at`, and the width of the size before them."""
+    flags = data[at + 4]
     single = flags >> 5 & 1
     width = (single, 2, 4, 8)[flags >> 6]
-    at = 6 - single + (0, 1, 2, 4)[flags & 3]
-    if width == 0 or at + width > len(data):
-        return None
-    size = int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
-    return at + width, size
+    return at + 6 - single + (0, 1, 2, 4)[flags & 3] + width, width
 
 
-def _is_one_frame(data: memoryview, at: int) -> bool:
-    """Return whether the frame whose blocks start at `at` ends at the end of the data."""
+def _is_complete(data: memoryview) -> bool:
+    """Return whether `data` consists of complete frames. Java's `ZstdInputStream` rejects a cut frame."""
+    at, end = 0, len(data)
+    while end - at >= 8:
+        magic = data[at : at + 4].tobytes()
+        if magic == _MAGIC:
+            at = _end_of_frame(data, _read_header(data, at)[0], data[at + 4])
+        elif magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
+            at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+        else:
+            return False
+    return at == end > 0
+
+
+def _end_of_frame(data: memoryview, at: int, flags: int) -> int:
+    """Return the end of the frame whose blocks start at `at`. The end of a cut frame is behind the data."""
     end, last = len(data), 0
-    while not last and at + 3 <= end:
+    while not last:
+        if at + 3 > end:
+            return end + 1
         head = data[at] | data[at + 1] << 8 | data[at + 2] << 16
         last, kind = head & 1, head >> 1 & 3
         # A block of kind 1 is one repeated byte; other blocks have as many bytes as their header says.
         at += 3 + (1 if kind == 1 else head >> 3)
-    return bool(last) and at + (data[4] & 4) == end  # A checksum has four bytes.
+    return at + (flags & 4)  # A checksum has four bytes.
 
 
 def decompress_into(data: memoryview, out: memoryview) -> int:
     package, header = _zstandard(), header_of(data)
     if package is not None and header is not None:
         at, size = header
-        if size <= len(out) and _is_one_frame(data, at):
+        if size <= len(out) and _end_of_frame(data, at, data[4]) == len(data):
             try:
                 context = _contexts.pop()
             except IndexError:
@@ -67,22 +89,41 @@ def decompress_into(data: memoryview, out: memoryview) -> int:
                 pass
             finally:
                 _contexts.append(context)
-    return into(cramjam("zstd").decompress_into, data, out)
+    written = into(cramjam("zstd").decompress_into, data, out)
+    _check_complete(data)
+    return written
 
 
-def blocks(data: bytes | bytearray | memoryview) -> Iterator[bytes] | None:
+def start_of(data: memoryview, most: int) -> bytes:
+    """Return the first `most` bytes of output, or fewer if the output is smaller or malformed."""
+    out = bytearray(most)
+    try:
+        return bytes(out[: into(cramjam("zstd").decompress_into, data, memoryview(out))])
+    except Full:
+        return bytes(out)
+    except CodecError:
+        return b""
+
+
+def _check_complete(data: memoryview) -> None:
+    if not _is_complete(data):
+        raise CodecError("the zstd data are not complete frames")
+
+
+def blocks(data: memoryview) -> Iterator[bytes] | None:
     """Decompress all frames in blocks of at most 128 KiB. Return None if zstandard is not installed."""
     package = _zstandard()
     return None if package is None else _blocks(package, data)
 
 
-def _blocks(package: Any, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+def _blocks(package: Any, data: memoryview) -> Iterator[bytes]:
     try:
         with package.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
             while block := reader.read(_BLOCK):
                 yield block
     except package.ZstdError as error:
         raise CodecError(str(error)) from None
+    _check_complete(data)  # The package reads a cut frame to the end of the data, without an error.
 
 
 @cache
