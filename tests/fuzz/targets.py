@@ -6,12 +6,13 @@ strategies that draw their seeds. The command `python -m tests.fuzz` and the qui
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -21,10 +22,23 @@ from kproto.errors import DecodeError, EncodeError, KprotoError, RecordError
 from kproto.inspect.dissect import dissect, lines
 from kproto.messages import index
 from kproto.messages.headers import encode_request
-from kproto.records import batch_table, batches, column_decoder, columns, convert, reader, rows
+from kproto.records import (
+    AbortedTransactions,
+    batch_table,
+    batches,
+    column_decoder,
+    columns,
+    convert,
+    reader,
+    row_lists,
+    rows,
+)
 from kproto.records import compression as compressing
-from kproto.records.codecs import CodecError
-from kproto.records.compression import CODECS, compress, decompress, decompress_into
+from kproto.records.batch import crc32c
+from kproto.records.codecs import CodecError, cramjam, lz4, zstd
+from kproto.records.compression import compress, decompress, decompress_blocks, decompress_into
+from kproto.records.legacy import begins_messages
+from kproto.records.record import begins_records, wrap
 from kproto.security.exchange import Accepted, Challenge, Rejected, SaslFailed
 from kproto.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, unsecured
 from kproto.security.plain import PlainClient, PlainServer
@@ -34,6 +48,14 @@ from kproto.wire import Message, interpreter
 
 # The limit of decompressed bytes in all targets. Decompression bombs have their own tests.
 LIMIT = 1 << 20
+T = TypeVar("T")
+
+
+class _Wanted(TypedDict):
+    check_crc: bool
+    control: bool
+    from_offset: int | None
+    aborted: list[tuple[int, int]]
 
 
 @cache
@@ -77,59 +99,119 @@ def frames(data: bytes) -> None:
 
 
 def records(data: bytes) -> None:
-    """Check that rows, columns, batches and converted batches agree, and raise only RecordError."""
-    check_crc, body = not data[:1] or data[0] % 4 == 0, data[1:]
+    """Check that rows, lists, columns, batches and converted batches agree, and raise only RecordError.
+
+    The first byte selects the arguments of the readers.
+    """
+    head, body = data[0] if data else 0, data[1:]
+    if head & 64:
+        body = _with_valid_crcs(body)
+    check_crc, control = head % 4 == 0, bool(head & 4)
+    # The second record of the first batch, and the batch's producer, if the field starts with a batch.
+    from_offset = wrap(int.from_bytes(body[:8], "big") + 1) if head & 8 else None
+    aborted = [(int.from_bytes(body[43:51], "big", signed=True), 0)] if head & 16 else []
     # With None, the readers use their default limits: up to 1 GiB for data that looks like records.
-    limit = None if data[:1] > b"\x7f" else LIMIT
+    limit = None if head & 128 else LIMIT
+    wanted = _Wanted(check_crc=check_crc, control=control, from_offset=from_offset, aborted=aborted)
 
     def one_by_one() -> list[Any]:
         records: list[Any] = []
+        transactions = AbortedTransactions(aborted)
         for batch in batches(body, check_crc=check_crc, max_decompressed=limit):
-            if not batch.is_control:
-                records += batch.records(limit)
+            if transactions.skips(batch) or (batch.is_control and not control):
+                continue
+            if from_offset is None or batch.last_offset >= from_offset:
+                records += [
+                    record
+                    for record in batch.records(limit)
+                    if from_offset is None or batch.base_offset >= from_offset or record.offset >= from_offset
+                ]
         return records
 
-    wanted = outcome(one_by_one)
-    assert outcome(lambda: rows(body, check_crc=check_crc, max_decompressed=limit)) == wanted
+    def by_lists() -> list[Any]:
+        lists = row_lists(body, 2, **wanted, max_decompressed=limit)
+        return [record for records in lists for record in records]
 
     def by_columns(lent: bool) -> list[Any]:
-        return columns.columns(body, check_crc=check_crc, max_decompressed=limit, lent=lent).rows()
+        return columns.columns(body, **wanted, max_decompressed=limit, lent=lent).rows()
 
-    assert outcome(lambda: by_columns(False)) == outcome(lambda: by_columns(True)) == wanted
-    if check_crc and wanted is not None:
+    def by_parts() -> list[Any]:
+        parts = [columns.FetchedPart(body, aborted, from_offset) for _ in range(2)]
+        read = columns.columns_of(parts, check_crc=check_crc, control=control, max_decompressed=limit)
+        first, second = read.part(0).rows(), read.part(1).rows()
+        assert first == second
+        return first
+
+    expected = outcome(one_by_one)
+    assert outcome(lambda: rows(body, **wanted, max_decompressed=limit)) == expected
+    assert outcome(by_lists) == expected
+    assert outcome(lambda: by_columns(False)) == expected
+    assert outcome(lambda: by_columns(True)) == expected
+    assert outcome(by_parts) == expected
+    if check_crc and expected is not None and from_offset is None and not (control or aborted):
         for magic in range(3):
             with suppress(RecordError, EncodeError):
                 data = convert(body, magic, max_decompressed=limit)
                 assert [(row.offset, row.key, row.value) for row in rows(data)] == [
-                    (row.offset, row.key, row.value) for row in wanted
+                    (row.offset, row.key, row.value) for row in expected
                 ]
 
 
-def outcome(read: Callable[[], list[Any]]) -> list[Any] | None:
-    with suppress(RecordError):
+def _with_valid_crcs(data: bytes) -> bytes:
+    """Correct the CRCs of all batches and outer messages, so that readers decode what follows the CRC."""
+    field, at = bytearray(data), 0
+    while len(field) - at >= 17:
+        stop = at + 12 + int.from_bytes(field[at + 8 : at + 12], "big")
+        if stop > len(field):
+            break
+        if field[at + 16] == 2 and stop >= at + 61:
+            field[at + 17 : at + 21] = crc32c(field[at + 21 : stop]).to_bytes(4, "big")
+        elif stop > at + 16:
+            field[at + 12 : at + 16] = zlib.crc32(field[at + 16 : stop]).to_bytes(4, "big")
+        at = stop
+    return bytes(field)
+
+
+def outcome(read: Callable[[], T], error: type[Exception] = RecordError) -> T | None:
+    with suppress(error):
         return read()
     return None
 
 
 def compression(data: bytes) -> None:
-    """Check that both ways of decompression agree: they stay within the limit or raise CodecError."""
-    if not data:
-        return
-    codec, old, body = 1 + data[0] % 4, bool(data[0] & 4), data[1:]
-    out = bytearray(LIMIT)
-    try:
-        plain = decompress(codec, body, LIMIT, old_lz4=old)
-    except CodecError:
-        if not old:
-            with pytest.raises(CodecError):
-                decompress_into(codec, memoryview(body), memoryview(out), LIMIT)
-        return
-    assert len(plain) <= LIMIT
+    """Check that all ways of decompression agree: they stay within the limit or raise CodecError.
+
+    The first byte selects the codec and the limits.
+    """
+    head, body = data[0] if data else 0, data[1:]
+    codec, old = 1 + head % 4, bool(head & 4)
+    limit = None if head & 8 else LIMIT
+    begins = begins_records if head & 16 else begins_messages if head & 32 else None
+
+    def whole() -> bytes:
+        return decompress(codec, body, limit, old_lz4=old, begins=begins)
+
+    def by_blocks() -> bytes:
+        return b"".join(decompress_blocks(codec, body, limit, begins, old_lz4=old))
+
+    def into(size: int) -> bytes | None:
+        out = bytearray(size)
+        written = decompress_into(codec, memoryview(body), memoryview(out), limit, begins)
+        return None if written is None else bytes(out[:written])
+
+    plain = outcome(whole, CodecError)
+    assert outcome(by_blocks, CodecError) == plain
     if not old:
-        size = decompress_into(codec, memoryview(body), memoryview(out), LIMIT)
-        assert size == len(plain)
-        assert out[:size] == plain
-    assert decompress(codec, compress(codec, plain), LIMIT) == plain
+        assert outcome(lambda: into(2 * LIMIT), CodecError) == plain
+    if codec == 4:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(zstd, "_zstandard", lambda: None)
+            assert outcome(whole, CodecError) == outcome(lambda: into(2 * LIMIT), CodecError) == plain
+    if plain is not None:
+        assert len(plain) <= LIMIT
+        if not old:
+            assert into(len(plain)) in (plain, None)
+        assert decompress(codec, compress(codec, plain), LIMIT) == plain
 
 
 # Seeds.
@@ -144,8 +226,8 @@ def _frame(drawn: Drawn) -> bytes:
     return encode_request(drawn.message, drawn.version, 7, "fuzz")
 
 
-def _records(drawn: list[RecordBatch]) -> bytes:
-    return b"\1" + b"".join(batch.data for batch in drawn)
+def _records(options: int, drawn: list[RecordBatch]) -> bytes:
+    return bytes((options,)) + b"".join(batch.data for batch in drawn)
 
 
 _some_message = st.sampled_from(index.names()).flatmap(
@@ -155,6 +237,8 @@ _some_message = st.sampled_from(index.names()).flatmap(
 )
 # Short keys and values, so that mutations also hit the fields around them.
 _short = st.none() | st.binary(max_size=3)
+# First bytes of the inputs of `records`: most do not check CRCs, or correct them first.
+_OPTIONS = (0, 1, 1, 5, 9, 17, 64, 64, 68, 72, 80, 129, 192)
 _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),
     max_size=3,
@@ -225,10 +309,31 @@ _some_sasl = st.builds(
     st.integers(0, 7),
     st.lists(_sasl_words | st.binary(max_size=40), max_size=3),
 )
+# Everything that a topic may contain of each codec: also raw blocks of snappy, frames of linked blocks and
+# with the old checksum of lz4, frames of zstd without a size or without records.
+_PACKERS: tuple[tuple[int, Callable[[bytes], bytes]], ...] = (
+    *((codec, partial(compress, codec)) for codec in (1, 2, 3, 4)),
+    (2, lambda data: bytes(cramjam("snappy").compress_raw(data))),
+    (3, lambda data: bytes(cramjam("lz4").compress(data))),
+    (3, lambda data: lz4.with_old_header(compress(3, data))),
+    (4, lambda data: compress(4, data) + b"\x50\x2a\x4d\x18\2\0\0\0\0\0"),
+)
+
+
+def _pack(packer: tuple[int, Callable[[bytes], bytes]], options: int, pieces: list[bytes]) -> bytes:
+    codec, pack = packer
+    return bytes((codec - 1 | options << 2,)) + b"".join(map(pack, pieces))
+
+
 _some_compressed = st.builds(
-    lambda codec, data: bytes((codec - 1,)) + compress(codec, data),
-    st.integers(1, len(CODECS) - 1),
-    st.binary(max_size=200) | st.builds(bytes, st.sampled_from([0, 9, 70000, 2 * LIMIT])),
+    _pack,
+    st.sampled_from(_PACKERS),
+    st.integers(0, 15),
+    st.lists(
+        st.binary(max_size=200) | st.builds(bytes, st.sampled_from([0, 9, 70000, 2 * LIMIT])),
+        min_size=1,
+        max_size=2,
+    ),
 )
 
 
@@ -241,7 +346,7 @@ class Target:
 TARGETS = {
     "messages": Target(messages, _some_message.map(_message)),
     "frames": Target(frames, requests(unknown_tags=True).map(_frame)),
-    "records": Target(records, _some_records.map(_records)),
+    "records": Target(records, st.builds(_records, st.sampled_from(_OPTIONS), _some_records)),
     "sasl": Target(sasl, _some_sasl),
     "compression": Target(compression, _some_compressed),
 }
