@@ -186,7 +186,8 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "group_protocol": Option(
         "Group",
         group_protocol,
-        'The protocol of group membership. "classic" is the only one, and every broker supports it.',
+        "The protocol of group membership: a name in `kproto.group.members.MEMBERS`. Every broker supports "
+        'the protocol "classic".',
     ),
     "client_id": Option(
         "Group",

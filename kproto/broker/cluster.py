@@ -27,8 +27,7 @@ from typing import Final, Protocol
 
 from .. import transactions
 from ..error_codes import ErrorCode
-from ..group.classic.coordinator import ClassicCoordinator
-from ..group.protocol import GroupCoordinator
+from ..group.coordinators import GroupCoordinators
 from ..machine import SendResponse
 from ..transactions.state import TransactionPartition, offsets_partition, state_partition
 from .call import Node
@@ -70,10 +69,7 @@ class BrokerCluster:
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
         self.topics: Final = Topics()
-        # The implementation of the group coordinator is chosen only here. `coordinator` has the type that all
-        # implementations share. Tests may call `classic_coordinator` directly.
-        self.classic_coordinator: Final = ClassicCoordinator(settings.group, self.topics)
-        self.coordinator: Final[GroupCoordinator] = self.classic_coordinator
+        self.coordinator: Final = GroupCoordinators(settings.group, self.topics)
         self.transactions: Final = transactions.TransactionCoordinator(settings.transactions, self.topics)
         self.connections: Final[dict[int, Connection]] = {}
         # Leaders that were assigned explicitly; the other partitions are assigned to the nodes round-robin.

@@ -7,12 +7,15 @@ performs the actions that `step` returns, in order. It sends a `Tick` when `next
 `kproto.group.members` lists the group protocols and creates their members; the engine uses no other part of a
 protocol.
 
-The engine finds the coordinator, sends requests and reports their responses. It runs the rebalance callbacks
-and commits offsets. The member decides when to join, to send a heartbeat, to revoke, to assign and to leave.
+The engine sends requests and reports their responses. It runs the rebalance callbacks and commits offsets.
+The member decides when to join, to send a heartbeat, to revoke, to assign and to leave. The engine looks the
+coordinator up when the member asks for it: a member that needs a coordinator returns `FindCoordinator` at its
+first subscription, and sends nothing before `CoordinatorFound`.
 
-The broker's interface: the embedded broker drives a `GroupCoordinator`, which manages groups of any type. The
-broker passes requests to `step` and sends the responses that `step` returns.
-`kproto.group.classic.coordinator.ClassicCoordinator` implements this interface.
+The broker's interface: the embedded broker drives a `GroupCoordinator`. The broker passes requests to `step`
+and sends the responses that `step` returns. `kproto.group.coordinators` registers a coordinator for each type
+of group, and combines them to one. `kproto.group.classic.coordinator.ClassicCoordinator` is the coordinator
+of the type "classic".
 
 All times are milliseconds.
 """
@@ -213,8 +216,9 @@ MemberEvent = (
 
 
 class FindCoordinator(msgspec.Struct, frozen=True):
-    """Close the connection to the coordinator and look the coordinator up again.
+    """Look the coordinator up, after closing the connection to an earlier coordinator.
 
+    The member returns this action at its first subscription, and whenever the coordinator may have changed.
     The engine answers with `CoordinatorFound` or `CoordinatorLost`. In the second case the member requests
     another lookup after a backoff.
     """
@@ -516,6 +520,12 @@ CoordinatorAction: TypeAlias = SendResponse | GroupNotice
 # -- broker: the coordinator -------------------------------------------------------------------------------
 
 
+class GroupRequest(Protocol):
+    """A request that names one group, such as JoinGroup or OffsetCommit."""
+
+    group_id: str
+
+
 class TopicCatalog(Protocol):
     """The interface with which a coordinator looks up the broker's topics.
 
@@ -565,8 +575,9 @@ class GroupCoordinator(Protocol):
 
     A broker creates a coordinator with its settings and a `TopicCatalog`, and then:
 
-    * passes every request whose class is in `requests` to `step` as `RequestReceived`, with a token of its
-      choice. Each token comes back in exactly one `SendResponse`, in this step or in a later one;
+    * passes requests whose class is in `requests` to `step` as `RequestReceived`, with a token of its choice.
+      Each token comes back in exactly one `SendResponse`, in this step or in a later one. A client can send a
+      request only if its API has a file in `kproto/broker/apis/`, which calls `send_to_coordinator`;
     * passes `TopicsDeleted` and `TransactionEnded` to `step` when they happen;
     * passes a `Tick` to `step` at the time that `next_deadline` returns. A Tick at another time is harmless;
     * sends the response of each `SendResponse`, and passes every `GroupNotice` to its observers;

@@ -36,6 +36,7 @@ from kproto.broker.machine import (
 )
 from kproto.broker.settings import Settings
 from kproto.broker.topics import NO_ID, Topic
+from kproto.group.classic.coordinator import ClassicCoordinator
 from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.fetch import (
     FetchableTopicResponse,
@@ -227,6 +228,13 @@ class Client:
         )
         result: ListOffsetsPartitionResponse = self.ask(request, version).topics[0].partitions[0]
         return result
+
+
+def classic_coordinator(cluster: BrokerCluster) -> ClassicCoordinator:
+    """Return the coordinator of the classic groups of a cluster."""
+    coordinator = cluster.coordinator.by_type["classic"]
+    assert isinstance(coordinator, ClassicCoordinator)
+    return coordinator
 
 
 def batch_of(

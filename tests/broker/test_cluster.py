@@ -46,7 +46,15 @@ from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from kproto.wire.message import Message
-from tests.broker.stage import TwoBrokers, batch_of, fetch_request, fetch_topic, join_request, partitions_of
+from tests.broker.stage import (
+    TwoBrokers,
+    batch_of,
+    classic_coordinator,
+    fetch_request,
+    fetch_topic,
+    join_request,
+    partitions_of,
+)
 from tests.rules import rule
 
 
@@ -237,7 +245,7 @@ def test_a_request_for_several_groups_is_served_for_the_own_ones(two_brokers: Tw
     }  # fmt: skip
     deleted = ask(two_brokers, 1, DeleteGroupsRequest(groups_names=groups), 2).results
     assert {result.group_id: result.error_code for result in deleted} == {FIRSTS: 0, SECONDS: refused}
-    assert list(two_brokers.cluster.classic_coordinator.groups) == [SECONDS]
+    assert list(classic_coordinator(two_brokers.cluster).groups) == [SECONDS]
 
 
 def test_groups_of_a_stopped_broker_move_to_its_successor(two_brokers: TwoBrokers) -> None:

@@ -10,39 +10,20 @@ Rules, as in Kafka's GroupCoordinatorService on a cluster:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from ...error_codes import ErrorCode
+from ...group.protocol import GroupRequest
 from ...machine import RequestReceived
-from ...messages.heartbeat import HeartbeatRequest
-from ...messages.join_group import JoinGroupRequest
-from ...messages.leave_group import LeaveGroupRequest
-from ...messages.offset_commit import OffsetCommitRequest
-from ...messages.offset_delete import OffsetDeleteRequest
-from ...messages.offset_fetch import OffsetFetchRequest
-from ...messages.sync_group import SyncGroupRequest
-from ...messages.txn_offset_commit import TxnOffsetCommitRequest
 from ..broker import Broker
 from ..call import PARKED, Call, Result
-
-GroupRequest = (
-    JoinGroupRequest
-    | SyncGroupRequest
-    | HeartbeatRequest
-    | LeaveGroupRequest
-    | OffsetCommitRequest
-    | OffsetDeleteRequest
-    | OffsetFetchRequest
-    | TxnOffsetCommitRequest
-)
-"""Requests that name one group; OffsetFetch names one group before v8."""
 
 
 def handle_group_request(broker: Broker, call: Call) -> Result:
     """Pass a request for one group to the coordinator, or reject it if another node coordinates the group."""
-    request = call.request
-    assert isinstance(request, GroupRequest)
     if broker.cluster.needs_routing:
-        error = broker.cluster.coordinator_error(request.group_id, broker.node.id, call.now)
+        group_id = cast("GroupRequest", call.request).group_id
+        error = broker.cluster.coordinator_error(group_id, broker.node.id, call.now)
         if error is not ErrorCode.NONE:
             return call.refuse(error)
     return send_to_coordinator(broker, call)

@@ -37,6 +37,7 @@ from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestT
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, encode_batch
 from tests.broker.security.stage import RANDOM, LoginStage
+from tests.broker.stage import classic_coordinator
 
 BOB, HOST = "User:bob", "10.0.0.7"
 
@@ -112,7 +113,7 @@ def test_the_coordinator_never_sees_a_denied_member() -> None:
     stage = stage_of()
     response = stage.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
     assert response.error_code == 30
-    assert not stage.broker.cluster.classic_coordinator.groups
+    assert not classic_coordinator(stage.broker.cluster).groups
 
 
 def test_acls_are_altered_with_permission_and_refused_without_an_authorizer() -> None:

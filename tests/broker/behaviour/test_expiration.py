@@ -14,7 +14,7 @@ from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.broker.stage import Client, Stage, batch_of, join_request
+from tests.broker.stage import Client, Stage, batch_of, classic_coordinator, join_request
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -52,13 +52,13 @@ def test_all_state_of_closed_connections_and_expired_groups_is_removed() -> None
             client.ask(LeaveGroupRequest(group_id=name, members=[MemberIdentity(member_id=member)]))
         client.leave()
     broker, partition = stage.broker, stage.topic("t").partitions[0]
-    assert len(broker.transactions.transactions) == len(broker.cluster.classic_coordinator.groups) == 30
+    assert len(broker.transactions.transactions) == len(classic_coordinator(broker.cluster).groups) == 30
     assert len(partition.producers.active()) == 30
     for _ in range(9):
         stage.wait(DAY)
-    assert broker.transactions.transactions == broker.cluster.classic_coordinator.groups == {}
+    assert broker.transactions.transactions == classic_coordinator(broker.cluster).groups == {}
     assert partition.producers.active() == []
-    assert broker.cluster.classic_coordinator.pending_groups == {}
+    assert classic_coordinator(broker.cluster).pending_groups == {}
     assert partition.transactions.first_unstable_offset() is None
     assert broker.connections == broker.pending_closes == {}
     assert len(broker.purgatory) == len(broker.close_deadlines) == len(broker.muted) == 0
@@ -120,11 +120,11 @@ def test_the_end_of_a_transaction_visits_only_its_own_groups() -> None:
     client = stage.client()
     first: dict[str, Any] = dict(write(client, "x", ends=False))
     second: dict[str, Any] = dict(write(client, "y", ends=False))
-    assert set(stage.broker.cluster.classic_coordinator.pending_groups) == {
+    assert set(classic_coordinator(stage.broker.cluster).pending_groups) == {
         first["producer_id"],
         second["producer_id"],
     }
     client.ask(EndTxnRequest(transactional_id="x", committed=True, **first))
-    groups = stage.broker.cluster.classic_coordinator.groups
+    groups = classic_coordinator(stage.broker.cluster).groups
     assert [name for name, group in groups.items() if group.offsets] == ["x"]
     assert [name for name, group in groups.items() if group.pending_transactions] == ["y"]

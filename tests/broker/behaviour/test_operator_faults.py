@@ -26,7 +26,15 @@ from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.testing.faults import Proxy
 from kproto.testing.strategies import Drawn, requests
 from kproto.wire.message import Struct
-from tests.broker.stage import Stage, batch_of, connected, fetch_request, fetch_topic, join_request
+from tests.broker.stage import (
+    Stage,
+    batch_of,
+    classic_coordinator,
+    connected,
+    fetch_request,
+    fetch_topic,
+    join_request,
+)
 from tests.rules import rule
 
 BUSY = ErrorCode.KAFKA_STORAGE_ERROR
@@ -50,7 +58,7 @@ def test_a_failed_request_changes_nothing_and_is_answered_with_the_error(data: s
     if drawn.version > stage.broker.apis[drawn.api_key].max_version:
         return
     me = stage.client()
-    before = sorted(stage.broker.topics), dict(stage.broker.cluster.classic_coordinator.groups)
+    before = sorted(stage.broker.topics), dict(classic_coordinator(stage.broker.cluster).groups)
     stage.step(FailRequests(drawn.api_key, BUSY, 1))
     me.send(drawn.message, drawn.version)
     stage.now += 1 << 31
@@ -59,7 +67,7 @@ def test_a_failed_request_changes_nothing_and_is_answered_with_the_error(data: s
     fields = () if answer is None else type(answer).__fields__
     if any(field.name == "error_code" and drawn.version in field.versions for field in fields):
         assert BUSY in codes(answer)
-    assert (sorted(stage.broker.topics), dict(stage.broker.cluster.classic_coordinator.groups)) == before
+    assert (sorted(stage.broker.topics), dict(classic_coordinator(stage.broker.cluster).groups)) == before
 
 
 def test_a_failed_produce_writes_nothing_and_the_next_one_does() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from consumer import RebalanceListener, TopicPartition
 from kproto.testing.world import World
+from tests.broker.stage import classic_coordinator
 from tests.consumer.behaviour.virtual_threads import CtrlC, virtual_consumer
 
 SOME = 24
@@ -102,7 +103,7 @@ def test_after_ctrl_c_every_record_is_read_once_and_committed(how: str, uses_tls
     assert application.read == {0: everything, 1: everything}, ctrl_c.where
     assert {p.partition: known.offset for p, known in committed.items()} == {0: SOME, 1: SOME}, ctrl_c.where
     if application.interrupted != "close":  # After Ctrl-C in close(), a second call returns immediately.
-        assert world.cluster.classic_coordinator.groups["g"].members == {}, ctrl_c.where
+        assert classic_coordinator(world.cluster).groups["g"].members == {}, ctrl_c.where
 
 
 @pytest.mark.thorough

@@ -27,6 +27,7 @@ from consumer.engine.network.transport import Broken, Data, Opened
 from kproto.errors import KprotoError
 from kproto.records import Record, encode_batch
 from kproto.testing.world.clients import EngineClient
+from tests.broker.stage import classic_coordinator
 from tests.consumer.behaviour.hostile_brokers import (
     FIRST,
     MOST,
@@ -175,7 +176,7 @@ REPEATABLE = (
 
 def is_true(world: MalformedWorld, call: str, result: Any) -> bool:
     """Return whether the result that a call reported agrees with the cluster's state."""
-    partitions, groups = world.partitions(), world.cluster.classic_coordinator.groups
+    partitions, groups = world.partitions(), classic_coordinator(world.cluster).groups
     match call:
         case "leader":
             return bool(result == world._leader(T0))

@@ -13,6 +13,7 @@ import pytest
 from consumer import Admin, AsyncConsumerGroup, ConsumerGroup, ConsumerRecord
 from kproto.broker.server import Server
 from kproto.errors import CommitFailed, ConfigError, IllegalState, RequestTimedOut
+from tests.broker.stage import classic_coordinator
 from tests.consumer.sarama.stage import (
     FAST,
     T0,
@@ -410,7 +411,7 @@ def test_a_cancelled_close_leaves_the_group(server: Server) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await closing
             await consuming
-            while server.broker.cluster.classic_coordinator.groups["g"].members:
+            while classic_coordinator(server.broker.cluster).groups["g"].members:
                 await asyncio.sleep(0.02)
             await group.close()
 

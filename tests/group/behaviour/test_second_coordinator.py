@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from kproto.broker import cluster
 from kproto.error_codes import ErrorCode
+from kproto.group import coordinators
 from kproto.group.classic.coordinator import ClassicCoordinator, GroupSettings
+from kproto.group.coordinators import COORDINATORS
 from kproto.group.protocol import (
     CoordinatorAction,
     CoordinatorEvent,
@@ -26,16 +27,20 @@ from kproto.group.protocol import (
 )
 from kproto.group.subscription import TopicPartition
 from kproto.machine import RequestReceived, SendResponse, Tick
+from kproto.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kproto.messages.describe_groups import DescribeGroupsRequest
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kproto.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kproto.wire.message import Message
-from tests.broker.stage import Stage
+from tests.broker.stage import Client, Stage
 from tests.rules import rule
 
 SESSION = 10_000
@@ -66,7 +71,7 @@ class LeaseCoordinator:
 
     @property
     def requests(self) -> Collection[type[Message]]:
-        return {JoinGroupRequest, HeartbeatRequest}
+        return {JoinGroupRequest, HeartbeatRequest, ListGroupsRequest, DeleteGroupsRequest}
 
     def step(self, event: CoordinatorEvent, now: int) -> list[CoordinatorAction]:
         actions: list[CoordinatorAction] = []
@@ -76,7 +81,15 @@ class LeaseCoordinator:
                 lease.holder = ""
                 if lease.waiting:
                     actions.append(self._grant(lease, lease.waiting.pop(0), now))
-        if isinstance(event, RequestReceived):
+        if isinstance(event, RequestReceived) and isinstance(event.request, ListGroupsRequest):
+            groups = [ListedGroup(group_id=group_id, protocol_type="") for group_id in self.leases]
+            actions.append(SendResponse(event.token, ListGroupsResponse(error_code=0, groups=groups)))
+        elif isinstance(event, RequestReceived) and isinstance(event.request, DeleteGroupsRequest):
+            results = [self._delete(group_id) for group_id in event.request.groups_names]
+            actions.append(
+                SendResponse(event.token, DeleteGroupsResponse(throttle_time_ms=0, results=results))
+            )
+        elif isinstance(event, RequestReceived):
             lease = self.leases.setdefault(event.request.group_id, Lease("", 0, now))  # type: ignore[attr-defined]
             if isinstance(event.request, HeartbeatRequest):
                 known = event.request.member_id == lease.holder
@@ -102,6 +115,16 @@ class LeaseCoordinator:
                 members=[],
             ),
         )
+
+    def _delete(self, group_id: str) -> DeletableGroupResult:
+        if group_id not in self.leases:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        elif self.leases[group_id].holder:
+            code = ErrorCode.NON_EMPTY_GROUP
+        else:
+            del self.leases[group_id]
+            code = ErrorCode.NONE
+        return DeletableGroupResult(group_id=group_id, error_code=code)
 
     def next_deadline(self) -> int | None:
         return min((lease.deadline for lease in self.leases.values() if lease.holder), default=None)
@@ -252,19 +275,29 @@ def test_the_classic_coordinator_describes_its_members() -> None:
     assert not driver.coordinator.has_pending_offsets("g", 7)
 
 
+def commit(group_id: str, index: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(partition_index=index, committed_offset=7, committed_metadata="")
+    topic = OffsetCommitRequestTopic(name="flights", partitions=[partition])
+    return OffsetCommitRequest(group_id=group_id, member_id="", topics=[topic])
+
+
 def test_the_classic_coordinator_reports_committed_offsets() -> None:
     driver = Driver(ClassicCoordinator())
-    partition = OffsetCommitRequestPartition(partition_index=1, committed_offset=7, committed_metadata="")
-    topic = OffsetCommitRequestTopic(name="flights", partitions=[partition])
-    driver.send("commit", OffsetCommitRequest(group_id="g", member_id="", topics=[topic]), 8)
+    driver.send("commit", commit("g", 1), 8)
     assert driver.coordinator.committed_offset("g", TopicPartition("flights", 1)) == 7
     assert driver.coordinator.committed_offset("g", TopicPartition("flights", 0)) is None
     assert driver.coordinator.committed_offset("other", TopicPartition("flights", 1)) is None
 
 
-def test_the_embedded_broker_runs_with_a_second_type_of_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "ClassicCoordinator", lambda settings, topics: LeaseCoordinator())
-    stage = Stage()
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A broker with leases as a second type of group, which is the first type that serves JoinGroup."""
+    types = {"lease": lambda settings, topics: LeaseCoordinator(), **COORDINATORS}
+    monkeypatch.setattr(coordinators, "COORDINATORS", types)
+    return Stage({"flights": 1})
+
+
+def test_the_embedded_broker_runs_with_a_second_type_of_group(stage: Stage) -> None:
     holder, waiting = stage.client(), stage.client()
     lease = holder.ask(join(), 3)
     waiting.send(join(), 3)
@@ -276,3 +309,51 @@ def test_the_embedded_broker_runs_with_a_second_type_of_group(monkeypatch: pytes
     actions = [action for report in stage.reports for action in report.actions]
     notices = [action for action in actions if isinstance(action, GroupNotice)]
     assert notices == [LeaseExpired("g")]
+
+
+@pytest.fixture
+def mixed(stage: Stage) -> Client:
+    """A client of a broker with the lease "g" and the classic group "offsets"."""
+    client = stage.client()
+    client.ask(join(), 3)
+    assert client.ask(commit("offsets", 0), 8).topics[0].partitions[0].error_code == ErrorCode.NONE
+    return client
+
+
+def test_list_groups_returns_the_groups_of_all_types(mixed: Client) -> None:
+    listed = mixed.ask(ListGroupsRequest(), 3).groups
+    assert [group.group_id for group in listed] == ["g", "offsets"]
+    assert [*mixed.stage.broker.coordinator.group_ids()] == ["g", "offsets"]
+
+
+def test_a_request_for_groups_of_two_types_is_divided(mixed: Client) -> None:
+    response = mixed.ask(DeleteGroupsRequest(groups_names=["offsets", "g", "missing"]), 2)
+    assert [(result.group_id, result.error_code) for result in response.results] == [
+        ("offsets", ErrorCode.NONE),
+        ("g", ErrorCode.NON_EMPTY_GROUP),
+        ("missing", ErrorCode.GROUP_ID_NOT_FOUND),
+    ]
+
+
+def test_a_group_whose_coordinator_does_not_serve_the_request_is_reported_as_missing(mixed: Client) -> None:
+    described = mixed.ask(DescribeGroupsRequest(groups=["g", "offsets"]), 5).groups
+    assert [(group.group_id, group.group_state) for group in described] == [
+        ("g", "Dead"),
+        ("offsets", "Empty"),
+    ]
+    topics = [OffsetFetchRequestTopics(name="flights", partition_indexes=[0])]
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=topics) for name in ("g", "offsets")]
+    fetched = mixed.ask(OffsetFetchRequest(groups=groups), 8).groups
+    assert [group.topics[0].partitions[0].committed_offset for group in fetched] == [-1, 7]
+
+
+def test_a_group_has_one_type(mixed: Client) -> None:
+    response = mixed.ask(commit("g", 0), 8)
+    assert response.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    coordinator = mixed.stage.broker.coordinator
+    described = coordinator.describe("g")
+    assert described is not None
+    assert described.group_type == "lease"
+    assert coordinator.committed_offset("g", TopicPartition("flights", 0)) is None
+    assert coordinator.committed_offset("offsets", TopicPartition("flights", 0)) == 7
+    assert coordinator.describe("missing") is None

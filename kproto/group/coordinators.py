@@ -1,0 +1,195 @@
+"""The types of groups that the embedded broker coordinates, registered by Kafka's names of the types.
+
+    coordinator = GroupCoordinators(GroupSettings(), topics)
+    actions = coordinator.step(RequestReceived(token, JoinGroupRequest(...), version, ...), now)
+
+To add a type of group, register the factory of its coordinator in `COORDINATORS`. `GroupCoordinators`, which
+the broker drives, passes each event to the coordinators that it concerns. No other module lists the types.
+
+Rules, as in Kafka's GroupMetadataManager:
+
+* A group id belongs to one type of group. Requests that name one group go to the coordinator that has the
+  group. If that coordinator does not serve the request, the response is GROUP_ID_NOT_FOUND.
+* The first registered coordinator that serves the request receives requests for groups that do not exist. A
+  new group therefore gets its type from the class of the request that creates the group.
+* A request for several groups is divided by type, and the responses are joined. ListGroups returns the groups
+  of all types. Coordinators answer these requests in the step that receives them.
+* The coordinator of a type stores the committed offsets of its groups, and serves OffsetCommit,
+  TxnOffsetCommit, OffsetFetch and OffsetDelete for these groups. The classic coordinator does this in
+  `classic/coordinator/offsets.py`, where storing, looking up and ending a transaction use only three
+  attributes of a group: `offsets`, `pending_transactions` and `written`. A second type of group with
+  committed offsets shares this code, which then moves to `kproto/group/offsets.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final, TypeAlias, cast
+
+from msgspec import structs
+
+from ..deadlines import earliest
+from ..error_codes import ErrorCode
+from ..machine import RequestReceived, SendResponse
+from ..messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ..messages.describe_groups import DescribeGroupsRequest
+from ..messages.list_groups import ListGroupsRequest
+from ..messages.offset_fetch import OffsetFetchRequest
+from ..wire.message import Message
+from .classic.coordinator import ClassicCoordinator
+from .protocol import (
+    CoordinatorAction,
+    CoordinatorEvent,
+    GroupCoordinator,
+    GroupDescription,
+    GroupRequest,
+    TopicCatalog,
+)
+from .settings import GroupSettings
+from .subscription import TopicPartition
+
+CoordinatorFactory: TypeAlias = Callable[[GroupSettings, TopicCatalog], GroupCoordinator]
+
+COORDINATORS: dict[str, CoordinatorFactory] = {
+    "classic": ClassicCoordinator,
+}
+
+# A coordinator, and the part of a request that it receives.
+_Part: TypeAlias = tuple[GroupCoordinator, Any]
+
+
+class GroupCoordinators:
+    """The coordinators of all types of groups, which the broker drives as one `GroupCoordinator`."""
+
+    def __init__(self, settings: GroupSettings, topics: TopicCatalog) -> None:
+        """Create one coordinator of each type in `COORDINATORS`."""
+        self.by_type: Final = {name: create(settings, topics) for name, create in COORDINATORS.items()}
+
+    @property
+    def requests(self) -> Collection[type[Message]]:
+        """The request classes that `step` serves."""
+        return {request for coordinator in self.by_type.values() for request in coordinator.requests}
+
+    def step(self, event: CoordinatorEvent, now: int) -> list[CoordinatorAction]:
+        """Apply one event and return the actions to perform, in order.
+
+        Raises TypeError for a request that no coordinator serves.
+        """
+        if not isinstance(event, RequestReceived):
+            return [action for each in self.by_type.values() for action in each.step(event, now)]
+        parts = self._divide(event.request)
+        if parts is None:
+            return self._step_for_one_group(event, now)
+        return _step_and_join(event, parts, now)
+
+    def next_deadline(self) -> int | None:
+        """Return the time at which a `Tick` is due, or None if no deadline is set."""
+        return earliest(*(coordinator.next_deadline() for coordinator in self.by_type.values()))
+
+    def group_ids(self) -> Collection[str]:
+        """Return the ids of the groups of all types, including groups that have offsets but no members."""
+        return [group_id for coordinator in self.by_type.values() for group_id in coordinator.group_ids()]
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """Return the group as it is now, or None if it does not exist."""
+        coordinator = self._coordinator_of(group_id)
+        return None if coordinator is None else coordinator.describe(group_id)
+
+    def committed_offset(self, group_id: str, partition: TopicPartition) -> int | None:
+        """Return the offset that the group has committed for a partition, or None."""
+        coordinator = self._coordinator_of(group_id)
+        return None if coordinator is None else coordinator.committed_offset(group_id, partition)
+
+    def has_pending_offsets(self, group_id: str, producer_id: int) -> bool:
+        """Return whether the producer's open transaction has committed offsets to the group."""
+        coordinator = self._coordinator_of(group_id)
+        return coordinator is not None and coordinator.has_pending_offsets(group_id, producer_id)
+
+    def hand_over(self, group_id: str, ready_at: int) -> list[SendResponse]:
+        """Answer the group's delayed requests with NOT_COORDINATOR, because another broker takes over."""
+        coordinator = self._coordinator_of(group_id)
+        return [] if coordinator is None else coordinator.hand_over(group_id, ready_at)
+
+    def error_response(self, request: Message, code: ErrorCode, version: int) -> Message:
+        """Return a response that only reports this error. `requests` must contain the class of `request`."""
+        return self._first_server(type(request)).error_response(request, code, version)
+
+    def _coordinator_of(self, group_id: str) -> GroupCoordinator | None:
+        """Return the coordinator that has the group, or None if the group does not exist."""
+        for coordinator in self.by_type.values():
+            if group_id in coordinator.group_ids():
+                return coordinator
+        return None
+
+    def _first_server(self, request: type[Message]) -> GroupCoordinator:
+        """Return the first coordinator that serves a class of requests."""
+        for coordinator in self.by_type.values():
+            if request in coordinator.requests:
+                return coordinator
+        raise TypeError(
+            f"{request.__name__} is not a request of a group coordinator; see `requests` of each coordinator"
+        )
+
+    def _step_for_one_group(self, event: RequestReceived[Message], now: int) -> list[CoordinatorAction]:
+        request = event.request
+        server = self._first_server(type(request))
+        coordinator = self._coordinator_of(cast("GroupRequest", request).group_id)
+        if coordinator is None:
+            return server.step(event, now)
+        if type(request) in coordinator.requests:
+            return coordinator.step(event, now)
+        error = server.error_response(request, ErrorCode.GROUP_ID_NOT_FOUND, event.version)
+        return [SendResponse(event.token, error)]
+
+    def _divide(self, request: Message) -> list[_Part] | None:
+        """Return the parts of a request about several groups, or None for a request about one group."""
+        match request:
+            case ListGroupsRequest():
+                servers = [each for each in self.by_type.values() if ListGroupsRequest in each.requests]
+                return [(server, request) for server in servers]
+            case DescribeGroupsRequest():
+                return self._parts(request, "groups", zip(request.groups, request.groups, strict=True))
+            case DeleteGroupsRequest():
+                names = request.groups_names
+                return self._parts(request, "groups_names", zip(names, names, strict=True))
+            case OffsetFetchRequest(groups=[_, *_]):  # since v8; earlier versions name one group
+                return self._parts(request, "groups", [(entry.group_id, entry) for entry in request.groups])
+            case _:
+                return None
+
+    def _parts(self, request: Message, name: str, entries: Iterable[tuple[str, object]]) -> list[_Part]:
+        """Divide the array `name` of a request; `entries` has each group id with its entry of the array."""
+        server = self._first_server(type(request))
+        divided: dict[int, tuple[GroupCoordinator, list[object]]] = {}
+        for group_id, entry in entries:
+            coordinator = self._coordinator_of(group_id)
+            if coordinator is None or type(request) not in coordinator.requests:
+                coordinator = server
+            divided.setdefault(id(coordinator), (coordinator, []))[1].append(entry)
+        if len(divided) < 2:
+            coordinator, _ = next(iter(divided.values()), (server, []))
+            return [(coordinator, request)]
+        message: Any = request
+        return [(part, structs.replace(message, **{name: selected})) for part, selected in divided.values()]
+
+
+def _step_and_join(event: RequestReceived[Message], parts: list[_Part], now: int) -> list[CoordinatorAction]:
+    """Pass each part of a request to its coordinator, and join the responses to one."""
+    actions: list[CoordinatorAction] = []
+    results: list[Any] | None = None
+    for coordinator, request in parts:
+        for action in coordinator.step(structs.replace(event, request=request), now):
+            if not isinstance(action, SendResponse) or action.token != event.token:
+                actions.append(action)
+            elif results is None:
+                actions.append(action)
+                results = _results(action.response)
+            else:
+                results.extend(_results(action.response))
+    return actions
+
+
+def _results(response: Any) -> list[Any]:
+    """Return the array of a response about several groups that has an element for each group."""
+    results: list[Any] = response.results if isinstance(response, DeleteGroupsResponse) else response.groups
+    return results
