@@ -257,6 +257,19 @@ class Send(msgspec.Struct, frozen=True):
     purpose: Purpose = Purpose.OTHER
 
 
+class RevokePurpose(Enum):
+    """The step of a member that follows a revocation. Java commits before the callback in some cases only."""
+
+    # The member sends JoinGroup next.
+    JOIN = "join"
+    # The group assigned the partitions to another member. The member adopts its new assignment next.
+    REASSIGNED = "reassigned"
+    # The application has called unsubscribe. The member leaves the group next.
+    UNSUBSCRIBE = "unsubscribe"
+    # The application closes the consumer. The member leaves the group next.
+    CLOSE = "close"
+
+
 class Revoke(msgspec.Struct, frozen=True):
     """Run the revoked callback, commit, stop delivering `partitions`; then answer with `Released`.
 
@@ -264,10 +277,8 @@ class Revoke(msgspec.Struct, frozen=True):
     """
 
     partitions: tuple[TopicPartition, ...]
+    purpose: RevokePurpose
     reason: str = ""
-    # Whether the member will send JoinGroup or close after the revocation. In these cases Java commits before
-    # the callback.
-    precedes_join_or_close: bool = False
 
 
 class Lose(msgspec.Struct, frozen=True):

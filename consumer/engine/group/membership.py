@@ -16,8 +16,11 @@ This module keeps these rules of `docs/rules/member.md`:
   callback has returned, so that a seek inside the callback takes effect first.
 * During a rebalance, close and unsubscribe commit before the partitions are lost (M97); otherwise they commit
   after the revoked callback (M98, M99).
-* With `policy="java"` commits are sent when Java sends them: before the revoked callback, before each
-  JoinGroup and in close, but not in unsubscribe.
+* With `policy="java"` commits are sent when Java sends them: before each JoinGroup (`_send_join`), and before
+  the revoked callbacks of `JAVA_COMMITS_BEFORE`.
+
+Three functions commit: `_commit_before_leaving` before close and unsubscribe, `_commit_then` around a revoked
+callback of any purpose, and `_send_join` before JoinGroup.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from kproto.error_codes import ErrorCode, describe
 from kproto.errors import KprotoError
 from kproto.group import protocol
 from kproto.group.members import create_member
-from kproto.group.protocol import ClientMember, Identity, MemberConfig, Purpose
+from kproto.group.protocol import ClientMember, Identity, MemberConfig, Purpose, RevokePurpose
 from kproto.group.subscription import TopicPartition
 
 from ...errors import broker_error, with_advice
@@ -50,6 +53,9 @@ from .subscription import TopicSubscription
 
 # The error codes of a commit that arrives after the next generation has begun.
 NEXT_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
+# The revocations before which Java commits. Java commits neither in unsubscribe nor before the revocations of
+# a cooperative rebalance, which come after the assignment.
+JAVA_COMMITS_BEFORE = (RevokePurpose.JOIN, RevokePurpose.CLOSE)
 # Used instead of a request's name in failure reports about assignments that the member cannot use.
 ASSIGNMENT = "Assignment"
 
@@ -310,11 +316,9 @@ class Membership:
             self._add_callback(callback)
             return
         callback.is_committed = True
-        if action.precedes_join_or_close:
+        if action.purpose in JAVA_COMMITS_BEFORE:
             self._commit_then(callback, self._add_callback)
         else:
-            # Java does not commit in unsubscribe. Java also does not commit before the revocations of a
-            # cooperative rebalance, which come after the assignment.
             self._add_callback(callback)
 
     def _commit_then(self, callback: RebalanceCallback, proceed: Callable[[RebalanceCallback], None]) -> None:

@@ -67,7 +67,10 @@ class SoloMember:
             case protocol.Unsubscribed() | protocol.CloseRequested():
                 self.topics, self.is_unsubscribing = frozenset(), True
                 self.is_closing = isinstance(event, protocol.CloseRequested)
-                return [protocol.Revoke(self.owned, "the consumer stops", precedes_join_or_close=True)]
+                purpose = (
+                    protocol.RevokePurpose.CLOSE if self.is_closing else protocol.RevokePurpose.UNSUBSCRIBE
+                )
+                return [protocol.Revoke(self.owned, purpose)]
             case protocol.Released():
                 self.owned, self.is_unsubscribing = (), False
                 return [protocol.Left()] if self.is_closing else []

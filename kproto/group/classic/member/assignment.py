@@ -6,7 +6,7 @@ from ....error_codes import ErrorCode
 from ....errors import BrokerError, KprotoError
 from ....messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ....wire.message import Message
-from ...protocol import AdoptAssignment, MetadataUpdated, Purpose, Received, Released, Send
+from ...protocol import AdoptAssignment, MetadataUpdated, Purpose, Received, Released, RevokePurpose, Send
 from ...subscription import Assignment
 from . import leadership
 from .membership import assignor_failed, broker_error, fail, fence, join_later, lose_coordinator, reset
@@ -187,7 +187,7 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
     revoked = set(member.owned).difference(assignment.partitions)
     if revoked:
         member.pending_assignment = assignment
-        revoke(member, revoked, REVOKED_SOME, out)
+        revoke(member, revoked, RevokePurpose.REASSIGNED, REVOKED_SOME, out)
         move(member, S.ADOPTING)
         return
     adopt(member, assignment, out)

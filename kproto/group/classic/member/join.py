@@ -8,7 +8,7 @@ from ....error_codes import ErrorCode
 from ....errors import BrokerError
 from ....messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ...assignors import Assignor
-from ...protocol import MemberEvent, Purpose, Received, Rejoining, Send, WantMetadata
+from ...protocol import MemberEvent, Purpose, Received, Rejoining, RevokePurpose, Send, WantMetadata
 from ...subscription import Subscription
 from . import leadership
 from .assignment import assign_group, send_sync
@@ -92,7 +92,7 @@ def prepare_join(member: Member, out: Actions) -> None:
         # As in Java, an eager member runs the callback even if it owns no partitions, except before its first
         # generation.
         if member.generation is not None and (revoked or not member.cooperative):
-            revoke(member, revoked, member.rejoin_reason, out, precedes_join_or_close=True)
+            revoke(member, revoked, RevokePurpose.JOIN, member.rejoin_reason, out)
             move(member, S.RELEASING)
             return
         member.is_prepared = True

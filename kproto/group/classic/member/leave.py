@@ -6,7 +6,17 @@ from ....errors import UnsupportedVersion
 from ....messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ....messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ....wire.message import Message
-from ...protocol import CloseRequested, Left, Received, Released, Send, SendFailed, SendRefused, Unsubscribed
+from ...protocol import (
+    CloseRequested,
+    Left,
+    Received,
+    Released,
+    RevokePurpose,
+    Send,
+    SendFailed,
+    SendRefused,
+    Unsubscribed,
+)
 from .membership import forget_membership
 from .reasons import BEING_CLOSED, LEFT_BY_ITSELF, MAX_REASON, UNSUBSCRIBED
 from .revocation import finish_release, lose, revoke
@@ -72,7 +82,8 @@ def _release_all_or_leave(member: Member, reason: str, now: int, out: Actions) -
             lose(member, member.owned, reason, out)
         else:
             closes = member.state is S.CLOSING
-            revoke(member, member.owned, reason, out, precedes_join_or_close=closes)
+            purpose = RevokePurpose.CLOSE if closes else RevokePurpose.UNSUBSCRIBE
+            revoke(member, member.owned, purpose, reason, out)
     elif member.state is S.UNSUBSCRIBING:
         _leave_unsubscribed(member, now, out)
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...protocol import Lose, Released, Revoke
+from ...protocol import Lose, Released, Revoke, RevokePurpose
 from ...subscription import TopicPartition
 from .state import Actions, Member, S, move
 
@@ -15,13 +15,12 @@ from .state import Actions, Member, S, move
 def revoke(
     member: Member,
     partitions: Iterable[TopicPartition],
+    purpose: RevokePurpose,
     reason: str,
     out: Actions,
-    *,
-    precedes_join_or_close: bool = False,
 ) -> None:
     """Add a `Revoke` to `out`: the application commits and releases `partitions`, then sends `Released`."""
-    out.append(Revoke(_start_release(member, partitions), reason, precedes_join_or_close))
+    out.append(Revoke(_start_release(member, partitions), purpose, reason))
 
 
 def lose(member: Member, partitions: Iterable[TopicPartition], reason: str, out: Actions) -> None:

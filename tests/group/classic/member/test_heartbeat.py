@@ -20,6 +20,7 @@ from kproto.group.classic.member import (
     Tick,
     next_deadline,
 )
+from kproto.group.protocol import RevokePurpose
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
@@ -437,6 +438,7 @@ def test_a_cooperative_member_revokes_adopts_and_rejoins() -> None:
     solo.answer_sync(*parts("t", 1, 2))
     revoke = solo.pop_action(Revoke)
     assert (revoke.partitions, revoke.reason) == (parts("t", 0), "need to revoke partitions and re-join")
+    assert revoke.purpose is RevokePurpose.REASSIGNED
     assert not solo.has_action(AdoptAssignment)
     assert (solo.state, solo.member.owned) == (MemberState.ADOPTING, parts("t", 0, 1))
     solo.release()

@@ -21,6 +21,7 @@ from kproto.group.classic.member import (
     leadership,
 )
 from kproto.group.classic.member.reasons import EMPTY_BY_MISTAKE, NOT_OUR_PLAN
+from kproto.group.protocol import RevokePurpose
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.describe_groups import (
     DescribedGroup,
@@ -431,6 +432,7 @@ def test_an_eager_leader_revokes_before_it_rejoins_for_new_partitions() -> None:
     solo.apply(MetadataUpdated({"t": 4}))
     revoke = solo.pop_action(Revoke)
     assert (revoke.partitions, revoke.reason) == (parts("t", 0, 1, 2), CHANGED)
+    assert revoke.purpose is RevokePurpose.JOIN
     assert not solo.has_request(JoinGroupRequest)
 
 

@@ -22,6 +22,7 @@ from kproto.group.classic.member import (
     Unsubscribed,
     in_version,
 )
+from kproto.group.protocol import RevokePurpose
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
@@ -373,7 +374,8 @@ def test_close_revokes_then_leaves_then_ends() -> None:
     """ConsumerCoordinatorTest.testLeaveGroupOnClose, testCloseDynamicAssignment."""
     solo = Solo().stable()
     solo.apply(CloseRequested())
-    assert solo.pop_action(Revoke).partitions == parts("t", 0, 1)
+    revoke = solo.pop_action(Revoke)
+    assert (revoke.partitions, revoke.purpose) == (parts("t", 0, 1), RevokePurpose.CLOSE)
     assert solo.member.identity is not None
     assert not solo.has_request(LeaveGroupRequest)
     solo.release()
@@ -519,7 +521,8 @@ def test_unsubscribe_revokes_leaves_and_becomes_idle() -> None:
     """ConsumerCoordinatorTest.testMaybeLeaveGroup."""
     solo = Solo().stable()
     solo.apply(Unsubscribed())
-    assert solo.pop_action(Revoke).partitions == parts("t", 0, 1)
+    revoke = solo.pop_action(Revoke)
+    assert (revoke.partitions, revoke.purpose) == (parts("t", 0, 1), RevokePurpose.UNSUBSCRIBE)
     solo.release()
     request = solo.pop_request(LeaveGroupRequest)
     assert [(m.member_id, m.reason) for m in request.members] == [
