@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple
 import msgspec
 
 from kproto.errors import ConfigError
-from kproto.group.assignors import Assignor
+from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.records.compression import codec_number, compress
 from kproto.validation import flag
 
@@ -197,7 +197,7 @@ CONSUMER: Final[Mapping[str, Option]] = {
     "partition_assignment_strategy": Option(
         "Group",
         assignors,
-        'One or more of "cooperative-sticky", "range", "roundrobin" and "sticky", or your own '
+        "One or more of " + ", ".join(f'"{name}"' for name in sorted(ASSIGNORS)) + ", or your own "
         '`kproto.group.assignors.Assignor`. Java\'s default, and that of `policy="java"`, has the same two '
         "assignors in reverse order. "
         "As in Java, rebalances are cooperative only if all listed assignors are cooperative. If no "

@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec.structs import fields
 
 from kproto.errors import ConfigError
+from kproto.group.assignors import ASSIGNORS
 from kproto.group.members import check_protocol
 
 from ..logs import log
@@ -22,12 +23,6 @@ _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
         field.name.replace("_", "."): field.type for field in fields(options) if field.name != "security"
     }
     for client, options in (("consumer", ConsumerOptions), ("producer", ProducerOptions))
-}
-_ASSIGNORS: Final[Mapping[str, str]] = {
-    "RangeAssignor": "range",
-    "RoundRobinAssignor": "roundrobin",
-    "StickyAssignor": "sticky",
-    "CooperativeStickyAssignor": "cooperative-sticky",
 }
 _JAVA: Final = "org.apache.kafka.clients.consumer."
 _CLASSES: Final = "empty: Java classes are not run"
@@ -134,7 +129,9 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 
 def _assignor(name: str, assignor: str) -> str:
-    plain = _ASSIGNORS.get(assignor.removeprefix(_JAVA), assignor)
-    if plain not in _ASSIGNORS.values():
-        raise ConfigError(name, assignor, f"one or more of {', '.join(_JAVA + each for each in _ASSIGNORS)}")
-    return plain
+    """Return the name of an assignor, which a properties file gives as the name or as Java's class."""
+    for known in ASSIGNORS.values():
+        if assignor == known.name or assignor.removeprefix(_JAVA) == known.java_class:
+            return known.name
+    names = [_JAVA + known.java_class if known.java_class else known.name for known in ASSIGNORS.values()]
+    raise ConfigError(name, assignor, f"one or more of {', '.join(names)}")

@@ -17,17 +17,31 @@ if TYPE_CHECKING:
     from ..inspect.assignments import AssignorInput
 
 
+class _AssignorNames:
+    """The names of the assignors in a help text. They are imported when argparse formats the text."""
+
+    def __str__(self) -> str:
+        from ..group.assignors import ASSIGNORS
+
+        return ", ".join(ASSIGNORS)
+
+
 def add(commands: Subparsers) -> None:
     assign = commands.add_parser(
         "assign",
         help="assign partitions to the members of a group, and explain what moves",
-        description="Run a client-side assignor (range, roundrobin, sticky, cooperative-sticky) as the "
-        "leader of a group does. Print what each member gets, and for each partition why it moves, stays or "
-        "is withheld.",
+        description="Run a client-side assignor as the leader of a group does. Print what each member gets, "
+        "and for each partition why it moves, stays or is withheld.",
         epilog="Example: "
         "kproto assign cooperative-sticky --topic flights:6 --member m1=flights:0-5 --member m2",
     )
-    assign.add_argument("assignor", nargs="?", metavar="ASSIGNOR", help="the name of the assignor")
+    assign.add_argument(
+        "assignor",
+        nargs="?",
+        metavar="ASSIGNOR",
+        const=_AssignorNames(),
+        help="the name of the assignor: %(const)s",
+    )
     assign.add_argument(
         "--topic",
         action="append",

@@ -166,9 +166,8 @@ class GroupCoordinators:
             if coordinator is None or type(request) not in coordinator.requests:
                 coordinator = server
             divided.setdefault(id(coordinator), (coordinator, []))[1].append(entry)
-        if len(divided) < 2:
-            coordinator, _ = next(iter(divided.values()), (server, []))
-            return [(coordinator, request)]
+        if not divided:
+            return [(server, request)]
         message: Any = request
         return [(part, structs.replace(message, **{name: selected})) for part, selected in divided.values()]
 

@@ -26,8 +26,6 @@ from ..group.subscription import (
     Subscription,
     TopicPartition,
     by_topic,
-    read_cooperative_generation,
-    read_sticky_user_data,
 )
 from ..printable import escape_unprintable
 from .json_lines import Answer, BadQuestion, Question, get_hex, get_typed, known_keys, short_json
@@ -211,14 +209,14 @@ def to_json(group: AssignorInput) -> Answer:
 
 
 def reported_owned(group: AssignorInput, member_id: str) -> ReportedOwnership:
-    """Return the partitions that the assignor takes as the member's previous ones, and their generation."""
+    """Return the partitions that the assignor takes as the member's previous ones, and their generation.
+
+    For an assignor that ignores previous owners, the result is what the subscription says.
+    """
     subscription = group.members[member_id]
-    if group.assignor.name == "sticky":
-        return read_sticky_user_data(subscription.user_data)
-    generation = subscription.generation
-    if generation is None and group.assignor.name == "cooperative-sticky":
-        generation = read_cooperative_generation(subscription.user_data)
-    return ReportedOwnership(subscription.owned, generation)
+    if group.assignor.read_ownership is None:
+        return ReportedOwnership(subscription.owned, subscription.generation)
+    return group.assignor.read_ownership(subscription)
 
 
 def assign_until_settled(group: AssignorInput) -> dict[str, list[TopicPartition]]:
@@ -295,7 +293,7 @@ def _outcome(
         why = f"{claims[-2][1]} and {previous} both report it as owned in the same generation"
     elif partition.topic not in group.members[previous].topics:
         why = f"{previous} does not subscribe to {partition.topic} any more"
-    elif group.assignor.name in ("range", "roundrobin"):
+    elif group.assignor.read_ownership is None:
         why = near or f"{group.assignor.name} ignores previous owners; the order of the members decides"
     else:
         why = near or f"balance: {previous} owned {loads[previous]} partitions, {owner} owned {loads[owner]}"

@@ -17,9 +17,12 @@ from ..models.index import Model, model_name
 from ..testing.world import Client, World
 from .parameters import PARAMETERS, Parameters
 
-# Maps a client that lacks some of Java's four assignors to the assignors that it has. sarama-cluster ignores
-# configured assignors, so it has only range.
+_JAVA_ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+# Maps each modelled client to its assignors. sarama-cluster ignores configured assignors, and has only range.
 _ASSIGNORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "java": _JAVA_ASSIGNORS,
+    "java-2.6": _JAVA_ASSIGNORS,
+    "sarama": _JAVA_ASSIGNORS,
     "kafka-go": ("range", "roundrobin"),
     "librdkafka": ("range", "roundrobin", "cooperative-sticky"),
     "sarama-cluster": ("range",),
@@ -36,7 +39,7 @@ _SESSION_MS, _HEARTBEAT_MS = 10_000, 3_000
 
 
 def assignors_of(client: str) -> tuple[str, ...]:
-    """Return the names of the assignors that a client has."""
+    """Return the names of the assignors that a client has. kproto's own client has all of `ASSIGNORS`."""
     return _ASSIGNORS.get(client, tuple(ASSIGNORS))
 
 

@@ -22,11 +22,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from ...errors import ConfigError
-from ..subscription import Subscription, TopicPartition, cooperative_user_data, sticky_user_data
-from .cooperative_sticky import assign as _cooperative_sticky
-from .range import assign as _range
-from .roundrobin import assign as _roundrobin
-from .sticky import assign as _sticky
+from ..subscription import (
+    ReportedOwnership,
+    Subscription,
+    TopicPartition,
+    cooperative_user_data,
+    sticky_user_data,
+)
+from . import cooperative_sticky, range, roundrobin, sticky
 from .subscribers import Racks
 
 Assign = Callable[[Mapping[str, int], Mapping[str, Subscription], Racks], dict[str, list[TopicPartition]]]
@@ -59,6 +62,14 @@ class Assignor(msgspec.Struct, frozen=True):
     # Whether the assignor supports the rebalance protocol COOPERATIVE, and whether it supports EAGER (M71).
     cooperative: bool = False
     eager: bool = True
+    # Returns the partitions that a member owned before, from its subscription. None if the assignor ignores
+    # the previous owners.
+    read_ownership: Callable[[Subscription], ReportedOwnership] | None = None
+    # Whether the assignor balances each topic by itself, instead of the partitions of all topics together.
+    balances_each_topic: bool = False
+    # The name of Java's class, without its package: `partition.assignment.strategy` of a properties file may
+    # name the class instead of the assignor.
+    java_class: str | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -72,10 +83,26 @@ class Assignor(msgspec.Struct, frozen=True):
 
 
 ASSIGNORS: dict[str, Assignor] = {
-    "range": Assignor("range", _range),
-    "roundrobin": Assignor("roundrobin", _roundrobin),
-    "sticky": Assignor("sticky", _sticky, _previous_assignment),
-    "cooperative-sticky": Assignor("cooperative-sticky", _cooperative_sticky, _previous_generation, True),
+    assignor.name: assignor
+    for assignor in (
+        Assignor("range", range.assign, balances_each_topic=True, java_class="RangeAssignor"),
+        Assignor("roundrobin", roundrobin.assign, java_class="RoundRobinAssignor"),
+        Assignor(
+            "sticky",
+            sticky.assign,
+            _previous_assignment,
+            read_ownership=sticky.read_ownership,
+            java_class="StickyAssignor",
+        ),
+        Assignor(
+            "cooperative-sticky",
+            cooperative_sticky.assign,
+            _previous_generation,
+            cooperative=True,
+            read_ownership=cooperative_sticky.read_ownership,
+            java_class="CooperativeStickyAssignor",
+        ),
+    )
 }
 
 

@@ -31,7 +31,7 @@ def assign(
     The package's docstring describes the positional arguments, `sticky.assign_sticky` describes `one_by_one`.
 
     """
-    assigned, owners = assign_sticky(partitions, members, racks or {}, _claim, one_by_one=one_by_one)
+    assigned, owners = assign_sticky(partitions, members, racks or {}, read_ownership, one_by_one=one_by_one)
     holders: dict[TopicPartition, str] = {}
     contested: set[TopicPartition] = set()
     for member_id, subscription in members.items():
@@ -49,7 +49,7 @@ def assign(
     }
 
 
-def _claim(subscription: Subscription) -> ReportedOwnership:
+def read_ownership(subscription: Subscription) -> ReportedOwnership:
     """Return the partitions that a member reports as owned, and their generation.
 
     If the subscription has no generation, it is read from the user data, where older clients put it.

@@ -49,9 +49,12 @@ def assign(
     The package's docstring describes the arguments. The user data contains a member's owned partitions
     (R212).
     """
-    return assign_sticky(
-        partitions, members, racks or {}, lambda member: read_sticky_user_data(member.user_data)
-    ).assigned
+    return assign_sticky(partitions, members, racks or {}, read_ownership).assigned
+
+
+def read_ownership(subscription: Subscription) -> ReportedOwnership:
+    """Return the partitions that a member reports as owned in its user data, and their generation."""
+    return read_sticky_user_data(subscription.user_data)
 
 
 def assign_sticky(

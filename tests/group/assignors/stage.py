@@ -12,8 +12,6 @@ from kproto.group.subscription import (
     Subscription,
     TopicPartition,
     cooperative_user_data,
-    read_cooperative_generation,
-    read_sticky_user_data,
     sticky_user_data,
 )
 
@@ -81,12 +79,9 @@ def moved_partitions(plan: Plan, members: Mapping[str, Subscription]) -> list[st
 
 def reported_ownership(name: str, member: Subscription) -> tuple[tuple[TopicPartition, ...], int]:
     """Return the partitions that a member reports to this assignor as owned, and their generation or -1."""
-    if name == "sticky":
-        owned, since = read_sticky_user_data(member.user_data)
-    else:
-        owned, since = member.owned, member.generation
-        if since is None:
-            since = read_cooperative_generation(member.user_data)
+    read_ownership = ASSIGNORS[name].read_ownership
+    assert read_ownership is not None
+    owned, since = read_ownership(member)
     return owned, -1 if since is None else since
 
 
@@ -97,7 +92,7 @@ def check(name: str, topics: Mapping[str, int], members: Mapping[str, Subscripti
     every_member_has_a_list(members, plan)
     members_get_only_subscribed_topics(topics, members, plan)
     no_partition_has_two_owners(plan)
-    if name == "cooperative-sticky":
+    if ASSIGNORS[name].cooperative:
         no_partition_moves_within_one_round(members, plan)
     else:
         every_subscribed_partition_is_assigned(topics, members, plan)
@@ -146,7 +141,7 @@ def no_partition_moves_within_one_round(members: Mapping[str, Subscription], pla
 def assignment_is_balanced(
     name: str, topics: Mapping[str, int], members: Mapping[str, Subscription], plan: Plan
 ) -> None:
-    if name == "range":
+    if ASSIGNORS[name].balances_each_topic:
         for topic in topics:
             counts = [
                 sum(partition.topic == topic for partition in plan[m])

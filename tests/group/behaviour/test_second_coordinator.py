@@ -24,6 +24,7 @@ from kproto.group.protocol import (
     GroupDescription,
     GroupNotice,
     MemberDescription,
+    TopicCatalog,
 )
 from kproto.group.subscription import TopicPartition
 from kproto.machine import RequestReceived, SendResponse, Tick
@@ -292,8 +293,11 @@ def test_the_classic_coordinator_reports_committed_offsets() -> None:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     """A broker with leases as a second type of group, which is the first type that serves JoinGroup."""
-    types = {"lease": lambda settings, topics: LeaseCoordinator(), **COORDINATORS}
-    monkeypatch.setattr(coordinators, "COORDINATORS", types)
+
+    def create(settings: GroupSettings, topics: TopicCatalog) -> LeaseCoordinator:
+        return LeaseCoordinator()
+
+    monkeypatch.setattr(coordinators, "COORDINATORS", {"lease": create, **COORDINATORS})
     return Stage({"flights": 1})
 
 
