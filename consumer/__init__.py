@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .delivery import RecordMetadata as RecordMetadata
     from .engine.admin.acls import AclBinding as AclBinding
     from .engine.admin.acls import AclBindingFilter as AclBindingFilter
+    from .engine.admin.cluster_descriptions import ClusterDescription as ClusterDescription
+    from .engine.admin.cluster_descriptions import ClusterNode as ClusterNode
     from .engine.admin.configs import AlterConfigOp as AlterConfigOp
     from .engine.admin.configs import ConfigEntry as ConfigEntry
     from .engine.admin.configs import ConfigResource as ConfigResource
@@ -40,14 +42,27 @@ if TYPE_CHECKING:
     from .engine.admin.credentials import ScramCredentialInfo as ScramCredentialInfo
     from .engine.admin.credentials import UserScramCredentialDeletion as UserScramCredentialDeletion
     from .engine.admin.credentials import UserScramCredentialUpsertion as UserScramCredentialUpsertion
+    from .engine.admin.delegation_tokens import DelegationToken as DelegationToken
+    from .engine.admin.features import FeatureMetadata as FeatureMetadata
+    from .engine.admin.features import FeatureUpdate as FeatureUpdate
+    from .engine.admin.features import FeatureVersionRange as FeatureVersionRange
+    from .engine.admin.group_descriptions import GroupDescription as GroupDescription
+    from .engine.admin.group_descriptions import GroupMember as GroupMember
+    from .engine.admin.group_descriptions import StreamsSubtopology as StreamsSubtopology
+    from .engine.admin.group_descriptions import StreamsTasks as StreamsTasks
+    from .engine.admin.group_offsets import SharePartitionOffset as SharePartitionOffset
     from .engine.admin.groups import Group as Group
-    from .engine.admin.groups import GroupMember as GroupMember
     from .engine.admin.groups import ListedGroup as ListedGroup
+    from .engine.admin.quorum import QuorumInfo as QuorumInfo
+    from .engine.admin.quorum import QuorumReplicaState as QuorumReplicaState
+    from .engine.admin.quorum import RaftVoterEndpoint as RaftVoterEndpoint
+    from .engine.admin.quotas import ClientQuotaEntity as ClientQuotaEntity
     from .engine.admin.records import FetchedBytes as FetchedBytes
     from .engine.admin.records import OffsetAt as OffsetAt
     from .engine.admin.replicas import LogDirDescription as LogDirDescription
     from .engine.admin.replicas import PartitionReassignment as PartitionReassignment
     from .engine.admin.replicas import ReplicaInfo as ReplicaInfo
+    from .engine.admin.replicas import ReplicaLogDirInfo as ReplicaLogDirInfo
     from .engine.admin.replicas import TopicPartitionReplica as TopicPartitionReplica
     from .engine.admin.topic_descriptions import TopicDescription as TopicDescription
     from .engine.admin.topic_descriptions import TopicListing as TopicListing
@@ -90,6 +105,9 @@ _SOURCES = {
     "AsyncProducer": ".aio.producer",
     "AsyncQueueProducer": ".sarama.producers",
     "AsyncSyncProducer": ".sarama.producers",
+    "ClientQuotaEntity": ".engine.admin.quotas",
+    "ClusterDescription": ".engine.admin.cluster_descriptions",
+    "ClusterNode": ".engine.admin.cluster_descriptions",
     "ColumnBatch": ".records",
     "CommittedOffset": ".engine.requests",
     "ConfigEntry": ".engine.admin.configs",
@@ -98,20 +116,25 @@ _SOURCES = {
     "Consumer": ".blocking.consumer",
     "ConsumerGroup": ".sarama.group_threads",
     "ConsumerRecord": ".records",
+    "DelegationToken": ".engine.admin.delegation_tokens",
     "Delivery": ".delivery",
     "DeliveryStatus": ".records",
+    "FeatureMetadata": ".engine.admin.features",
+    "FeatureUpdate": ".engine.admin.features",
+    "FeatureVersionRange": ".engine.admin.features",
     "FetchedBytes": ".engine.admin.records",
     "Group": ".engine.admin.groups",
     "GroupChange": ".records",
-    "GroupMember": ".engine.admin.groups",
+    "GroupDescription": ".engine.admin.group_descriptions",
+    "GroupMember": ".engine.admin.group_descriptions",
     "GroupMetadata": ".records",
     "ListedGroup": ".engine.admin.groups",
     "LogDirDescription": ".engine.admin.replicas",
     "Metric": ".engine.metrics",
     "Metrics": ".engine.metrics",
     "NEWEST": ".sarama.partitions",
-    "OffsetAt": ".engine.admin.records",
     "OLDEST": ".sarama.partitions",
+    "OffsetAt": ".engine.admin.records",
     "PartitionConsumers": ".sarama.partitions_threads",
     "PartitionReassignment": ".engine.admin.replicas",
     "Producer": ".blocking.producer",
@@ -120,10 +143,17 @@ _SOURCES = {
     "ProducerMessage": ".sarama.messages",
     "ProducerState": ".engine.admin.transactions",
     "QueueProducer": ".sarama.producers_threads",
+    "QuorumInfo": ".engine.admin.quorum",
+    "QuorumReplicaState": ".engine.admin.quorum",
+    "RaftVoterEndpoint": ".engine.admin.quorum",
     "RebalanceListener": ".listener",
     "RecordMetadata": ".delivery",
     "ReplicaInfo": ".engine.admin.replicas",
+    "ReplicaLogDirInfo": ".engine.admin.replicas",
     "ScramCredentialInfo": ".engine.admin.credentials",
+    "SharePartitionOffset": ".engine.admin.group_offsets",
+    "StreamsSubtopology": ".engine.admin.group_descriptions",
+    "StreamsTasks": ".engine.admin.group_descriptions",
     "SyncProducer": ".sarama.producers_threads",
     "TopicDescription": ".engine.admin.topic_descriptions",
     "TopicListing": ".engine.admin.topic_descriptions",
@@ -150,6 +180,9 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueueProducer",
     "AsyncSyncProducer",
+    "ClientQuotaEntity",
+    "ClusterDescription",
+    "ClusterNode",
     "ColumnBatch",
     "CommittedOffset",
     "ConfigEntry",
@@ -158,11 +191,16 @@ __all__ = [
     "Consumer",
     "ConsumerGroup",
     "ConsumerRecord",
+    "DelegationToken",
     "Delivery",
     "DeliveryStatus",
+    "FeatureMetadata",
+    "FeatureUpdate",
+    "FeatureVersionRange",
     "FetchedBytes",
     "Group",
     "GroupChange",
+    "GroupDescription",
     "GroupMember",
     "GroupMetadata",
     "ListedGroup",
@@ -178,10 +216,17 @@ __all__ = [
     "ProducerMessage",
     "ProducerState",
     "QueueProducer",
+    "QuorumInfo",
+    "QuorumReplicaState",
+    "RaftVoterEndpoint",
     "RebalanceListener",
     "RecordMetadata",
     "ReplicaInfo",
+    "ReplicaLogDirInfo",
     "ScramCredentialInfo",
+    "SharePartitionOffset",
+    "StreamsSubtopology",
+    "StreamsTasks",
     "SyncProducer",
     "TopicDescription",
     "TopicListing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any, cast
+from uuid import UUID
 
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
@@ -21,6 +22,10 @@ from .engine.admin.credentials import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from .engine.admin.features import UPGRADE_TYPES, FeatureUpdate
+from .engine.admin.group_descriptions import GROUP_TYPES
+from .engine.admin.quorum import RaftVoterEndpoint
+from .engine.admin.quotas import ENTITY_TYPES, ClientQuotaEntity
 from .engine.admin.replicas import ELECTION_TYPES, TopicPartitionReplica
 from .engine.admin.topic_descriptions import OPERATIONS as ACL_OPERATIONS
 
@@ -28,7 +33,16 @@ _RESOURCE = 'a ConfigResource, as in ConfigResource("topic", "flights")'
 _CHANGES = "{ConfigResource: [AlterConfigOp(name, value), ...]}"
 _ACL = 'an AclBinding, as in AclBinding("topic", "flights", "User:alice", "read")'
 _ACL_FILTER = 'an AclBindingFilter, as in AclBindingFilter("topic", "flights")'
+_REPLICAS = "a list of TopicPartitionReplica(topic, partition, broker)"
 _REPLICA_PATHS = "{TopicPartitionReplica(topic, partition, broker): path}"
+_QUOTAS = '{ClientQuotaEntity(user="alice"): {"producer_byte_rate": 1048576.0, or None to remove it}}'
+_QUOTA_MATCH = f"{{type: name, or None for any name}}; allowed types: {', '.join(map(repr, ENTITY_TYPES))}"
+_FEATURES = (
+    '{"metadata.version": FeatureUpdate(max_version_level)}; '
+    f"allowed upgrade types: {', '.join(map(repr, UPGRADE_TYPES))}"
+)
+_ENDPOINTS = 'a list, each as in RaftVoterEndpoint("CONTROLLER", "controller-1", 9093); ports up to 65535'
+_GROUP_PARTITIONS = "{group: a list of TopicPartition, or None for all}"
 _ALTERATIONS = (
     "a list of UserScramCredentialUpsertion(user, mechanism, password) and UserScramCredentialDeletion(user, "
     f"mechanism); mechanisms: {', '.join(MECHANISMS)}; iterations: {LEAST_ITERATIONS} to {MAX_ITERATIONS}"
@@ -52,7 +66,7 @@ def deletion_offsets(name: str, value: Any) -> dict[TopicPartition, int]:
     """Check the offsets below which records are deleted. The result has -1 for "latest"."""
 
     def end(name: str, offset: Any) -> int:
-        return -1 if offset == "latest" else check.offset(name, offset)
+        return -1 if isinstance(offset, str) and offset == "latest" else check.offset(name, offset)
 
     return check.dict_of(name, value, check.partition, end, '{TopicPartition: offset, or "latest"}')
 
@@ -133,6 +147,10 @@ def _replica(name: str, value: Any) -> TopicPartitionReplica:
     return value
 
 
+def replica_list(name: str, value: Any) -> list[TopicPartitionReplica]:
+    return check.list_of(name, value, _replica, _REPLICAS)
+
+
 def replica_paths(name: str, value: Any) -> dict[TopicPartitionReplica, str]:
     """Check the log directories of replicas."""
     return check.dict_of(name, value, _replica, check.any_text, _REPLICA_PATHS)
@@ -201,3 +219,121 @@ def _scram_alteration(name: str, value: Any) -> ScramAlteration:
 def scram_alterations(name: str, value: Any) -> list[ScramAlteration]:
     """Check a list of new, changed and deleted SCRAM credentials."""
     return check.list_of(name, value, _scram_alteration, _ALTERATIONS)
+
+
+# ---- quotas
+
+
+def _quota_entity(name: str, value: Any) -> ClientQuotaEntity:
+    if not isinstance(value, ClientQuotaEntity) or not value.names():
+        raise ConfigError(name, value, _QUOTAS)
+    for part in value.names().values():
+        check.any_text(name, part)
+    return value
+
+
+def _quota_values(name: str, value: Any) -> dict[str, float | None]:
+    return check.dict_of(name, value, check.any_text, _quota_value, _QUOTAS)
+
+
+def _quota_value(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(name, value, "a quota is a number, or None to remove it")
+    return float(value)
+
+
+def quota_changes(name: str, value: Any) -> dict[ClientQuotaEntity, dict[str, float | None]]:
+    """Check the changes of quotas by entity."""
+    return check.dict_of(name, value, _quota_entity, _quota_values, _QUOTAS)
+
+
+def quota_match(name: str, value: Any) -> dict[str, str | None]:
+    """Check the types and names of the entities whose quotas are described."""
+
+    def kind(name: str, key: Any) -> str:
+        text: str = one_of(name, key, ENTITY_TYPES)
+        return text
+
+    def part(name: str, entity: Any) -> str | None:
+        return check.optional(check.any_text, name, entity)
+
+    return check.dict_of(name, value, kind, part, _QUOTA_MATCH)
+
+
+# ---- features and the quorum
+
+
+def _feature_update(name: str, value: Any) -> FeatureUpdate:
+    if not isinstance(value, FeatureUpdate):
+        raise ConfigError(name, value, _FEATURES)
+    number(name, value.max_version_level)
+    one_of(name, value.upgrade_type, UPGRADE_TYPES)
+    return value
+
+
+def feature_updates(name: str, value: Any) -> dict[str, FeatureUpdate]:
+    """Check the new levels of features."""
+    return check.dict_of(name, value, check.any_text, _feature_update, _FEATURES)
+
+
+def directory_id(name: str, value: Any) -> UUID:
+    if not isinstance(value, UUID):
+        raise ConfigError(name, value, "the id of the controller's metadata directory, as a uuid.UUID")
+    return value
+
+
+def _endpoint(name: str, value: Any) -> RaftVoterEndpoint:
+    if not isinstance(value, RaftVoterEndpoint):
+        raise ConfigError(name, value, _ENDPOINTS)
+    check.any_text(name, value.listener)
+    check.any_text(name, value.host)
+    if check.whole_number(name, value.port, 0) > 0xFFFF:
+        raise ConfigError(name, value, _ENDPOINTS)
+    return value
+
+
+def endpoints(name: str, value: Any) -> list[RaftVoterEndpoint]:
+    return check.list_of(name, value, _endpoint, _ENDPOINTS)
+
+
+# ---- delegation tokens
+
+
+def principal(name: str, value: Any) -> str:
+    """Check the type and the name of a principal."""
+    text = check.any_text(name, value)
+    kind, colon, _ = text.partition(":")
+    if not kind or not colon:
+        raise ConfigError(name, value, 'a principal is a type and a name, as in "User:alice"')
+    return text
+
+
+def principals(name: str, value: Any) -> list[str]:
+    return check.list_of(name, value, principal, 'a list of principals, as in ["User:alice"]')
+
+
+def hmac(name: str, value: Any) -> bytes:
+    """Check the HMAC of a delegation token. The error does not contain the value, which is a password."""
+    if not isinstance(value, bytes):
+        raise ConfigError(name, type(value).__name__, "bytes: the `hmac` of a DelegationToken")
+    return value
+
+
+# ---- groups
+
+
+def group_partitions(name: str, value: Any) -> dict[str, list[TopicPartition] | None]:
+    """Check the partitions of groups: a list for each group, or None."""
+
+    def chosen(name: str, partitions: Any) -> list[TopicPartition] | None:
+        return check.optional(check.partitions, name, partitions)
+
+    return check.dict_of(name, value, check.group, chosen, _GROUP_PARTITIONS)
+
+
+def group_types(name: str, value: Any) -> list[str]:
+    return check.list_of(
+        name, value, lambda name, kind: one_of(name, kind, GROUP_TYPES), _choices(GROUP_TYPES)
+    )

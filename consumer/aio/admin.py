@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
+from uuid import UUID
 
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
@@ -20,11 +21,18 @@ from .. import validation as check
 from ..context_managers import AsyncBlock
 from ..engine.admin import acls as acl_plans
 from ..engine.admin import cluster as cluster_plans
+from ..engine.admin import cluster_descriptions as description_of_cluster
 from ..engine.admin import configs as config_plans
 from ..engine.admin import credentials as credential_plans
+from ..engine.admin import delegation_tokens as token_plans
+from ..engine.admin import features as feature_plans
 from ..engine.admin import group_changes as group_change_plans
+from ..engine.admin import group_descriptions as group_description_plans
+from ..engine.admin import group_offsets as group_offset_plans
 from ..engine.admin import groups as group_plans
 from ..engine.admin import offsets as offset_plans
+from ..engine.admin import quorum as quorum_plans
+from ..engine.admin import quotas as quota_plans
 from ..engine.admin import records as record_plans
 from ..engine.admin import replicas as replica_plans
 from ..engine.admin import topic_descriptions as description_plans
@@ -32,18 +40,26 @@ from ..engine.admin import topics as topic_plans
 from ..engine.admin import transactions as transaction_plans
 from ..engine.admin.acls import AclBinding, AclBindingFilter
 from ..engine.admin.cluster import Route
+from ..engine.admin.cluster_descriptions import ClusterDescription
 from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
 from ..engine.admin.credentials import (
     ScramCredentialInfo,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from ..engine.admin.delegation_tokens import DelegationToken
+from ..engine.admin.features import FeatureMetadata, FeatureUpdate
+from ..engine.admin.group_descriptions import GroupDescription
+from ..engine.admin.group_offsets import SharePartitionOffset
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
+from ..engine.admin.quorum import QuorumInfo, RaftVoterEndpoint
+from ..engine.admin.quotas import ClientQuotaEntity
 from ..engine.admin.records import FetchedBytes, OffsetAt
 from ..engine.admin.replicas import (
     LogDirDescription,
     PartitionReassignment,
+    ReplicaLogDirInfo,
     TopicPartitionReplica,
 )
 from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
@@ -318,14 +334,29 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
     # ---- groups
 
-    async def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
-        """Return the state and the protocol type of every group of the cluster, by group name.
+    async def list_groups(
+        self,
+        *,
+        states: Iterable[str] = (),
+        types: Iterable[str] = (),
+        protocol_types: Iterable[str] = (),
+        timeout: float | None = None,
+    ) -> dict[str, ListedGroup]:
+        """Return the state and the type of every group of the cluster, by group name.
 
         The method sends one request to each broker, because a broker lists only the groups that it
-        coordinates.
+        coordinates. `states`, `types` and `protocol_types` are filters; without them all groups are listed.
+        A filter raises UnsupportedVersion from brokers that do not have it: states from 2.6, types from 3.8
+        on. Raises PartialFailure, by node id. Java: Admin.listGroups.
         """
-        plan = group_plans.groups(self.view, self._runner.clock)
-        return await self._runner.run("groups", plan, self._runner.timeout_ms(timeout))
+        plan = group_plans.list_groups(
+            self.view,
+            self._runner.clock,
+            states=admin_check.names("states", states),
+            types=admin_check.group_types("types", types),
+            protocol_types=admin_check.names("protocol_types", protocol_types),
+        )
+        return await self._runner.run("list_groups", plan, self._runner.timeout_ms(timeout))
 
     async def group(self, group: str, timeout: float | None = None) -> Group:
         """Return the group's state, committed offsets and lag, and its members with their partitions.
@@ -337,13 +368,13 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         return await self._runner.run("group", plan, self._runner.timeout_ms(timeout))
 
     async def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
-        """Delete groups and their committed offsets.
+        """Delete groups of any type, with their committed offsets.
 
-        Raises BrokerError for a group that has members or does not exist. Groups that precede this group in
-        `names` have then been deleted.
+        Raises PartialFailure, for example for a group that has members or does not exist. Java:
+        Admin.deleteConsumerGroups, deleteShareGroups and deleteStreamsGroups.
         """
         groups = check.groups("names", names)
-        plan = group_plans.delete_groups(self.view, groups, self._runner.clock)
+        plan = group_change_plans.delete_groups(self.view, groups, self._runner.clock)
         await self._runner.run("delete_groups", plan, self._runner.timeout_ms(timeout))
 
     # ---- configs
@@ -513,6 +544,116 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         )
         await self._runner.run("alter_user_scram_credentials", plan, self._runner.timeout_ms(timeout))
 
+    # ---- quotas and delegation tokens
+
+    async def describe_client_quotas(
+        self,
+        match: Mapping[str, str | None] | None = None,
+        *,
+        strict: bool = False,
+        timeout: float | None = None,
+    ) -> dict[ClientQuotaEntity, dict[str, float]]:
+        """Return the quotas of users, client ids and IP addresses, by the name of the quota (KIP-546).
+
+        `match` maps "user", "client-id" or "ip" to a name, to "" for the default, or to None for any name.
+        Without `match` all quotas are returned. With `strict` an entity must have no other types than those
+        of `match`. Java: Admin.describeClientQuotas.
+        """
+        plan = quota_plans.describe_client_quotas(
+            self.view,
+            check.optional(admin_check.quota_match, "match", match) or {},
+            self._runner.clock,
+            strict=check.flag("strict", strict),
+        )
+        return await self._runner.run("describe_client_quotas", plan, self._runner.timeout_ms(timeout))
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Set the quotas of each entity; None removes a quota (KIP-546).
+
+        Quotas are called "producer_byte_rate", "consumer_byte_rate" (bytes per second), "request_percentage",
+        "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, by entity. With
+        `validate_only` the brokers check the changes and change nothing. Java: Admin.alterClientQuotas.
+        """
+        plan = quota_plans.alter_client_quotas(
+            self.view,
+            admin_check.quota_changes("changes", changes),
+            self._runner.clock,
+            validate_only=check.flag("validate_only", validate_only),
+        )
+        await self._runner.run("alter_client_quotas", plan, self._runner.timeout_ms(timeout))
+
+    async def create_delegation_token(
+        self,
+        *,
+        renewers: Iterable[str] = (),
+        owner: str | None = None,
+        max_lifetime_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> DelegationToken:
+        """Create a delegation token for the client's own principal, or for `owner` (KIP-48, KIP-373).
+
+        `renewers` and `owner` are principals such as "User:alice". Without `max_lifetime_ms` the broker's
+        `delegation.token.max.lifetime.ms` applies. The client must have authenticated, and not by a token.
+        Java: Admin.createDelegationToken.
+        """
+        plan = token_plans.create_delegation_token(
+            self.view,
+            self._runner.clock,
+            renewers=admin_check.principals("renewers", renewers),
+            owner=check.optional(admin_check.principal, "owner", owner),
+            max_lifetime_ms=check.optional(admin_check.number, "max_lifetime_ms", max_lifetime_ms),
+        )
+        return await self._runner.run("create_delegation_token", plan, self._runner.timeout_ms(timeout))
+
+    async def renew_delegation_token(
+        self, hmac: bytes, *, renew_period_ms: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Extend the lifetime of the delegation token with this `hmac` (KIP-48).
+
+        Returns the time in ms since 1970 at which the token expires. Without `renew_period_ms` the broker's
+        `delegation.token.expiry.time.ms` applies. Java: Admin.renewDelegationToken.
+        """
+        plan = token_plans.renew_delegation_token(
+            self.view,
+            admin_check.hmac("hmac", hmac),
+            self._runner.clock,
+            renew_period_ms=check.optional(admin_check.number, "renew_period_ms", renew_period_ms),
+        )
+        return await self._runner.run("renew_delegation_token", plan, self._runner.timeout_ms(timeout))
+
+    async def expire_delegation_token(
+        self, hmac: bytes, *, expiry_period_ms: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Let the delegation token with this `hmac` expire after a period, or at once without one (KIP-48).
+
+        Returns the time in ms since 1970 at which the token expires. Java: Admin.expireDelegationToken.
+        """
+        plan = token_plans.expire_delegation_token(
+            self.view,
+            admin_check.hmac("hmac", hmac),
+            self._runner.clock,
+            expiry_period_ms=check.optional(admin_check.number, "expiry_period_ms", expiry_period_ms),
+        )
+        return await self._runner.run("expire_delegation_token", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_delegation_token(
+        self, owners: Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> list[DelegationToken]:
+        """Return the delegation tokens of these owners, or of all owners, that the client may see (KIP-48).
+
+        Java: Admin.describeDelegationToken.
+        """
+        plan = token_plans.describe_delegation_token(
+            self.view, check.optional(admin_check.principals, "owners", owners), self._runner.clock
+        )
+        return await self._runner.run("describe_delegation_token", plan, self._runner.timeout_ms(timeout))
+
     # ---- transactions
 
     async def list_transactions(
@@ -605,6 +746,155 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         plan = transaction_plans.fence_producers(self.view, ids, self._runner.clock, timeout_ms=limit)
         return await self._runner.run("fence_producers", plan, limit)
 
+    # ---- cluster, features and quorum
+
+    async def describe_cluster(
+        self,
+        *,
+        include_authorized_operations: bool = False,
+        include_fenced_brokers: bool = False,
+        timeout: float | None = None,
+    ) -> ClusterDescription:
+        """Return the id, the controller and the brokers of the cluster (KIP-700).
+
+        `include_fenced_brokers` raises UnsupportedVersion from brokers before 4.1 (KIP-1073). Java:
+        Admin.describeCluster.
+        """
+        plan = description_of_cluster.describe_cluster(
+            self.view,
+            self._runner.clock,
+            include_authorized_operations=check.flag(
+                "include_authorized_operations", include_authorized_operations
+            ),
+            include_fenced_brokers=check.flag("include_fenced_brokers", include_fenced_brokers),
+        )
+        return await self._runner.run("describe_cluster", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_features(
+        self, node: int | None = None, *, timeout: float | None = None
+    ) -> FeatureMetadata:
+        """Return the finalized features of the cluster, and those that the broker `node` supports (KIP-584).
+
+        Without `node` any broker is asked. Java: Admin.describeFeatures.
+        """
+        plan = feature_plans.describe_features(
+            self.view, self._runner.clock, node=check.optional(admin_check.number, "node", node)
+        )
+        return await self._runner.run("describe_features", plan, self._runner.timeout_ms(timeout))
+
+    async def update_features(
+        self,
+        updates: Mapping[str, FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Change the level of each feature, such as "metadata.version" (KIP-584).
+
+        Since Kafka 4.0 all changes succeed or fail together. With `validate_only` the controller checks the
+        changes and changes nothing. Raises PartialFailure, by feature. Java: Admin.updateFeatures.
+        """
+        limit = self._runner.timeout_ms(timeout)
+        plan = feature_plans.update_features(
+            self.view,
+            admin_check.feature_updates("updates", updates),
+            self._runner.clock,
+            validate_only=check.flag("validate_only", validate_only),
+            timeout_ms=limit,
+        )
+        await self._runner.run("update_features", plan, limit)
+
+    async def describe_metadata_quorum(self, *, timeout: float | None = None) -> QuorumInfo:
+        """Return the leader, the voters and the observers of the metadata quorum (KIP-595).
+
+        Java: Admin.describeMetadataQuorum.
+        """
+        plan = quorum_plans.describe_metadata_quorum(self.view, self._runner.clock)
+        return await self._runner.run("describe_metadata_quorum", plan, self._runner.timeout_ms(timeout))
+
+    async def add_raft_voter(
+        self,
+        voter_id: int,
+        directory_id: UUID,
+        endpoints: Iterable[RaftVoterEndpoint],
+        *,
+        cluster_id: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Make a controller a voter of the metadata quorum (KIP-853, Kafka 3.9 and later).
+
+        `directory_id` is the id of the controller's metadata directory. With `cluster_id` the call fails in
+        any other cluster. Java: Admin.addRaftVoter.
+        """
+        limit = self._runner.timeout_ms(timeout)
+        plan = quorum_plans.add_raft_voter(
+            self.view,
+            admin_check.number("voter_id", voter_id),
+            admin_check.directory_id("directory_id", directory_id),
+            admin_check.endpoints("endpoints", endpoints),
+            self._runner.clock,
+            cluster_id=check.optional(check.any_text, "cluster_id", cluster_id),
+            timeout_ms=limit,
+        )
+        await self._runner.run("add_raft_voter", plan, limit)
+
+    async def remove_raft_voter(
+        self,
+        voter_id: int,
+        directory_id: UUID,
+        *,
+        cluster_id: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Remove a voter from the metadata quorum (KIP-853, Kafka 3.9 and later).
+
+        The arguments are those of `add_raft_voter`. Java: Admin.removeRaftVoter.
+        """
+        plan = quorum_plans.remove_raft_voter(
+            self.view,
+            admin_check.number("voter_id", voter_id),
+            admin_check.directory_id("directory_id", directory_id),
+            self._runner.clock,
+            cluster_id=check.optional(check.any_text, "cluster_id", cluster_id),
+        )
+        await self._runner.run("remove_raft_voter", plan, self._runner.timeout_ms(timeout))
+
+    async def unregister_broker(self, broker: int, *, timeout: float | None = None) -> None:
+        """Remove the registration of a broker that no longer exists, by its node id (KIP-631).
+
+        Java: Admin.unregisterBroker.
+        """
+        plan = quorum_plans.unregister_broker(
+            self.view, admin_check.number("broker", broker), self._runner.clock
+        )
+        await self._runner.run("unregister_broker", plan, self._runner.timeout_ms(timeout))
+
+    async def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
+        """Remove the registration of a controller that no longer exists, by its node id (Kafka 4.4).
+
+        Java: Admin.unregisterController.
+        """
+        plan = quorum_plans.unregister_controller(
+            self.view, admin_check.number("controller", controller), self._runner.clock
+        )
+        await self._runner.run("unregister_controller", plan, self._runner.timeout_ms(timeout))
+
+    async def force_terminate_transaction(
+        self, transactional_id: str, *, timeout: float | None = None
+    ) -> None:
+        """Abort the open or prepared transaction of this transactional id, and fence its producer (KIP-939).
+
+        Java: Admin.forceTerminateTransaction.
+        """
+        limit = self._runner.timeout_ms(timeout)
+        plan = transaction_plans.force_terminate_transaction(
+            self.view,
+            check.any_text("transactional_id", transactional_id),
+            self._runner.clock,
+            timeout_ms=limit,
+        )
+        await self._runner.run("force_terminate_transaction", plan, limit)
+
     # ---- replicas
 
     async def elect_leaders(
@@ -679,6 +969,108 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         plan = replica_plans.alter_replica_log_dirs(self.view, chosen, self._runner.clock)
         await self._runner.run("alter_replica_log_dirs", plan, self._runner.timeout_ms(timeout))
 
+    async def describe_replica_log_dirs(
+        self, replicas: Iterable[TopicPartitionReplica], *, timeout: float | None = None
+    ) -> dict[TopicPartitionReplica, ReplicaLogDirInfo]:
+        """Return the log directory of each replica, and the one to which it is being moved (KIP-113).
+
+        Raises PartialFailure. Java: Admin.describeReplicaLogDirs.
+        """
+        plan = replica_plans.describe_replica_log_dirs(
+            self.view, admin_check.replica_list("replicas", replicas), self._runner.clock
+        )
+        return await self._runner.run("describe_replica_log_dirs", plan, self._runner.timeout_ms(timeout))
+
+    # ---- descriptions of groups
+
+    async def describe_consumer_groups(
+        self,
+        groups: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Return the state and the members of each group of type "consumer" or "classic".
+
+        Raises PartialFailure, for example for a group that does not exist. `group` also returns the offsets
+        and the lag of one group. Java: Admin.describeConsumerGroups.
+        """
+        plan = group_description_plans.describe_consumer_groups(
+            self.view,
+            check.groups("groups", groups),
+            self._runner.clock,
+            include_authorized_operations=check.flag(
+                "include_authorized_operations", include_authorized_operations
+            ),
+        )
+        return await self._runner.run("describe_consumer_groups", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_classic_groups(
+        self,
+        groups: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Return the state and the members of each classic group, of any protocol type (KIP-1043).
+
+        Raises PartialFailure. Java: Admin.describeClassicGroups.
+        """
+        plan = group_description_plans.describe_groups(
+            self.view,
+            "classic",
+            check.groups("groups", groups),
+            self._runner.clock,
+            include_authorized_operations=check.flag(
+                "include_authorized_operations", include_authorized_operations
+            ),
+        )
+        return await self._runner.run("describe_classic_groups", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_share_groups(
+        self,
+        groups: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Return the state and the members of each share group (KIP-932).
+
+        Raises PartialFailure. Java: Admin.describeShareGroups.
+        """
+        plan = group_description_plans.describe_groups(
+            self.view,
+            "share",
+            check.groups("groups", groups),
+            self._runner.clock,
+            include_authorized_operations=check.flag(
+                "include_authorized_operations", include_authorized_operations
+            ),
+        )
+        return await self._runner.run("describe_share_groups", plan, self._runner.timeout_ms(timeout))
+
+    async def describe_streams_groups(
+        self,
+        groups: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Return the state, the members and the topology of each Streams group (KIP-1071).
+
+        Raises PartialFailure. Java: Admin.describeStreamsGroups.
+        """
+        plan = group_description_plans.describe_groups(
+            self.view,
+            "streams",
+            check.groups("groups", groups),
+            self._runner.clock,
+            include_authorized_operations=check.flag(
+                "include_authorized_operations", include_authorized_operations
+            ),
+        )
+        return await self._runner.run("describe_streams_groups", plan, self._runner.timeout_ms(timeout))
+
     # ---- members and offsets of groups
 
     async def remove_members_from_consumer_group(
@@ -719,6 +1111,82 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
             self._runner.clock,
         )
         await self._runner.run("delete_consumer_group_offsets", plan, self._runner.timeout_ms(timeout))
+
+    async def list_consumer_group_offsets(
+        self,
+        groups: Mapping[str, Iterable[TopicPartition] | None],
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, dict[TopicPartition, CommittedOffset | None]]:
+        """Return the committed offsets of groups: those of their partitions, or all if they are None.
+
+        The groups are of type classic, consumer or streams. A partition without a committed offset has None.
+        With `require_stable` the call waits for open transactions that commit offsets (KIP-447). Raises
+        PartialFailure, by group. Java: Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
+        """
+        plan = group_offset_plans.list_consumer_group_offsets(
+            self.view,
+            admin_check.group_partitions("groups", groups),
+            self._runner.clock,
+            require_stable=check.flag("require_stable", require_stable),
+        )
+        return await self._runner.run("list_consumer_group_offsets", plan, self._runner.timeout_ms(timeout))
+
+    async def alter_consumer_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
+    ) -> None:
+        """Commit offsets for a group without members, with a result for each partition.
+
+        The arguments are those of `commit_offsets`. Raises PartialFailure. Java:
+        Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
+        """
+        plan = group_offset_plans.alter_consumer_group_offsets(
+            self.view,
+            check.group("group", group),
+            triples(check.offsets("offsets", offsets)),
+            self._runner.clock,
+        )
+        await self._runner.run("alter_consumer_group_offsets", plan, self._runner.timeout_ms(timeout))
+
+    async def list_share_group_offsets(
+        self, groups: Mapping[str, Iterable[TopicPartition] | None], *, timeout: float | None = None
+    ) -> dict[str, dict[TopicPartition, SharePartitionOffset | None]]:
+        """Return where share groups begin to read: in their partitions, or in all if they are None (KIP-932).
+
+        Raises PartialFailure, by group. Java: Admin.listShareGroupOffsets.
+        """
+        plan = group_offset_plans.list_share_group_offsets(
+            self.view, admin_check.group_partitions("groups", groups), self._runner.clock
+        )
+        return await self._runner.run("list_share_group_offsets", plan, self._runner.timeout_ms(timeout))
+
+    async def alter_share_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> None:
+        """Set the offsets at which a share group without members begins to read (KIP-932).
+
+        Raises PartialFailure. Java: Admin.alterShareGroupOffsets.
+        """
+        plan = group_offset_plans.alter_share_group_offsets(
+            self.view,
+            check.group("group", group),
+            check.fetch_offsets("offsets", offsets),
+            self._runner.clock,
+        )
+        await self._runner.run("alter_share_group_offsets", plan, self._runner.timeout_ms(timeout))
+
+    async def delete_share_group_offsets(
+        self, group: str, topics: Iterable[str], *, timeout: float | None = None
+    ) -> None:
+        """Delete the offsets of these topics in a share group without members (KIP-932).
+
+        Raises PartialFailure, by topic. Java: Admin.deleteShareGroupOffsets.
+        """
+        plan = group_offset_plans.delete_share_group_offsets(
+            self.view, check.group("group", group), check.topics("topics", topics), self._runner.clock
+        )
+        await self._runner.run("delete_share_group_offsets", plan, self._runner.timeout_ms(timeout))
 
     # ---- plans
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
+from uuid import UUID
 
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
@@ -23,18 +24,26 @@ from ..aio.admin import AsyncAdmin
 from ..context_managers import Block
 from ..engine.admin.acls import AclBinding, AclBindingFilter
 from ..engine.admin.cluster import Route
+from ..engine.admin.cluster_descriptions import ClusterDescription
 from ..engine.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
 from ..engine.admin.credentials import (
     ScramCredentialInfo,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from ..engine.admin.delegation_tokens import DelegationToken
+from ..engine.admin.features import FeatureMetadata, FeatureUpdate
+from ..engine.admin.group_descriptions import GroupDescription
+from ..engine.admin.group_offsets import SharePartitionOffset
 from ..engine.admin.groups import Group, ListedGroup
 from ..engine.admin.plan import Plan
+from ..engine.admin.quorum import QuorumInfo, RaftVoterEndpoint
+from ..engine.admin.quotas import ClientQuotaEntity
 from ..engine.admin.records import FetchedBytes, OffsetAt
 from ..engine.admin.replicas import (
     LogDirDescription,
     PartitionReassignment,
+    ReplicaLogDirInfo,
     TopicPartitionReplica,
 )
 from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
@@ -261,13 +270,26 @@ class Admin(BoundToProcess, Block):
 
     # ---- groups
 
-    def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
-        """Return the state and the protocol type of every group of the cluster, by group name.
+    def list_groups(
+        self,
+        *,
+        states: Iterable[str] = (),
+        types: Iterable[str] = (),
+        protocol_types: Iterable[str] = (),
+        timeout: float | None = None,
+    ) -> dict[str, ListedGroup]:
+        """Return the state and the type of every group of the cluster, by group name.
 
         The method sends one request to each broker, because a broker lists only the groups that it
-        coordinates.
+        coordinates. `states`, `types` and `protocol_types` are filters; without them all groups are listed.
+        A filter raises UnsupportedVersion from brokers that do not have it: states from 2.6, types from 3.8
+        on. Raises PartialFailure, by node id. Java: Admin.listGroups.
         """
-        return run_to_end(self._operations.groups(timeout))
+        return run_to_end(
+            self._operations.list_groups(
+                states=states, types=types, protocol_types=protocol_types, timeout=timeout
+            )
+        )
 
     def group(self, group: str, timeout: float | None = None) -> Group:
         """Return the group's state, committed offsets and lag, and its members with their partitions.
@@ -277,10 +299,10 @@ class Admin(BoundToProcess, Block):
         return run_to_end(self._operations.group(group, timeout))
 
     def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
-        """Delete groups and their committed offsets.
+        """Delete groups of any type, with their committed offsets.
 
-        Raises BrokerError for a group that has members or does not exist. Groups that precede this group in
-        `names` have then been deleted.
+        Raises PartialFailure, for example for a group that has members or does not exist. Java:
+        Admin.deleteConsumerGroups, deleteShareGroups and deleteStreamsGroups.
         """
         run_to_end(self._operations.delete_groups(names, timeout=timeout))
 
@@ -422,6 +444,92 @@ class Admin(BoundToProcess, Block):
         """
         run_to_end(self._operations.alter_user_scram_credentials(alterations, timeout=timeout))
 
+    # ---- quotas and delegation tokens
+
+    def describe_client_quotas(
+        self,
+        match: Mapping[str, str | None] | None = None,
+        *,
+        strict: bool = False,
+        timeout: float | None = None,
+    ) -> dict[ClientQuotaEntity, dict[str, float]]:
+        """Return the quotas of users, client ids and IP addresses, by the name of the quota (KIP-546).
+
+        `match` maps "user", "client-id" or "ip" to a name, to "" for the default, or to None for any name.
+        Without `match` all quotas are returned. With `strict` an entity must have no other types than those
+        of `match`. Java: Admin.describeClientQuotas.
+        """
+        return run_to_end(self._operations.describe_client_quotas(match, strict=strict, timeout=timeout))
+
+    def alter_client_quotas(
+        self,
+        changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Set the quotas of each entity; None removes a quota (KIP-546).
+
+        Quotas are called "producer_byte_rate", "consumer_byte_rate" (bytes per second), "request_percentage",
+        "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, by entity. With
+        `validate_only` the brokers check the changes and change nothing. Java: Admin.alterClientQuotas.
+        """
+        run_to_end(
+            self._operations.alter_client_quotas(changes, validate_only=validate_only, timeout=timeout)
+        )
+
+    def create_delegation_token(
+        self,
+        *,
+        renewers: Iterable[str] = (),
+        owner: str | None = None,
+        max_lifetime_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> DelegationToken:
+        """Create a delegation token for the client's own principal, or for `owner` (KIP-48, KIP-373).
+
+        `renewers` and `owner` are principals such as "User:alice". Without `max_lifetime_ms` the broker's
+        `delegation.token.max.lifetime.ms` applies. The client must have authenticated, and not by a token.
+        Java: Admin.createDelegationToken.
+        """
+        return run_to_end(
+            self._operations.create_delegation_token(
+                renewers=renewers, owner=owner, max_lifetime_ms=max_lifetime_ms, timeout=timeout
+            )
+        )
+
+    def renew_delegation_token(
+        self, hmac: bytes, *, renew_period_ms: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Extend the lifetime of the delegation token with this `hmac` (KIP-48).
+
+        Returns the time in ms since 1970 at which the token expires. Without `renew_period_ms` the broker's
+        `delegation.token.expiry.time.ms` applies. Java: Admin.renewDelegationToken.
+        """
+        return run_to_end(
+            self._operations.renew_delegation_token(hmac, renew_period_ms=renew_period_ms, timeout=timeout)
+        )
+
+    def expire_delegation_token(
+        self, hmac: bytes, *, expiry_period_ms: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Let the delegation token with this `hmac` expire after a period, or at once without one (KIP-48).
+
+        Returns the time in ms since 1970 at which the token expires. Java: Admin.expireDelegationToken.
+        """
+        return run_to_end(
+            self._operations.expire_delegation_token(hmac, expiry_period_ms=expiry_period_ms, timeout=timeout)
+        )
+
+    def describe_delegation_token(
+        self, owners: Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> list[DelegationToken]:
+        """Return the delegation tokens of these owners, or of all owners, that the client may see (KIP-48).
+
+        Java: Admin.describeDelegationToken.
+        """
+        return run_to_end(self._operations.describe_delegation_token(owners, timeout=timeout))
+
     # ---- transactions
 
     def list_transactions(
@@ -500,6 +608,113 @@ class Admin(BoundToProcess, Block):
         """
         return run_to_end(self._operations.fence_producers(transactional_ids, timeout=timeout))
 
+    # ---- cluster, features and quorum
+
+    def describe_cluster(
+        self,
+        *,
+        include_authorized_operations: bool = False,
+        include_fenced_brokers: bool = False,
+        timeout: float | None = None,
+    ) -> ClusterDescription:
+        """Return the id, the controller and the brokers of the cluster (KIP-700).
+
+        `include_fenced_brokers` raises UnsupportedVersion from brokers before 4.1 (KIP-1073). Java:
+        Admin.describeCluster.
+        """
+        return run_to_end(
+            self._operations.describe_cluster(
+                include_authorized_operations=include_authorized_operations,
+                include_fenced_brokers=include_fenced_brokers,
+                timeout=timeout,
+            )
+        )
+
+    def describe_features(self, node: int | None = None, *, timeout: float | None = None) -> FeatureMetadata:
+        """Return the finalized features of the cluster, and those that the broker `node` supports (KIP-584).
+
+        Without `node` any broker is asked. Java: Admin.describeFeatures.
+        """
+        return run_to_end(self._operations.describe_features(node, timeout=timeout))
+
+    def update_features(
+        self,
+        updates: Mapping[str, FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Change the level of each feature, such as "metadata.version" (KIP-584).
+
+        Since Kafka 4.0 all changes succeed or fail together. With `validate_only` the controller checks the
+        changes and changes nothing. Raises PartialFailure, by feature. Java: Admin.updateFeatures.
+        """
+        run_to_end(self._operations.update_features(updates, validate_only=validate_only, timeout=timeout))
+
+    def describe_metadata_quorum(self, *, timeout: float | None = None) -> QuorumInfo:
+        """Return the leader, the voters and the observers of the metadata quorum (KIP-595).
+
+        Java: Admin.describeMetadataQuorum.
+        """
+        return run_to_end(self._operations.describe_metadata_quorum(timeout=timeout))
+
+    def add_raft_voter(
+        self,
+        voter_id: int,
+        directory_id: UUID,
+        endpoints: Iterable[RaftVoterEndpoint],
+        *,
+        cluster_id: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Make a controller a voter of the metadata quorum (KIP-853, Kafka 3.9 and later).
+
+        `directory_id` is the id of the controller's metadata directory. With `cluster_id` the call fails in
+        any other cluster. Java: Admin.addRaftVoter.
+        """
+        run_to_end(
+            self._operations.add_raft_voter(
+                voter_id, directory_id, endpoints, cluster_id=cluster_id, timeout=timeout
+            )
+        )
+
+    def remove_raft_voter(
+        self,
+        voter_id: int,
+        directory_id: UUID,
+        *,
+        cluster_id: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Remove a voter from the metadata quorum (KIP-853, Kafka 3.9 and later).
+
+        The arguments are those of `add_raft_voter`. Java: Admin.removeRaftVoter.
+        """
+        run_to_end(
+            self._operations.remove_raft_voter(voter_id, directory_id, cluster_id=cluster_id, timeout=timeout)
+        )
+
+    def unregister_broker(self, broker: int, *, timeout: float | None = None) -> None:
+        """Remove the registration of a broker that no longer exists, by its node id (KIP-631).
+
+        Java: Admin.unregisterBroker.
+        """
+        run_to_end(self._operations.unregister_broker(broker, timeout=timeout))
+
+    def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
+        """Remove the registration of a controller that no longer exists, by its node id (Kafka 4.4).
+
+        Java: Admin.unregisterController.
+        """
+        run_to_end(self._operations.unregister_controller(controller, timeout=timeout))
+
+    def force_terminate_transaction(self, transactional_id: str, *, timeout: float | None = None) -> None:
+        """Abort the open or prepared transaction of this transactional id, and fence its producer (KIP-939).
+
+        Java: Admin.forceTerminateTransaction.
+        """
+        run_to_end(self._operations.force_terminate_transaction(transactional_id, timeout=timeout))
+
     # ---- replicas
 
     def elect_leaders(
@@ -556,6 +771,86 @@ class Admin(BoundToProcess, Block):
         """
         run_to_end(self._operations.alter_replica_log_dirs(paths, timeout=timeout))
 
+    def describe_replica_log_dirs(
+        self, replicas: Iterable[TopicPartitionReplica], *, timeout: float | None = None
+    ) -> dict[TopicPartitionReplica, ReplicaLogDirInfo]:
+        """Return the log directory of each replica, and the one to which it is being moved (KIP-113).
+
+        Raises PartialFailure. Java: Admin.describeReplicaLogDirs.
+        """
+        return run_to_end(self._operations.describe_replica_log_dirs(replicas, timeout=timeout))
+
+    # ---- descriptions of groups
+
+    def describe_consumer_groups(
+        self,
+        groups: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Return the state and the members of each group of type "consumer" or "classic".
+
+        Raises PartialFailure, for example for a group that does not exist. `group` also returns the offsets
+        and the lag of one group. Java: Admin.describeConsumerGroups.
+        """
+        return run_to_end(
+            self._operations.describe_consumer_groups(
+                groups, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
+
+    def describe_classic_groups(
+        self,
+        groups: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Return the state and the members of each classic group, of any protocol type (KIP-1043).
+
+        Raises PartialFailure. Java: Admin.describeClassicGroups.
+        """
+        return run_to_end(
+            self._operations.describe_classic_groups(
+                groups, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
+
+    def describe_share_groups(
+        self,
+        groups: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Return the state and the members of each share group (KIP-932).
+
+        Raises PartialFailure. Java: Admin.describeShareGroups.
+        """
+        return run_to_end(
+            self._operations.describe_share_groups(
+                groups, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
+
+    def describe_streams_groups(
+        self,
+        groups: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, GroupDescription]:
+        """Return the state, the members and the topology of each Streams group (KIP-1071).
+
+        Raises PartialFailure. Java: Admin.describeStreamsGroups.
+        """
+        return run_to_end(
+            self._operations.describe_streams_groups(
+                groups, include_authorized_operations=include_authorized_operations, timeout=timeout
+            )
+        )
+
     # ---- members and offsets of groups
 
     def remove_members_from_consumer_group(
@@ -590,6 +885,62 @@ class Admin(BoundToProcess, Block):
         Admin.deleteConsumerGroupOffsets.
         """
         run_to_end(self._operations.delete_consumer_group_offsets(group, partitions, timeout=timeout))
+
+    def list_consumer_group_offsets(
+        self,
+        groups: Mapping[str, Iterable[TopicPartition] | None],
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, dict[TopicPartition, CommittedOffset | None]]:
+        """Return the committed offsets of groups: those of their partitions, or all if they are None.
+
+        The groups are of type classic, consumer or streams. A partition without a committed offset has None.
+        With `require_stable` the call waits for open transactions that commit offsets (KIP-447). Raises
+        PartialFailure, by group. Java: Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
+        """
+        return run_to_end(
+            self._operations.list_consumer_group_offsets(
+                groups, require_stable=require_stable, timeout=timeout
+            )
+        )
+
+    def alter_consumer_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
+    ) -> None:
+        """Commit offsets for a group without members, with a result for each partition.
+
+        The arguments are those of `commit_offsets`. Raises PartialFailure. Java:
+        Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
+        """
+        run_to_end(self._operations.alter_consumer_group_offsets(group, offsets, timeout=timeout))
+
+    def list_share_group_offsets(
+        self, groups: Mapping[str, Iterable[TopicPartition] | None], *, timeout: float | None = None
+    ) -> dict[str, dict[TopicPartition, SharePartitionOffset | None]]:
+        """Return where share groups begin to read: in their partitions, or in all if they are None (KIP-932).
+
+        Raises PartialFailure, by group. Java: Admin.listShareGroupOffsets.
+        """
+        return run_to_end(self._operations.list_share_group_offsets(groups, timeout=timeout))
+
+    def alter_share_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> None:
+        """Set the offsets at which a share group without members begins to read (KIP-932).
+
+        Raises PartialFailure. Java: Admin.alterShareGroupOffsets.
+        """
+        run_to_end(self._operations.alter_share_group_offsets(group, offsets, timeout=timeout))
+
+    def delete_share_group_offsets(
+        self, group: str, topics: Iterable[str], *, timeout: float | None = None
+    ) -> None:
+        """Delete the offsets of these topics in a share group without members (KIP-932).
+
+        Raises PartialFailure, by topic. Java: Admin.deleteShareGroupOffsets.
+        """
+        run_to_end(self._operations.delete_share_group_offsets(group, topics, timeout=timeout))
 
     # ---- plans
 

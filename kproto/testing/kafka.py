@@ -34,7 +34,7 @@ from consumer import ConsumerRecord, Group, RecordMetadata
 
 # isort: on
 
-from ..errors import ConfigError, IllegalState, RequestTimedOut, UnknownTopic
+from ..errors import ConfigError, IllegalState, PartialFailure, RequestTimedOut, UnknownTopic
 from ..group.subscription import TopicPartition
 from ..validation import FUNCTION_WITHOUT_ARGUMENTS, NAMES_TO_TEXTS, NUMBER, TEXT, WHOLE_NUMBER, checked
 
@@ -191,7 +191,10 @@ class Kafka:
     @checked(name=TEXT)
     def delete_group(self, name: str) -> None:
         """Delete a group without members, and its committed offsets."""
-        self.cluster.delete_groups([name])
+        try:
+            self.cluster.delete_groups([name])
+        except PartialFailure as failure:
+            raise failure.failed[name] from None
 
     @checked(condition=FUNCTION_WITHOUT_ARGUMENTS, timeout=NUMBER, what=TEXT)
     def wait_until(

@@ -306,7 +306,7 @@ class Asker(InThread):
                     committed = cluster.committed_offsets(self._group, partitions)
                     ends = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
                     members = cluster.group(self._group).members
-                    cluster.groups()
+                    cluster.list_groups()
                 except ConnectionFailed as error:
                     self.refused.append(str(error))
                 else:
@@ -324,7 +324,7 @@ class Asker(InThread):
                     ends, group, _ = await asyncio.gather(
                         cluster.list_offsets(dict.fromkeys(partitions, "latest")),
                         cluster.group(self._group),
-                        cluster.groups(),
+                        cluster.list_groups(),
                     )
                 except ConnectionFailed as error:
                     self.refused.append(str(error))

@@ -170,7 +170,7 @@ ENTRY_POINTS: dict[str, EntryPoint] = {
     "Admin.topics": cluster(lambda client: client.topics()),
     "Admin.create_topics": cluster(lambda client: client.create_topics({"new": 1})),
     "Admin.list_offsets": cluster(lambda client: client.list_offsets({T0: "latest"})),
-    "Admin.groups": cluster(lambda client: client.groups()),
+    "Admin.list_groups": cluster(lambda client: client.list_groups()),
     "Admin.group": cluster(lambda client: client.group("told")),
     "Admin.commit_offsets": cluster(lambda client: client.commit_offsets("told", {T0: 0})),
     "Admin.fetch": cluster(lambda client: client.fetch({T0: 0})),

@@ -51,7 +51,7 @@ def threads_get_values(consumer: Consumer, cluster: Admin, partition: TopicParti
     assert_type(cluster.topics(), dict[str, int])
     assert_type(cluster.leader(partition), int)
     assert_type(cluster.group("g"), Group)
-    assert_type(cluster.groups(), dict[str, ListedGroup])
+    assert_type(cluster.list_groups(), dict[str, ListedGroup])
     answer: ListGroupsResponse = cluster.request(ListGroupsRequest())
     assert_type(answer.groups[0].group_id, str)
 

@@ -89,6 +89,7 @@ def fan_out(
     *,
     one_by_one: bool = False,
     repeated: ErrorCode | None = None,
+    max_version: int | None = None,
     name: Callable[[K], str] = str,
 ) -> Plan[dict[K, V]]:
     """Return the value of each item, in the order of `items`. Raises PartialFailure if an item has failed.
@@ -96,7 +97,8 @@ def fan_out(
     `request(items)` builds the request to one broker, and `read(call, items)` reads its response. With
     `one_by_one` each request is about one item. `repeated` is the error code that a request gets if the
     broker has executed it before. The code counts as success, with the value of its `Answer`, if an earlier
-    request about the item got no response. `name(item)` names the item in errors.
+    request about the item got no response. `max_version` is the highest version to use. `name(item)` names
+    the item in errors.
     """
     work = _Work(list(dict.fromkeys(items)), router, api, row, read, repeated, name)
     batches: list[list[K]] = []
@@ -108,7 +110,10 @@ def fan_out(
             batches = work.batches(one_by_one)
             calls: Sequence[Call] = ()
             if batches:
-                calls = yield [Ask(request(batch), node=work.nodes[batch[0]]) for batch in batches]
+                calls = yield [
+                    Ask(request(batch), node=work.nodes[batch[0]], max_version=max_version)
+                    for batch in batches
+                ]
             for batch, call in zip(batches, calls, strict=True):
                 why = work.settle(batch, call) or why
             batches = []
@@ -143,10 +148,12 @@ def ask_broker(
     row: Row,
     request: Message | Prepared,
     read: Callable[[Call], tuple[int, str | None, V]],
+    *,
+    repeated: ErrorCode | None = None,
 ) -> Plan[V]:
     """Send one request, and return its value, or raise its error. Retriable errors are retried.
 
-    `read(call)` returns the error code, the broker's message, and the value.
+    `read(call)` returns the error code, the broker's message, and the value. `repeated` is that of `fan_out`.
     """
 
     def read_all(call: Call, items: Sequence[str]) -> Iterator[Answer[str, V]]:
@@ -154,7 +161,12 @@ def ask_broker(
         for item in items:
             yield Answer(item, value, code, message)
 
-    return (yield from single(fan_out(["the cluster"], router, api, row, lambda items: request, read_all)))
+    items = ["the cluster"]
+    return (
+        yield from single(
+            fan_out(items, router, api, row, lambda items: request, read_all, repeated=repeated)
+        )
+    )
 
 
 class _Work(Generic[K, V]):

@@ -1,4 +1,4 @@
-"""Plans that remove members of a group and delete some of its committed offsets."""
+"""Plans that delete groups, remove members of a group, and delete some of its committed offsets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from kproto.error_codes import ErrorCode
 from kproto.errors import UnsupportedVersion
 from kproto.group.subscription import TopicPartition
+from kproto.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from kproto.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -19,12 +20,34 @@ from ..error_actions import GROUPS
 from ..metadata.cluster import ClusterView
 from ..network.call import Call, Prepared
 from ..requests import by_topic
-from .cluster import COORDINATOR_KEYS
 from .fanout import Answer, Router, fan_out, for_all, to_coordinators
+from .group_descriptions import GROUP_KEY, group_name
 from .groups import describe
 from .plan import Plan, expect_response
 
-_GROUP = COORDINATOR_KEYS.index("group")
+
+def delete_groups(
+    view: ClusterView, names: Collection[str], clock: Callable[[], int]
+) -> Plan[dict[str, None]]:
+    """Delete groups of any type with their committed offsets. A group must have no members."""
+
+    def request(items: Sequence[str]) -> DeleteGroupsRequest:
+        return DeleteGroupsRequest(groups_names=list(items))
+
+    def read(call: Call, items: Sequence[str]) -> Iterator[Answer[str, None]]:
+        for result in expect_response(DeleteGroupsResponse, call).results:
+            message = result.error_message
+            if result.error_code == ErrorCode.NON_EMPTY_GROUP:
+                message = "the group has members: stop them first"
+            yield Answer(result.group_id, None, result.error_code, message)
+
+    router: Router[str] = to_coordinators(view, GROUP_KEY)
+    gone = ErrorCode.GROUP_ID_NOT_FOUND
+    return (
+        yield from fan_out(
+            names, router, "DeleteGroups", GROUPS, request, read, repeated=gone, name=group_name
+        )
+    )
 
 
 def remove_members(
@@ -44,7 +67,7 @@ def remove_members(
             member.member_id: MemberIdentity(
                 member_id=member.member_id, group_instance_id=member.group_instance_id, reason=reason
             )
-            for member in description.members
+            for member in (description.members if description is not None else ())
         }
     else:
         members = {
@@ -67,7 +90,7 @@ def remove_members(
             name = entry.member_id if instance_ids is None else entry.group_instance_id or ""
             yield Answer(name, None, entry.error_code)
 
-    router: Router[str] = to_coordinators(view, _GROUP, lambda name: group)
+    router: Router[str] = to_coordinators(view, GROUP_KEY, lambda name: group)
     return (
         yield from fan_out(
             members,
@@ -107,7 +130,7 @@ def delete_offsets(
             for entry in topic.partitions:
                 yield Answer(TopicPartition(topic.name, entry.partition_index), None, entry.error_code)
 
-    router: Router[TopicPartition] = to_coordinators(view, _GROUP, lambda partition: group)
+    router: Router[TopicPartition] = to_coordinators(view, GROUP_KEY, lambda partition: group)
 
     def name(partition: TopicPartition) -> str:
         return f"group {group!r}, {partition}"

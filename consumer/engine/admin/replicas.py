@@ -23,6 +23,7 @@ from kproto.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from kproto.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
@@ -81,11 +82,25 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     is_future: bool = False
 
 
+class ReplicaLogDirInfo(msgspec.Struct, frozen=True):
+    """The log directories of a replica. Java: DescribeReplicaLogDirsResult.ReplicaLogDirInfo.
+
+    The values of the current directory are None if the broker has no such replica. The values of the future
+    directory are None if the replica is not being moved. A lag is the number of records by which the replica
+    is behind, as in `ReplicaInfo.offset_lag`.
+    """
+
+    current_replica_log_dir: str | None = None
+    current_replica_offset_lag: int | None = None
+    future_replica_log_dir: str | None = None
+    future_replica_offset_lag: int | None = None
+
+
 class LogDirDescription(msgspec.Struct, frozen=True):
     """A log directory of a broker. Java: LogDirDescription.
 
-    `error` says why a directory is offline. `total_bytes` and
-    `usable_bytes` are those of its volume, or None from brokers before 3.3 (KIP-827).
+    `error` says why a directory is offline. `total_bytes` and `usable_bytes` are those of its volume, or None
+    from brokers before 3.3 (KIP-827).
     """
 
     replicas: Mapping[TopicPartition, ReplicaInfo]
@@ -252,6 +267,44 @@ def _log_dir(result: DescribeLogDirsResult) -> LogDirDescription:
         result.usable_bytes if result.usable_bytes >= 0 else None,
         broker_error(result.error_code, "DescribeLogDirs", result.log_dir) if result.error_code else None,
     )
+
+
+def describe_replica_log_dirs(
+    view: ClusterView, replicas: Collection[TopicPartitionReplica], clock: Callable[[], int]
+) -> Plan[dict[TopicPartitionReplica, ReplicaLogDirInfo]]:
+    """Return the log directories of each replica."""
+
+    def request(items: Sequence[TopicPartitionReplica]) -> DescribeLogDirsRequest:
+        partitions = [TopicPartition(item.topic, item.partition) for item in items]
+        topics = [
+            DescribableLogDirTopic(topic=name, partitions=[p.partition for p in entries])
+            for name, entries in by_topic(partitions).items()
+        ]
+        return DescribeLogDirsRequest(topics=topics)
+
+    def read(
+        call: Call, items: Sequence[TopicPartitionReplica]
+    ) -> Iterator[Answer[TopicPartitionReplica, ReplicaLogDirInfo]]:
+        response = expect_response(DescribeLogDirsResponse, call)
+        code = response.error_code or (0 if response.results else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        directories = {result.log_dir: _log_dir(result) for result in response.results}
+        for item in items:
+            partition = TopicPartition(item.topic, item.partition)
+            info = ReplicaLogDirInfo()
+            for path, directory in directories.items():
+                replica = directory.replicas.get(partition)
+                if replica is not None and replica.is_future:
+                    info = msgspec.structs.replace(
+                        info, future_replica_log_dir=path, future_replica_offset_lag=replica.offset_lag
+                    )
+                elif replica is not None:
+                    info = msgspec.structs.replace(
+                        info, current_replica_log_dir=path, current_replica_offset_lag=replica.offset_lag
+                    )
+            yield Answer(item, info, code)
+
+    router: Router[TopicPartitionReplica] = to_nodes(view, clock, lambda replica: replica.broker)
+    return (yield from fan_out(replicas, router, "DescribeLogDirs", CONTROLLER, request, read))
 
 
 def alter_replica_log_dirs(

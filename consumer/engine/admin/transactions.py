@@ -265,6 +265,13 @@ def fence_producers(
     )
 
 
+def force_terminate_transaction(
+    view: ClusterView, transactional_id: str, clock: Callable[[], int], *, timeout_ms: int
+) -> Plan[None]:
+    """Abort the transaction of an id, even if it is prepared (KIP-939), and fence its producer."""
+    yield from single(fence_producers(view, [transactional_id], clock, timeout_ms=timeout_ms))
+
+
 def _same(partition: TopicPartition) -> TopicPartition:
     return partition
 

@@ -14,30 +14,21 @@ from typing import Any
 import pytest
 
 from consumer import (
-    AclBinding,
-    AclBindingFilter,
     Admin,
-    AlterConfigOp,
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
     CommittedOffset,
-    ConfigResource,
     Consumer,
     Producer,
     RebalanceListener,
     TopicPartition,
-    TopicPartitionReplica,
-    UserScramCredentialDeletion,
 )
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, KprotoError, UnsupportedVersion
 from kproto.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kproto.messages.list_groups import ListGroupsRequest
-from kproto.records import Record, encode_batch
-
-P0 = TopicPartition("t", 0)
-BATCH = encode_batch([Record(0, 0, None, b"x")])
+from tests.consumer.behaviour.valid_arguments import BATCH, P0, valid_argument
 
 
 class KafkaPythonListener(RebalanceListener):
@@ -319,36 +310,6 @@ ODD: list[Any] = [
     KafkaPythonListener(),
 ]  # fmt: skip
 EMPTY = inspect.Parameter.empty
-RIGHT: dict[str, Any] = {
-    "partition": P0,
-    "partitions": [P0],
-    "offset": 1,
-    "offsets": {P0: 1},
-    "where": "earliest",
-    "topic": "t",
-    "topics": ["t"],
-    "callback": print,
-    "wants": {P0: 0},
-    "request": None,
-    "group": "g",
-    "totals": {"t": 1},
-    "names": ["g"],
-    "records": BATCH,
-    "plan": None,
-    "election_type": "preferred",
-    "replicas": {P0: [1]},
-    "brokers": [1],
-    "paths": {TopicPartitionReplica("t", 0, 1): "/data"},
-    "transactional_ids": ["x"],
-    "producer_id": 1,
-    "producer_epoch": 0,
-    "coordinator_epoch": 0,
-    "acls": [AclBinding("topic", "t", "User:a", "read")],
-    "filters": [AclBindingFilter("topic", "t")],
-    "alterations": [UserScramCredentialDeletion("a", "SCRAM-SHA-256")],
-    "resources": [ConfigResource("topic", "t")],
-    "changes": {ConfigResource("topic", "t"): [AlterConfigOp("retention.ms", "1")]},
-}
 
 
 @pytest.mark.parametrize("kind", [Consumer, Admin])
@@ -369,11 +330,13 @@ def test_no_odd_argument_raises_an_error_of_python(own_broker: str, kind: Any) -
         if kind is Consumer and name not in ("assign", "subscribe"):
             client.assign([P0])
         for wrong, value in itertools.product(parameters, ODD):
-            arguments = {p.name: RIGHT[p.name] for p in parameters if p.default is EMPTY and p is not wrong}
+            arguments = {
+                p.name: valid_argument(name, p.name)
+                for p in parameters
+                if p.default is EMPTY and p is not wrong
+            }
             if any(p.name == "timeout" for p in parameters):
                 arguments["timeout"] = 0.002
-            if name == "create_topics":
-                arguments["topics"] = {"t": 1}
             if wrong.name == "timeout" and (value is True or value in (math.inf, 2**70, 1.5)):
                 # Calls with these timeouts are left out: they are valid, and would block for a long time.
                 continue

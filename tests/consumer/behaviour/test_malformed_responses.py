@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from consumer.engine import events as ev
 from consumer.engine.admin import cluster as cluster_plans
-from consumer.engine.admin import groups as group_plans
+from consumer.engine.admin import group_changes as group_plans
 from consumer.engine.admin import offsets as offset_plans
 from consumer.engine.admin import records as record_plans
 from consumer.engine.admin import topics as topic_plans

@@ -22,11 +22,8 @@ from consumer import AsyncConsumerGroup, Consumer, Producer, ProducerMessage, To
 from consumer.lifecycle import _open_clients as opened
 from kproto.broker.server import running
 from kproto.errors import ConfigError
-from kproto.messages.list_groups import ListGroupsRequest
-from kproto.records import Record, encode_batch
 from tests.bundles import bundles, check_each
-
-P0 = TopicPartition("t", 0)
+from tests.consumer.behaviour.valid_arguments import P0, valid_argument
 
 
 class Hostile:
@@ -63,24 +60,6 @@ def calls(kind: type) -> list[tuple[str, str, inspect.Parameter]]:
 
 
 CALLS = [(kind, *call[:2]) for kind in clients() for call in calls(kind)]
-# The valid values of all arguments.
-VALID: dict[str, Any] = {
-    "topic": "t",
-    "topics": ["t"],
-    "partition": P0,
-    "partitions": [P0],
-    "offset": 1,
-    "offsets": {P0: 1},
-    "where": "earliest",
-    "callback": print,
-    "wants": {P0: 0},
-    "group": "g",
-    "totals": {"t": 3},
-    "names": ["g"],
-    "batch": {"value": [b"x"]},
-    "message": ProducerMessage(topic="t", value=b"x"),
-    "messages": [ProducerMessage(topic="t", value=b"x")],
-}
 
 
 class Handler:
@@ -109,18 +88,6 @@ async def await_result(result: Any) -> Any:
 def arguments_with(kind: Any, method: str, wrong: str, value: Any) -> dict[str, Any]:
     """Return the arguments of a call, one of which is invalid."""
     parameters = inspect.signature(getattr(kind, method)).parameters
-    valid = {**VALID, "handler": Handler()}
-    match method:
-        case "consume_partition":
-            valid["partition"] = 0
-        case "create_topics":
-            valid["topics"] = {"new": 1}
-        case "run":
-            valid["plan"] = (None for _ in ())
-        case "request" | "request_versioned":
-            valid["request"] = ListGroupsRequest()
-        case "produce":
-            valid["records"] = encode_batch([Record(0, 0, None, b"x")])
     required = [
         name
         for name, parameter in parameters.items()
@@ -128,7 +95,8 @@ def arguments_with(kind: Any, method: str, wrong: str, value: Any) -> dict[str, 
         and parameter.default is parameter.empty
         and parameter.kind is not parameter.VAR_KEYWORD
     ]
-    return {**{name: valid.get(name) for name in required}, wrong: value}
+    arguments = {name: Handler() if name == "handler" else valid_argument(method, name) for name in required}
+    return {**arguments, wrong: value}
 
 
 def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[Any], Any]) -> BaseException:

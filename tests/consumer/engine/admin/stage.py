@@ -133,3 +133,16 @@ def play(plan: Plan[Any], *responses: Message | Exception) -> tuple[Any, list[st
     except StopIteration as end:
         assert remaining == []
         return end.value, log
+
+
+def asks_of(plan: Plan[Any]) -> list[Ask]:
+    """Return the first requests of a plan."""
+    asks = next(plan)
+    assert isinstance(asks, list)
+    return asks
+
+
+def request_of(plan: Plan[Any]) -> Any:
+    """Return the message of the only request with which a plan begins."""
+    [ask] = asks_of(plan)
+    return ask.request

@@ -1,4 +1,4 @@
-"""Changes of groups in the admin API: members and committed offsets, on the embedded broker and scripted."""
+"""Changes of groups in the admin API: deletion, members and committed offsets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from consumer.engine.admin import group_changes as plans
 from kproto.broker.server import Server, running
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, NotAuthorized, PartialFailure
+from kproto.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from kproto.messages.leave_group import LeaveGroupResponse, MemberResponse
 from kproto.messages.offset_delete import OffsetDeleteResponse
 from tests.consumer.engine.admin.stage import CONNECTION_LOST, COORDINATOR, clock, known, play
@@ -105,3 +106,13 @@ def test_an_error_of_the_group_is_the_error_of_each_partition() -> None:
     response = OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, throttle_time_ms=0, topics=[])
     with pytest.raises(PartialFailure, match="OffsetDelete failed for 2 of 2 items"):
         play(plan, COORDINATOR, response)
+
+
+def test_a_deletion_whose_response_was_lost_has_succeeded() -> None:
+    not_found = DeleteGroupsResponse(
+        throttle_time_ms=0, results=[DeletableGroupResult(group_id="g", error_code=69)]
+    )
+    deletion = plans.delete_groups(known(), ["g"], clock)
+    assert play(deletion, COORDINATOR, CONNECTION_LOST, COORDINATOR, not_found)[0] == {"g": None}
+    with pytest.raises(PartialFailure, match="GROUP_ID_NOT_FOUND"):
+        play(plans.delete_groups(known(), ["g"], clock), COORDINATOR, not_found)

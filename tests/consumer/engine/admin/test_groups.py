@@ -12,11 +12,10 @@ from consumer import Admin, AsyncAdmin, Consumer, ListedGroup, Producer, TopicPa
 from consumer.engine.admin import groups as group_plans
 from consumer.engine.metadata.cluster import ClusterView
 from kproto.broker.server import Server, running
-from kproto.errors import BrokerError, CommitFailed, UnsupportedVersion
+from kproto.errors import CommitFailed, ConfigError, NotAuthorized, PartialFailure, UnsupportedVersion
 from kproto.group.subscription import Assignment
 from kproto.messages import consumer_group_describe as newer
 from kproto.messages import share_group_describe as share
-from kproto.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from kproto.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from kproto.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from kproto.messages.list_groups import ListedGroup as Listed
@@ -63,7 +62,7 @@ def test_a_group_has_members_with_their_partitions_and_a_lag(server: Server) -> 
         assert group.state == "Stable"
         assert [(member.client_id, member.partitions) for member in group.members] == [("reader", (P0, P1))]
         assert group.total_lag == sum(group.lag.values())
-        assert cluster.groups()["told"] == ListedGroup("told", "Stable", "consumer", "classic")
+        assert cluster.list_groups()["told"] == ListedGroup("told", "Stable", "consumer", "classic")
 
 
 def test_lag_is_the_distance_from_the_commit_to_the_end(server: Server) -> None:
@@ -83,10 +82,13 @@ def test_an_unknown_group_is_dead(server: Server) -> None:
 def test_groups_with_members_are_not_deleted(server: Server) -> None:
     with Admin(server.bootstrap) as cluster, member(server, "busy"):
         cluster.commit_offsets("over", {P0: 0})
-        with pytest.raises(BrokerError, match=r"NON_EMPTY_GROUP .*'busy' has members: stop them first"):
-            cluster.delete_groups(["over", "busy"])
+        with pytest.raises(
+            PartialFailure, match=r"NON_EMPTY_GROUP .*'busy': the group has members: stop them first"
+        ) as caught:
+            cluster.delete_groups(["busy", "over"])
+        assert (caught.value.succeeded, set(caught.value.failed)) == ({"over": None}, {"busy"})
         assert cluster.group("over").state == "Dead"
-        with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
+        with pytest.raises(PartialFailure, match="GROUP_ID_NOT_FOUND"):
             cluster.delete_groups(["over"])
 
 
@@ -104,10 +106,10 @@ def test_asyncio_has_the_same_methods(server: Server) -> None:
     async def story() -> None:
         async with AsyncAdmin(server.bootstrap) as cluster:
             await cluster.commit_offsets("awaited", {P0: 0})
-            assert (await cluster.groups())["awaited"].protocol_type == ""
+            assert (await cluster.list_groups())["awaited"].protocol_type == ""
             assert (await cluster.group("awaited")).committed == {P0: 0}
             await cluster.delete_groups(["awaited"])
-            assert "awaited" not in await cluster.groups()
+            assert "awaited" not in await cluster.list_groups()
 
     asyncio.run(story())
 
@@ -151,13 +153,15 @@ def known() -> ClusterView:
 
 
 def test_every_broker_is_asked_for_its_groups() -> None:
-    groups, requests = play(group_plans.groups(ClusterView(), clock), brokers(1, 2), listed("b"), listed("a"))
+    groups, requests = play(
+        group_plans.list_groups(ClusterView(), clock), brokers(1, 2), listed("b"), listed("a")
+    )
     assert (sorted(groups), requests) == (["a", "b"], ["Metadata", "ListGroups", "ListGroups"])
 
 
 def test_a_broker_without_a_response_is_asked_again_unless_it_left_the_cluster() -> None:
     result = play(
-        group_plans.groups(ClusterView(), clock),
+        group_plans.list_groups(ClusterView(), clock),
         brokers(1, 2),
         listed("a"),
         CONNECTION_LOST,
@@ -167,23 +171,41 @@ def test_a_broker_without_a_response_is_asked_again_unless_it_left_the_cluster()
     assert sorted(result[0]) == ["a", "b"]
     assert result[1][-2:] == ["Metadata", "ListGroups"]
     remaining, _ = play(
-        group_plans.groups(ClusterView(), clock), brokers(1, 2), listed("a"), CONNECTION_LOST, brokers(1)
+        group_plans.list_groups(ClusterView(), clock),
+        brokers(1, 2),
+        listed("a"),
+        CONNECTION_LOST,
+        brokers(1),
+        brokers(1),
+        listed("a", "b"),
     )
-    assert sorted(remaining) == ["a"]
+    assert sorted(remaining) == ["a", "b"], "broker 1 coordinates the groups of broker 2 now"
 
 
 def test_a_loading_coordinator_is_asked_again() -> None:
     loading = listed(code=14)
-    groups, requests = play(
-        group_plans.groups(ClusterView(), clock), brokers(1), loading, brokers(1), listed("a")
-    )
+    groups, requests = play(group_plans.list_groups(ClusterView(), clock), brokers(1), loading, listed("a"))
     assert sorted(groups) == ["a"]
     assert "COORDINATOR_LOAD_IN_PROGRESS" in requests[2]
 
 
-def test_a_rejected_list_raises_the_error_code() -> None:
-    with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
-        play(group_plans.groups(ClusterView(), clock), brokers(1), listed(code=31))
+def test_a_rejected_list_hides_no_groups_of_other_brokers() -> None:
+    with pytest.raises(PartialFailure, match="CLUSTER_AUTHORIZATION_FAILED") as caught:
+        play(group_plans.list_groups(ClusterView(), clock), brokers(1, 2), listed(code=31), listed("a"))
+    assert isinstance(caught.value.failed[1], NotAuthorized)
+    assert list(caught.value.succeeded[2]) == ["a"]
+
+
+def test_groups_are_listed_by_state_type_and_protocol_type(server: Server) -> None:
+    with Admin(server.bootstrap) as admin, member(server, "stable"):
+        admin.commit_offsets("empty", {P0: 0})
+        assert sorted(admin.list_groups()) == ["empty", "stable"]
+        assert sorted(admin.list_groups(states=["Empty"])) == ["empty"]
+        assert sorted(admin.list_groups(types=["classic"])) == ["empty", "stable"]
+        assert sorted(admin.list_groups(types=["share"])) == []
+        assert sorted(admin.list_groups(protocol_types=["consumer"])) == ["stable"]
+        with pytest.raises(ConfigError, match="'classic', 'consumer', 'share', 'streams'"):
+            admin.list_groups(types=["simple"])
 
 
 DEAD = DescribeGroupsResponse(
@@ -276,14 +298,3 @@ def test_one_unreadable_assignment_leaves_the_other_members_readable() -> None:
     assert good.assignment_error is None
     assert bad.partitions == ()
     assert "Assignment" in (bad.assignment_error or "")
-
-
-def test_a_deletion_whose_response_was_lost_has_succeeded() -> None:
-    not_found = DeleteGroupsResponse(
-        throttle_time_ms=0, results=[DeletableGroupResult(group_id="g", error_code=69)]
-    )
-    play(
-        group_plans.delete_groups(known(), ["g"], clock), COORDINATOR, CONNECTION_LOST, COORDINATOR, not_found
-    )
-    with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
-        play(group_plans.delete_groups(known(), ["g"], clock), COORDINATOR, not_found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,11 @@ from consumer import (
     PartitionReassignment,
     Producer,
     ReplicaInfo,
+    ReplicaLogDirInfo,
     TopicPartition,
     TopicPartitionReplica,
 )
 from consumer.engine.admin import replicas as plans
-from consumer.engine.admin.plan import Ask, Plan
 from kproto.broker.server import Server, running
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, ConfigError, NotAuthorized, PartialFailure, UnknownTopic
@@ -32,14 +31,19 @@ from kproto.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from kproto.messages.describe_log_dirs import DescribeLogDirsResponse, DescribeLogDirsResult
+from kproto.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from kproto.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 from kproto.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from tests.consumer.engine.admin.stage import clock, cluster_of, play, view_of
+from tests.consumer.engine.admin.stage import asks_of, clock, cluster_of, play, view_of
 
 P0, P1, MISSING = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("missing", 0)
 REPLICA_0, REPLICA_1, OTHER_REPLICA_0 = (
@@ -51,12 +55,6 @@ REPLICA_0, REPLICA_1, OTHER_REPLICA_0 = (
 def server() -> Iterator[Server]:
     with running(topics={"t": 2}) as server:
         yield server
-
-
-def asks_of(plan: Plan[Any]) -> list[Ask]:
-    asks = next(plan)
-    assert isinstance(asks, list)
-    return asks
 
 
 # ---- elections
@@ -194,3 +192,30 @@ def test_a_replica_that_cannot_move_is_named_with_its_broker() -> None:
     plan = plans.alter_replica_log_dirs(view_of(1), {REPLICA_0: "/a"}, clock)
     with pytest.raises(PartialFailure, match=r"items: AlterReplicaLogDirs: LOG_DIR_NOT_FOUND \(57\): t-0 on"):
         play(plan, response)
+
+
+def test_the_log_directories_of_a_replica_are_found() -> None:
+    def entry(directory: str, *, future: bool, lag: int) -> DescribeLogDirsResult:
+        partition = DescribeLogDirsPartition(
+            partition_index=0, partition_size=9, offset_lag=lag, is_future_key=future
+        )
+        topic = DescribeLogDirsTopic(name="t", partitions=[partition])
+        return DescribeLogDirsResult(error_code=0, log_dir=directory, topics=[topic])
+
+    response = DescribeLogDirsResponse(
+        throttle_time_ms=0,
+        results=[entry("/new", future=True, lag=4), entry("/old", future=False, lag=0)],
+    )
+    plan = plans.describe_replica_log_dirs(view_of(1), [REPLICA_0, REPLICA_1], clock)
+    result, log = play(plan, response)
+    assert result == {REPLICA_0: ReplicaLogDirInfo("/old", 0, "/new", 4), REPLICA_1: ReplicaLogDirInfo()}
+    assert log == ["DescribeLogDirs"], "one request for both replicas"
+
+
+def test_the_embedded_broker_has_one_log_directory_for_its_replicas(server: Server) -> None:
+    with Admin(server.bootstrap) as admin:
+        node = admin.leader(P0)
+        replica = TopicPartitionReplica("t", 0, node)
+        [path] = admin.describe_log_dirs([node])[node]
+        info = admin.describe_replica_log_dirs([replica])[replica]
+        assert (info.current_replica_log_dir, info.future_replica_log_dir) == (path, None)

@@ -99,6 +99,18 @@ def test_a_fenced_producer_cannot_commit_its_transaction(server: Server) -> None
     producer.kill()
 
 
+def test_a_terminated_transaction_is_aborted_and_its_producer_fenced(
+    server: Server, producer: Producer
+) -> None:
+    with Admin(server.bootstrap) as admin:
+        admin.force_terminate_transaction("mine")
+        assert admin.describe_transactions(["mine"])["mine"].start_time_ms is None
+        with pytest.raises(KprotoError):
+            producer.commit()
+        with pytest.raises(BrokerError, match="INVALID_REQUEST"):
+            admin.force_terminate_transaction("")
+
+
 def markers(code: int) -> WriteTxnMarkersResponse:
     partition = WritableTxnMarkerPartitionResult(partition_index=0, error_code=code)
     topic = WritableTxnMarkerTopicResult(name="t", partitions=[partition])

@@ -1,0 +1,109 @@
+"""The plan that describes a cluster: its id, its controller and its brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from kproto.errors import UnsupportedVersion
+from kproto.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kproto.messages.metadata import MetadataRequest, MetadataResponse
+
+from ..error_actions import ADMIN
+from ..metadata.cluster import ClusterView
+from ..network.call import Call, Prepared
+from .fanout import ask_broker, to_any_broker
+from .plan import Plan, expect_response
+from .topic_descriptions import operations_of
+
+
+class ClusterNode(msgspec.Struct, frozen=True):
+    """A broker of the cluster, with the address of the listener that the client uses. Java: Node.
+
+    A fenced broker is registered, but leads no partition (KIP-1073).
+    """
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    is_fenced: bool = False
+
+
+class ClusterDescription(msgspec.Struct, frozen=True):
+    """A cluster: its id, the node id of its controller, and its brokers. Java: DescribeClusterResult.
+
+    KRaft clusters name any broker as the controller, and that broker forwards requests to the active
+    controller. `authorized_operations` has the operations on the cluster that the client may perform; it is
+    None if they were not requested (KIP-430).
+    """
+
+    cluster_id: str | None
+    controller: int | None
+    nodes: tuple[ClusterNode, ...]
+    authorized_operations: frozenset[str] | None = None
+
+
+def describe_cluster(
+    view: ClusterView,
+    clock: Callable[[], int],
+    *,
+    include_authorized_operations: bool,
+    include_fenced_brokers: bool,
+) -> Plan[ClusterDescription]:
+    """Return the id, the controller and the brokers of the cluster.
+
+    Brokers before 2.8 do not know DescribeCluster. They are asked for the same values with Metadata.
+    """
+
+    def read(call: Call) -> tuple[int, str | None, ClusterDescription]:
+        response = expect_response(DescribeClusterResponse, call)
+        nodes = [
+            ClusterNode(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
+            for broker in response.brokers
+        ]
+        description = _description(
+            response.cluster_id, response.controller_id, nodes, response.cluster_authorized_operations
+        )
+        return response.error_code, response.error_message, description
+
+    def build_metadata(version: int) -> MetadataRequest:
+        return MetadataRequest(
+            topics=[],
+            allow_auto_topic_creation=version < 4,
+            include_cluster_authorized_operations=include_authorized_operations and 8 <= version <= 10,
+        )
+
+    def read_metadata(call: Call) -> tuple[int, str | None, ClusterDescription]:
+        response = expect_response(MetadataResponse, call)
+        nodes = [ClusterNode(node.node_id, node.host, node.port, node.rack) for node in response.brokers]
+        description = _description(
+            response.cluster_id, response.controller_id, nodes, response.cluster_authorized_operations
+        )
+        return response.error_code, None, description
+
+    router = to_any_broker(view, clock)
+    request = DescribeClusterRequest(
+        include_cluster_authorized_operations=include_authorized_operations,
+        # Encoding fails in versions before 2, which do not list fenced brokers.
+        include_fenced_brokers=include_fenced_brokers,
+    )
+    try:
+        return (yield from ask_broker(router, "DescribeCluster", ADMIN, request, read))
+    except UnsupportedVersion:
+        if include_fenced_brokers:
+            raise
+    metadata = Prepared(MetadataRequest, build_metadata)
+    return (yield from ask_broker(router, "Metadata", ADMIN, metadata, read_metadata))
+
+
+def _description(
+    cluster_id: str | None, controller: int, nodes: list[ClusterNode], operations: int
+) -> ClusterDescription:
+    return ClusterDescription(
+        cluster_id,
+        controller if controller >= 0 else None,
+        tuple(sorted(nodes, key=lambda node: node.id)),
+        operations_of(operations),
+    )

@@ -1,0 +1,283 @@
+"""Plans that describe groups: classic, consumer (KIP-848), share (KIP-932) and streams (KIP-1071)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import BrokerError, DecodeError, KprotoError, PartialFailure, UnsupportedVersion
+from kproto.group.subscription import Assignment, TopicPartition
+from kproto.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kproto.messages.describe_groups import DescribedGroup as ClassicGroup
+from kproto.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kproto.messages.share_group_describe import ShareGroupDescribeRequest
+from kproto.messages.streams_group_describe import StreamsGroupDescribeRequest
+from kproto.wire.message import Message
+
+from ..error_actions import GROUPS
+from ..metadata.cluster import ClusterView
+from ..network.call import Call, Prepared
+from .cluster import COORDINATOR_KEYS
+from .fanout import Answer, Router, fan_out, to_coordinators
+from .plan import Plan, expect_response
+from .topic_descriptions import operations_of
+
+GROUP_KEY: Final = COORDINATOR_KEYS.index("group")
+# The state that DescribeGroups returns for a group that does not exist or is not of type "classic".
+DEAD: Final = "Dead"
+# The error codes for a group of another type, or of a type that the coordinator does not have.
+_OTHER_TYPE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+# Group type -> the request that describes groups of this type (KIP-1043).
+_REQUESTS: Final[Mapping[str, type[Message]]] = {
+    "consumer": ConsumerGroupDescribeRequest,
+    "share": ShareGroupDescribeRequest,
+    "streams": StreamsGroupDescribeRequest,
+}
+GROUP_TYPES: Final = ("classic", *_REQUESTS)
+
+
+class StreamsTasks(msgspec.Struct, frozen=True):
+    """The tasks of a member of a Streams group: partitions by subtopology id.
+
+    Java: StreamsGroupMemberAssignment.
+    """
+
+    active: Mapping[str, tuple[int, ...]]
+    standby: Mapping[str, tuple[int, ...]]
+    warmup: Mapping[str, tuple[int, ...]]
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """One member of a group: its client, and the partitions assigned to it. Java: MemberDescription.
+
+    `partitions` is empty if the assignment cannot be decoded; `assignment_error` then says why. `partitions`
+    is also empty for members of Streams groups, which are assigned `tasks`. `target_partitions` are those
+    that a member of type "consumer" will have after the rebalance. `member_epoch` is None for members of
+    classic groups.
+    """
+
+    member_id: str
+    client_id: str
+    host: str
+    group_instance_id: str | None
+    partitions: tuple[TopicPartition, ...]
+    assignment_error: str | None = None
+    member_epoch: int | None = None
+    target_partitions: tuple[TopicPartition, ...] | None = None
+    tasks: StreamsTasks | None = None
+
+
+class StreamsSubtopology(msgspec.Struct, frozen=True):
+    """A part of a Streams topology, with the topics that it reads and writes.
+
+    Java: StreamsGroupSubtopologyDescription.
+    """
+
+    subtopology_id: str
+    source_topics: tuple[str, ...]
+    repartition_sink_topics: tuple[str, ...]
+    state_changelog_topics: tuple[str, ...]
+    repartition_source_topics: tuple[str, ...]
+
+
+class GroupDescription(msgspec.Struct, frozen=True):
+    """A group with its members, as its coordinator described it.
+
+    `type` is "classic", "consumer", "share" or "streams". `state` is Kafka's name of the state, such as
+    Stable or Empty. `coordinator` is a node id. `protocol_type` is "consumer" for consumers, and "" for a
+    classic group that only has committed offsets. `assignor` is the name of the assignor, or None if the
+    group has none. `authorized_operations` is None if it was not requested. The epochs are None for classic
+    groups. `subtopologies` is None except for Streams groups with a topology. Java: ConsumerGroupDescription,
+    ClassicGroupDescription, ShareGroupDescription and StreamsGroupDescription.
+    """
+
+    group_id: str
+    type: str
+    state: str
+    members: tuple[GroupMember, ...]
+    coordinator: int
+    protocol_type: str
+    assignor: str | None = None
+    authorized_operations: frozenset[str] | None = None
+    group_epoch: int | None = None
+    target_assignment_epoch: int | None = None
+    subtopologies: tuple[StreamsSubtopology, ...] | None = None
+
+
+def describe_groups(
+    view: ClusterView,
+    group_type: str,
+    names: Collection[str],
+    clock: Callable[[], int],
+    *,
+    include_authorized_operations: bool,
+) -> Plan[dict[str, GroupDescription]]:
+    """Describe groups of one type. A group of another type fails with GROUP_ID_NOT_FOUND."""
+    request_type = _REQUESTS.get(group_type, DescribeGroupsRequest)
+
+    def request(items: Sequence[str]) -> Prepared:
+        def build(version: int) -> Message:
+            wants_operations = include_authorized_operations
+            if group_type == "classic":
+                wants_operations = wants_operations and version >= 3
+                return DescribeGroupsRequest(
+                    groups=list(items), include_authorized_operations=wants_operations
+                )
+            message: Message = _REQUESTS[group_type](  # type: ignore[call-arg]
+                group_ids=list(items), include_authorized_operations=wants_operations
+            )
+            return message
+
+        return Prepared(request_type, build)
+
+    def read(call: Call, items: Sequence[str]) -> Iterator[Answer[str, GroupDescription]]:
+        node = -1 if call.node is None else call.node
+        if group_type == "classic":
+            for entry in expect_response(DescribeGroupsResponse, call).groups:
+                code = entry.error_code
+                if not code and entry.group_state == DEAD:
+                    code = ErrorCode.GROUP_ID_NOT_FOUND  # The code that version 6 returns for it (KIP-1043).
+                yield Answer(entry.group_id, _classic_group(entry, node), code, entry.error_message)
+        else:
+            response: Any = expect_response(Message, call)
+            for entry in response.groups:
+                description = _newer_group(group_type, entry, node)
+                yield Answer(entry.group_id, description, entry.error_code, entry.error_message)
+
+    router: Router[str] = to_coordinators(view, GROUP_KEY)
+    api = request_type.__name__.removesuffix("Request")
+    return (yield from fan_out(names, router, api, GROUPS, request, read, name=group_name))
+
+
+def describe_consumer_groups(
+    view: ClusterView,
+    names: Collection[str],
+    clock: Callable[[], int],
+    *,
+    include_authorized_operations: bool,
+) -> Plan[dict[str, GroupDescription]]:
+    """Describe groups of type "consumer" or "classic", as Java's DescribeConsumerGroupsHandler does."""
+    options = {"include_authorized_operations": include_authorized_operations}
+    try:
+        return (yield from describe_groups(view, "consumer", names, clock, **options))
+    except PartialFailure as newer:
+        classic = [name for name, error in newer.failed.items() if is_other_type(error)]
+        if not classic or any(not is_other_type(error) for error in newer.failed.values()):
+            raise
+        succeeded, failed = newer.succeeded, dict[str, KprotoError]()
+    try:
+        succeeded |= yield from describe_groups(view, "classic", classic, clock, **options)
+    except PartialFailure as older:
+        succeeded, failed = succeeded | older.succeeded, older.failed
+    if failed:
+        raise PartialFailure("DescribeGroups", succeeded, failed)
+    return {name: succeeded[name] for name in dict.fromkeys(names)}
+
+
+def is_other_type(error: KprotoError) -> bool:
+    """Return whether the error says that the group is not of the requested type, or does not exist."""
+    return isinstance(error, UnsupportedVersion) or (
+        isinstance(error, BrokerError) and error.code in _OTHER_TYPE
+    )
+
+
+def group_name(group: str) -> str:
+    return f"group {group!r}"
+
+
+def _classic_group(entry: ClassicGroup, node: int) -> GroupDescription:
+    consumers = entry.protocol_type == "consumer"
+    return GroupDescription(
+        entry.group_id,
+        "classic",
+        entry.group_state,
+        tuple(
+            GroupMember(
+                member.member_id,
+                member.client_id,
+                member.client_host,
+                member.group_instance_id,
+                *(_assigned_partitions(member.member_assignment) if consumers else ((), None)),
+            )
+            for member in entry.members
+        ),
+        node,
+        entry.protocol_type,
+        entry.protocol_data or None,
+        operations_of(entry.authorized_operations),
+    )
+
+
+def _assigned_partitions(assignment: bytes) -> tuple[tuple[TopicPartition, ...], str | None]:
+    """Decode an assignment of SyncGroup: return (partitions, None), or ((), why it cannot be decoded)."""
+    try:
+        return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else (), None
+    except DecodeError as error:
+        return (), str(error)
+
+
+def _newer_group(group_type: str, entry: Any, node: int) -> GroupDescription:
+    topology = entry.topology if group_type == "streams" else None
+    return GroupDescription(
+        entry.group_id,
+        group_type,
+        entry.group_state,
+        tuple(_newer_member(group_type, member) for member in entry.members),
+        node,
+        group_type,
+        entry.assignor_name or None,
+        operations_of(entry.authorized_operations),
+        entry.group_epoch,
+        entry.assignment_epoch,
+        None if topology is None else tuple(map(_subtopology, topology.subtopologies or ())),
+    )
+
+
+def _newer_member(group_type: str, member: Any) -> GroupMember:
+    streams = group_type == "streams"
+    return GroupMember(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        None if group_type == "share" else member.instance_id,
+        () if streams else _named_partitions(member.assignment),
+        None,
+        member.member_epoch,
+        _named_partitions(member.target_assignment) if group_type == "consumer" else None,
+        _tasks(member.assignment) if streams else None,
+    )
+
+
+def _named_partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    """Return the partitions of an `assignment` in a ConsumerGroupDescribe or ShareGroupDescribe response."""
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, number)
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
+        )
+    )
+
+
+def _tasks(assignment: Any) -> StreamsTasks:
+    def by_subtopology(tasks: Any) -> dict[str, tuple[int, ...]]:
+        return {entry.subtopology_id: tuple(entry.partitions) for entry in tasks}
+
+    return StreamsTasks(
+        by_subtopology(assignment.active_tasks),
+        by_subtopology(assignment.standby_tasks),
+        by_subtopology(assignment.warmup_tasks),
+    )
+
+
+def _subtopology(entry: Any) -> StreamsSubtopology:
+    return StreamsSubtopology(
+        entry.subtopology_id,
+        tuple(entry.source_topics),
+        tuple(entry.repartition_sink_topics),
+        tuple(topic.name for topic in entry.state_changelog_topics),
+        tuple(topic.name for topic in entry.repartition_source_topics),
+    )

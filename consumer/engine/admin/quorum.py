@@ -1,0 +1,186 @@
+"""Plans about the quorum of controllers: describe it, change its voters, remove registrations of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from kproto.error_codes import ErrorCode
+from kproto.messages.add_raft_voter import AddRaftVoterRequest
+from kproto.messages.add_raft_voter import Listener as VoterListener
+from kproto.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    ReplicaState,
+)
+from kproto.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kproto.messages.unregister_broker import UnregisterBrokerRequest
+from kproto.messages.unregister_controller import UnregisterControllerRequest
+from kproto.wire.message import Message
+from kproto.wire.types import ZERO_UUID
+
+from ..error_actions import CONTROLLER
+from ..metadata.cluster import ClusterView
+from ..network.call import Call
+from .fanout import ask_broker, to_any_broker
+from .plan import Plan, expect_response
+
+# The metadata log of a KRaft cluster.
+_TOPIC: Final = "__cluster_metadata"
+
+
+class QuorumReplicaState(msgspec.Struct, frozen=True):
+    """A voter or observer of the metadata quorum, as the active controller sees it.
+
+    `replica_directory_id` is None from brokers before 3.9. `log_end_offset` is None if the replica has not
+    fetched yet. The times in ms since 1970 are None if they are unknown: the last fetch, and the last time at
+    which the replica had the whole log. Java: QuorumInfo.ReplicaState.
+    """
+
+    replica_id: int
+    replica_directory_id: UUID | None
+    log_end_offset: int | None
+    last_fetch_timestamp: int | None
+    last_caught_up_timestamp: int | None
+
+
+class RaftVoterEndpoint(msgspec.Struct, frozen=True):
+    """The address of a controller's listener. Java: RaftVoterEndpoint."""
+
+    listener: str
+    host: str
+    port: int
+
+
+class QuorumInfo(msgspec.Struct, frozen=True):
+    """The metadata quorum: its leader, voters and observers (the brokers). Java: QuorumInfo.
+
+    `nodes` maps the id of each voter to its endpoints; it is empty from brokers before 3.9.
+    """
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplicaState, ...]
+    observers: tuple[QuorumReplicaState, ...]
+    nodes: Mapping[int, tuple[RaftVoterEndpoint, ...]]
+
+
+def describe_metadata_quorum(view: ClusterView, clock: Callable[[], int]) -> Plan[QuorumInfo]:
+    """Return the leader, the voters and the observers of the metadata quorum."""
+
+    def read(call: Call) -> tuple[int, str | None, QuorumInfo | None]:
+        response = expect_response(DescribeQuorumResponse, call)
+        if response.error_code:
+            return response.error_code, response.error_message or None, None
+        partitions = [entry for topic in response.topics for entry in topic.partitions]
+        if len(partitions) != 1:
+            message = f"the response describes {len(partitions)} partitions of {_TOPIC}, expected 1"
+            return ErrorCode.UNKNOWN_SERVER_ERROR, message, None
+        [entry] = partitions
+        quorum = QuorumInfo(
+            entry.leader_id,
+            entry.leader_epoch,
+            entry.high_watermark,
+            tuple(map(_replica, entry.current_voters)),
+            tuple(map(_replica, entry.observers)),
+            {
+                node.node_id: tuple(
+                    RaftVoterEndpoint(listener.name, listener.host, listener.port)
+                    for listener in node.listeners
+                )
+                for node in response.nodes
+            },
+        )
+        return entry.error_code, entry.error_message or None, quorum
+
+    partition = DescribeQuorumRequestPartitionData(partition_index=0)
+    topic = DescribeQuorumRequestTopicData(topic_name=_TOPIC, partitions=[partition])
+    request = DescribeQuorumRequest(topics=[topic])
+    router = to_any_broker(view, clock)
+    quorum = yield from ask_broker(router, "DescribeQuorum", CONTROLLER, request, read)
+    assert quorum is not None  # A response without a quorum has an error code, which is raised.
+    return quorum
+
+
+def _replica(state: ReplicaState) -> QuorumReplicaState:
+    return QuorumReplicaState(
+        state.replica_id,
+        None if state.replica_directory_id == ZERO_UUID else state.replica_directory_id,
+        state.log_end_offset if state.log_end_offset >= 0 else None,
+        state.last_fetch_timestamp if state.last_fetch_timestamp >= 0 else None,
+        state.last_caught_up_timestamp if state.last_caught_up_timestamp >= 0 else None,
+    )
+
+
+def add_raft_voter(
+    view: ClusterView,
+    voter_id: int,
+    directory_id: UUID,
+    endpoints: Collection[RaftVoterEndpoint],
+    clock: Callable[[], int],
+    *,
+    cluster_id: str | None,
+    timeout_ms: int,
+) -> Plan[None]:
+    """Make a controller a voter of the metadata quorum (KIP-853)."""
+    request = AddRaftVoterRequest(
+        cluster_id=cluster_id,
+        timeout_ms=timeout_ms,
+        voter_id=voter_id,
+        voter_directory_id=directory_id,
+        listeners=[
+            VoterListener(name=endpoint.listener, host=endpoint.host, port=endpoint.port)
+            for endpoint in endpoints
+        ],
+    )
+    return (yield from _change(view, clock, "AddRaftVoter", request, ErrorCode.DUPLICATE_VOTER))
+
+
+def remove_raft_voter(
+    view: ClusterView,
+    voter_id: int,
+    directory_id: UUID,
+    clock: Callable[[], int],
+    *,
+    cluster_id: str | None,
+) -> Plan[None]:
+    """Remove a voter from the metadata quorum (KIP-853)."""
+    request = RemoveRaftVoterRequest(
+        cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id
+    )
+    return (yield from _change(view, clock, "RemoveRaftVoter", request, ErrorCode.VOTER_NOT_FOUND))
+
+
+def unregister_broker(view: ClusterView, broker: int, clock: Callable[[], int]) -> Plan[None]:
+    """Remove the registration of a broker that no longer exists (KIP-631)."""
+    request = UnregisterBrokerRequest(broker_id=broker)
+    gone = ErrorCode.BROKER_ID_NOT_REGISTERED
+    return (yield from _change(view, clock, "UnregisterBroker", request, gone))
+
+
+def unregister_controller(view: ClusterView, controller: int, clock: Callable[[], int]) -> Plan[None]:
+    """Remove the registration of a controller that no longer exists."""
+    request = UnregisterControllerRequest(controller_id=controller)
+    return (yield from _change(view, clock, "UnregisterController", request, None))
+
+
+def _change(
+    view: ClusterView, clock: Callable[[], int], api: str, request: Message, repeated: ErrorCode | None
+) -> Plan[None]:
+    """Send a change to any broker, which forwards it to the active controller.
+
+    `repeated` is the error code that a change gets if it was made before.
+    """
+
+    def read(call: Call) -> tuple[int, str | None, None]:
+        response: Any = expect_response(Message, call)
+        return response.error_code, response.error_message, None
+
+    router = to_any_broker(view, clock)
+    return (yield from ask_broker(router, api, CONTROLLER, request, read, repeated=repeated))
