@@ -31,6 +31,9 @@ from .call import replace_fields
 CORRELATION_ID_SIZE: Final = 4
 # A frame of at most this size in bytes is never divided: its elements take less than 50 ms.
 SMALL_FRAME: Final = 16 << 10
+# A larger frame is served in the step after the one that received it. Each copy of such a frame takes
+# milliseconds, so other clients are served between the copies.
+HUGE_FRAME: Final = 1 << 20
 # The maximum number of elements in a piece. The slowest APIs take 13 µs for each element.
 PIECE: Final = 1000
 # The maximum number of nested elements (such as a topic's partitions) in an element that is not divided.
@@ -61,6 +64,7 @@ class LargeRequest:
         self.random_id = random_id
         # The error that `Server.fail` injects into the request.
         self.injected_error: ErrorCode | None = None
+        self._frame = frame
         self._header = frame[:body]
         self._request = request
         self._version = version
@@ -93,6 +97,8 @@ class LargeRequest:
                 if len(self._pieces) > 1 and not self._divided:
                     detail = f"{division.elements} elements; this broker serves at most {MAX_ELEMENTS}"
                     raise DecodeError(self._request.__name__, self._version, "", 0, detail) from None
+                if not self._pieces:
+                    return self._frame
             else:
                 return None
         return self._header + self._pieces.popleft()

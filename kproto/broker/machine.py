@@ -48,7 +48,7 @@ from .apis.table import APIS
 from .broker import Action, Broker, Disconnect, LogsCleaned, SendFrame
 from .call import PARKED, Call, CloseWithoutResponse, RespondThenClose
 from .connection import Connection
-from .large_request import SMALL_FRAME, LargeRequest
+from .large_request import HUGE_FRAME, SMALL_FRAME, LargeRequest
 from .security.authenticator import ANONYMOUS, MAX_UNAUTHENTICATED_SIZE, SaslAuthenticator, SaslState
 from .topics import MAX_PARTITIONS, Partition, grow
 
@@ -436,7 +436,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
 def _begin_large_request(
     broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int
 ) -> str | None:
-    """Begin to divide a request. A request with few elements is served immediately."""
+    """Begin to divide a request. A request with few elements and bytes is served immediately."""
     try:
         header, request, body = decode_request_header(frame)
     except UnsupportedRequest as error:
@@ -449,6 +449,9 @@ def _begin_large_request(
     connection.large_request = LargeRequest(
         frame, body, request, version, random_id, api.divided_array(version), unique=api.unique
     )
+    if len(frame) > HUGE_FRAME:
+        broker.large_requests.append(connection)
+        return None
     return _serve_piece(broker, connection, now)
 
 

@@ -26,7 +26,10 @@ _MOST_TAGS: Final = 1000
 
 
 class Division(NamedTuple):
-    """The pieces of a message and the number of elements in the whole message."""
+    """The pieces of a message and the number of elements in the whole message.
+
+    `pieces` is empty if the message is one piece. A message of many megabytes is then not copied.
+    """
 
     pieces: list[bytes]
     elements: int
@@ -111,7 +114,10 @@ class _Skimmer:
     def divide(
         self, cls: type[Struct], most: int, most_of_one: int, unique: bool
     ) -> Generator[None, None, list[bytes]]:
-        """Skip a struct; return its encoding, divided into pieces of at most `most` elements."""
+        """Skip a struct; return its encoding, divided into pieces of at most `most` elements.
+
+        The list is empty if the whole struct is one piece.
+        """
         start, before, spans = self.at, self.elements, list[_FieldSpan]()
         for f in _fields(cls, self.version, self.flexible):
             begin = self.at
@@ -121,7 +127,7 @@ class _Skimmer:
         end, elements = self.at, self.elements
         arrays = [span for span in spans if isinstance(span.field.kind, Array)]
         if elements - before <= most or not arrays:
-            return [self.data[start:end]]
+            return []
         largest = max(arrays, key=lambda span: span.end - span.start)
         self.at = largest.start
         head, tail = self.data[start : largest.start], self.data[largest.end : end]
@@ -172,7 +178,8 @@ class _Skimmer:
                 members, size = [], 0
             if own > most_of_one and not isinstance(element, Primitive):
                 self.at = start
-                for piece in (yield from self.divide(element, most, most_of_one, False)):
+                pieces = yield from self.divide(element, most, most_of_one, False)
+                for piece in pieces or [self.data[start : self.at]]:
                     yield 1, piece
             else:
                 members.append(content)

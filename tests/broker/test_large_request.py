@@ -13,6 +13,7 @@ from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.describe_groups import DescribeGroupsRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.headers import encode_request
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kproto.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -81,6 +82,19 @@ def test_other_clients_are_served_between_the_pieces(stage: Stage) -> None:
     assert (len(small.answers), len(large.answers)) == (1, 0)
     stage.wait(0)
     assert len(large.answers) == 1
+
+
+def test_other_clients_are_served_between_the_arrival_and_the_decoding_of_a_huge_frame(stage: Stage) -> None:
+    huge, small = stage.client(), stage.client()
+    protocol = JoinGroupRequestProtocol(name="range", metadata=bytes(large_request.HUGE_FRAME))
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=6_000, member_id="", protocol_type="consumer", protocols=[protocol]
+    )
+    huge.send_bytes(encode_request(request, 4, 1, "me"))
+    small.send_bytes(encode_request(metadata(["t"]), 9, 1, "me"))
+    assert (len(small.answers), len(huge.answers)) == (1, 0)
+    stage.wait(0)
+    assert len(huge.answers) == 1
 
 
 def test_two_large_requests_take_turns(stage: Stage) -> None:
