@@ -11,12 +11,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ... import machine
+from ...error_codes import ErrorCode
 from ...group.assignors import Assignor, cooperative_sticky, resolve_assignors
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
 from ..common import ClusterMetadata
 from ..contract import Address, ModelAction, ModelConfig, ModelRecord, SendRequest
-from .constants import BEGINNING, END, INVALID, err2name
+from .constants import BEGINNING, END, FENCED_TEXT, INVALID, err2name
 
 Out = list[ModelAction]
 
@@ -517,6 +518,14 @@ class LibrdkafkaState:
         return _RESETS[self.config.reset or "largest"]
 
     @property
+    def works_on(self) -> frozenset[TopicPartition] | None:
+        """No partition, once a fatal error has ended the assignment of a static member; before, None.
+
+        The application's callbacks are not called then. rd_kafka_assignment returns an empty assignment.
+        """
+        return frozenset() if self.fatal is not None and self.is_static else None
+
+    @property
     def is_static(self) -> bool:
         return self.config.instance is not None
 
@@ -612,4 +621,5 @@ def set_fatal(state: LibrdkafkaState, code: int) -> None:
     """
     if state.fatal is None:
         state.fatal = err2name(code)
-        state.queue.append(ErrorOp("_FATAL", f"Fatal consumer error: {state.fatal}"))
+        text = FENCED_TEXT if code == ErrorCode.FENCED_INSTANCE_ID else state.fatal
+        state.queue.append(ErrorOp("_FATAL", f"Fatal error: {text}: Fatal consumer error: {text}"))

@@ -97,7 +97,7 @@ class ModelClient(Client):
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:
-        """The owned partitions on which the model no longer works (sarama-cluster).
+        """The owned partitions on which the model no longer works (sarama-cluster, a fenced librdkafka).
 
         No callback reported the loss of these partitions.
         """
