@@ -103,30 +103,34 @@ def test_the_decompressed_size_is_limited(codec: str) -> None:
     assert len(next(record_lists(batch, 10, 3 * MB))) == 1
 
 
-def million_messages(magic: int, codec: str) -> bytes:
-    """Build a wrapper with a million of the smallest messages of this magic, all at inner offset 0."""
+def wrapper_of_smallest_messages(count: int, magic: int, codec: str) -> bytes:
+    """Build a wrapper with `count` of the smallest messages of this magic, all at inner offset 0."""
     message = encode_messages([Record(0, NOW, None, None)], magic)
-    value = compress(CODECS.index(codec), message * 1_000_000)
+    value = compress(CODECS.index(codec), message * count)
     if magic == 0 and codec == "lz4":
         value = with_old_header(value)
-    wrapper = bytearray(encode_messages([Record(999_999, NOW, None, value)], magic))
+    wrapper = bytearray(encode_messages([Record(count - 1, NOW, None, value)], magic))
     wrapper[17] = CODECS.index(codec)
     wrapper[12:16] = zlib.crc32(wrapper[16:]).to_bytes(4, "big")
     return bytes(wrapper)
 
 
+@pytest.mark.parametrize("count", [200_000, pytest.param(1_000_000, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", ["gzip", "lz4"])
-def test_the_memory_does_not_depend_on_the_number_of_messages_in_a_wrapper(magic: int, codec: str) -> None:
-    data = million_messages(magic, codec)
-    assert len(data) < 200_000
+def test_the_memory_does_not_depend_on_the_number_of_messages_in_a_wrapper(
+    codec: str, magic: int, count: int
+) -> None:
+    """The memory is below the size of the smaller number of messages, 5.2 MB. tracemalloc is slow."""
+    data = wrapper_of_smallest_messages(count, magic, codec)
+    assert len(data) < count / 5
     tracemalloc.start()
     try:
         batch = only(data)
-        assert (batch.count, batch.last_offset) == (1_000_000, 999_999)
+        assert (batch.count, batch.last_offset) == (count, count - 1)
         lists = record_lists(batch, 500)
         assert [len(next(lists)), len(next(lists))] == [500, 500]
-        assert tracemalloc.get_traced_memory()[1] < 8 * MB
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
     finally:
         tracemalloc.stop()
 
