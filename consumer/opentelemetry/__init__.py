@@ -7,7 +7,8 @@ from kproto.errors import MissingExtra
 
 try:
     from .metrics import ClientInstruments
+    from .traces import ConsumerTracing, ProducerTracing
 except ImportError as error:
     raise MissingExtra("consumer.opentelemetry", "opentelemetry-api", "otel") from error
 
-__all__ = ["ClientInstruments"]
+__all__ = ["ClientInstruments", "ConsumerTracing", "ProducerTracing"]
