@@ -1,4 +1,4 @@
-"""The asyncio consumer, `AsyncConsumer`. The module also exports `AsyncAdmin` from `aio.admin`.
+"""The asyncio consumer, `AsyncConsumer`.
 
     async with AsyncConsumer("localhost:9092", group_id="g") as consumer:
         consumer.subscribe(["flights"])
@@ -34,7 +34,6 @@ from ..options import ConsumerConfig
 from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from ..serializers import K, V
-from .admin import AsyncAdmin as AsyncAdmin
 from .runtime import AsyncRuntime
 
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""The blocking `Consumer`. The module also exports `Admin` from `blocking.admin`.
+"""The blocking `Consumer`.
 
     with Consumer("localhost:9092", group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["flights"])
@@ -34,7 +34,6 @@ from ..other_clients import hide_secrets, unknown_argument, unknown_method
 from ..records import ColumnBatch, ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from ..runtime import run_to_end
 from ..serializers import K, V
-from .admin import Admin as Admin
 from .runtime import BlockingRuntime
 
 R = TypeVar("R")
