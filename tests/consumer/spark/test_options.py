@@ -414,6 +414,12 @@ def test_options_that_would_change_a_read_are_rejected(name: str) -> None:
     assert error_of(**{name.replace(".", "_"): "x"}).startswith(f"{name}='x' is not allowed; ")
 
 
+@pytest.mark.parametrize("name", ["partitioner", "interceptors", "enable.partition.eof"])
+def test_client_options_that_a_query_cannot_use_are_rejected_with_the_reason(name: str) -> None:
+    text = error_of(**{f"kafka_{name.replace('.', '_')}": "x"})
+    assert text.startswith(f"kafka.{name}='x' is not allowed; a query ")
+
+
 def test_a_misspelt_client_option_is_rejected_with_the_most_similar_name() -> None:
     assert "did you mean kafka.isolation.level?" in error_of(kafka_isolation_levels="read_committed")
     for name in ("kafka.bootstrap.server", "bootstrap.server", "bootstrap_server"):
