@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
+from kproto.errors import (
+    ConfigError,
+    DeserializationError,
+    IllegalState,
+    KprotoError,
+    RecordError,
+    RequestTimedOut,
+)
 from kproto.group.subscription import TopicPartition
 
 from .. import validation as check
@@ -32,6 +39,9 @@ from ..runtime import Driver, Runtime
 from .polls import PollOperations, check_group
 
 R = TypeVar("R")
+
+# The errors of a record that cannot be read. The position of the partition stays at the record.
+_RECORD_ERRORS = (RecordError, DeserializationError)
 
 # Time (s) for which close waits for callbacks, the last commit and LeaveGroup. This is Java's default.
 CLOSE_TIMEOUT = 30.0
@@ -178,7 +188,7 @@ class ConsumerOperations(PollOperations):
                     state = self.engine.partitions.get(partition)
                     if state is None:
                         raise IllegalState(f"{partition} is not assigned to this consumer")
-                    if state.error is not None:
+                    if state.error is not None and not isinstance(state.error, _RECORD_ERRORS):
                         raise without_traceback(state.error)
                     if state.has_position:
                         return self.held_offsets().get(partition, state.position)

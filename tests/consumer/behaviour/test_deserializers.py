@@ -117,6 +117,19 @@ def test_only_the_records_before_the_bad_one_are_committed(broker: str) -> None:
         assert next(record for record in records if record.topic_partition == P0).value == b"6"
 
 
+def test_the_position_is_that_of_the_bad_record(broker: str) -> None:
+    with Consumer(broker, **options()) as consumer:
+        consumer.assign({P0: 0})
+        while not consumer.poll(0.2):
+            pass
+        for _ in range(2):
+            assert consumer.position(P0) == 3
+            with pytest.raises(DeserializationError):
+                consumer.poll(1)
+        consumer.seek(P0, 4)
+        assert consumer.position(P0) == 4
+
+
 def test_columns_are_not_deserialized(broker: str) -> None:
     pytest.importorskip("pyarrow")
     with Consumer(broker, **options()) as consumer:

@@ -783,8 +783,12 @@ def test_a_batch_compressed_a_hundredfold_is_read() -> None:
             server.bootstrap, auto_offset_reset="earliest", max_decompressed_bytes=1 << 20
         ) as consumer:
             consumer.assign([TopicPartition("t", 0)])
-            with pytest.raises(RecordError, match="max_decompressed_bytes"):
+            with pytest.raises(RecordError, match="max_decompressed_bytes") as caught:
                 read(consumer, count)
+            # A part of the batch has been returned.
+            first, behind = caught.value.first_offset, caught.value.next_offset
+            assert behind is not None
+            assert first < consumer.position(TopicPartition("t", 0)) < behind
 
 
 def send_slowly(sock: socket.socket) -> None:
