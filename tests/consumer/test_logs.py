@@ -203,4 +203,4 @@ def test_a_log_record_names_the_function_that_wrote_it(caplog: pytest.LogCapture
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
         sent_while_unreachable(server, caplog, producer)
     places = {(record.funcName, record.filename) for record in caplog.records}
-    assert places == {("_log_report", "producer_runtime.py")}
+    assert places == {("_on_report", "producer_runtime.py")}
