@@ -63,6 +63,7 @@ from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
 from .channel import Channel, ErrorThrottle
 from .marks import Marks
+from .messages import require_bytes
 from .session import Claim, Handler, Session, check_handler
 
 POLL_S = 0.1  # Interval (s) at which `consume` checks whether the session has to end.
@@ -82,6 +83,7 @@ class AsyncConsumerGroup(AsyncBlock):
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         if config.get("group_id") is None:
             raise ConfigError("group_id", None, "a string: only a group assigns partitions to handlers")
+        require_bytes(config)
         self._auto_commit = config.get("enable_auto_commit", True)
         # The consumer's own auto commit is off, because it would commit the offsets of all returned records.
         # This class commits the marked offsets instead.

@@ -1,8 +1,8 @@
-"""The messages that sarama's producers accept, and the errors of messages that were not sent."""
+"""The messages of sarama's clients, and the errors of messages that were not sent."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,6 +62,17 @@ class ProducerErrors(KprotoError):
 
     def __str__(self) -> str:
         return f"{len(self.errors)} messages were not sent; the first: {self.errors[0].error}"
+
+
+def require_bytes(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a serializer or deserializer, because sarama's messages contain bytes.
+
+    A deserializer that fails would stop its partition: these classes have no seek to skip the record.
+    """
+    for name in ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer"):
+        if config.get(name) is not None:
+            allowed = "None: the messages of sarama's classes contain bytes; convert them in your own code"
+            raise ConfigError(name, config[name], allowed)
 
 
 def send_arguments(message: object) -> tuple[Any, ...]:

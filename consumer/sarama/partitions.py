@@ -46,6 +46,7 @@ from ..other_clients import hide_secrets
 from ..records import ConsumerRecord
 from ..validation import seconds, topic_partition
 from .channel import Channel, ErrorThrottle
+from .messages import require_bytes
 from .record_queue import RECHECK_S, RecordQueue
 
 OLDEST: Final = "oldest"
@@ -121,6 +122,7 @@ class AsyncPartitionConsumers(AsyncBlock):
         if reset != "none":
             allowed = 'only "none": consume_partition() takes the offset at which a partition begins'
             raise ConfigError("auto_offset_reset", reset, allowed)
+        require_bytes(config)
         config["auto_offset_reset"] = "none"
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
         self._open: dict[TopicPartition, AsyncPartitionConsumer] = {}

@@ -48,6 +48,7 @@ from .messages import (
     check_messages,
     check_returns,
     close_timeout,
+    require_bytes,
     send_arguments,
     still_closing,
 )
@@ -66,6 +67,7 @@ class AsyncSyncProducer(AsyncBlock):
         **config: Unpack[ProducerConfig],
     ) -> None:
         check_returns(return_successes, return_errors)
+        require_bytes(config)
         config.setdefault("linger_ms", 0)
         self._producer = AsyncProducer(bootstrap_servers, **config)
 
@@ -113,6 +115,7 @@ class AsyncQueueProducer(AsyncBlock):
         return_errors: bool = True,
         **config: Unpack[ProducerConfig],
     ) -> None:
+        require_bytes(config)
         self._successes: Channel[ProducerMessage] | None = Channel(None) if return_successes else None
         self._errors: Channel[ProducerError] | None = Channel(None) if return_errors else None
         self._errors_requested = False

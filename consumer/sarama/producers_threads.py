@@ -33,6 +33,7 @@ from .messages import (
     check_messages,
     check_returns,
     close_timeout,
+    require_bytes,
     send_arguments,
     still_closing,
 )
@@ -56,6 +57,7 @@ class SyncProducer(Block):
         **config: Unpack[ProducerConfig],
     ) -> None:
         check_returns(return_successes, return_errors)
+        require_bytes(config)
         config.setdefault("linger_ms", 0)
         self._producer = Producer(bootstrap_servers, **config)
 
@@ -103,6 +105,7 @@ class QueueProducer(Block):
         return_errors: bool = True,
         **config: Unpack[ProducerConfig],
     ) -> None:
+        require_bytes(config)
         self._successes: deque[ProducerMessage] | None = deque() if return_successes else None
         self._errors: deque[ProducerError] | None = deque() if return_errors else None
         self._changed = threading.Condition()

@@ -19,6 +19,7 @@ from consumer import (
     OLDEST,
     Admin,
     AsyncPartitionConsumers,
+    ConsumerGroup,
     PartitionConsumers,
     Producer,
 )
@@ -165,6 +166,12 @@ def test_invalid_partitions_and_offsets_are_rejected(server: Server) -> None:
     consumers.close()
     with pytest.raises(ConfigError, match="group_id"):
         PartitionConsumers(server.bootstrap, group_id="g")
+    for option in ("key_deserializer", "value_deserializer"):
+        config: dict[str, Any] = {option: lambda topic, data, headers: data}
+        with pytest.raises(ConfigError, match=f"^{option}=.*contain bytes"):
+            PartitionConsumers(server.bootstrap, **config)
+        with pytest.raises(ConfigError, match=f"^{option}=.*contain bytes"):
+            ConsumerGroup(server.bootstrap, group_id="g", **config)
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         PartitionConsumers(server.bootstrap, auto_offset_reset="latest")
 

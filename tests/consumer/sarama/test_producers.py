@@ -18,6 +18,7 @@ from consumer import (
     QueueProducer,
     SyncProducer,
 )
+from consumer.interceptors import ProducerInterceptor
 from consumer.sarama import messages, producers, producers_threads
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, IllegalState, RequestTimedOut, UnknownTopic
@@ -53,6 +54,33 @@ def test_send_message_returns_partition_and_offset(server: Server, acks: Any) ->
         assert sent.timestamp is not None
         assert producer.send_message(message()) == (first[0], 1)
         assert producer.send_message(message(partition=2, key=None))[0] == 2
+
+
+@pytest.mark.parametrize("kind", [SyncProducer, QueueProducer, AsyncSyncProducer, AsyncQueueProducer])
+@pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
+def test_messages_contain_bytes_so_serializers_are_rejected(kind: Any, option: str) -> None:
+    async def make() -> None:
+        kind("localhost:1", **{option: lambda topic, value, headers: b""})
+
+    with pytest.raises(ConfigError, match=f"^{option}=.*contain bytes; convert them in your own code"):
+        asyncio.run(make())
+
+
+@pytest.mark.parametrize("kind", [SyncProducer, QueueProducer])
+def test_a_partitioner_and_interceptors_are_called(kind: Any, server: Server) -> None:
+    class Log(ProducerInterceptor):
+        def on_send(self, record: Any) -> Any:
+            sent.append((record.topic, record.value))
+            return record
+
+    sent: list[Any] = []
+    place = {"partitioner": lambda topic, key, value, partitions, available: 2}
+    with kind(server.bootstrap, interceptors=[Log()], **place) as producer:
+        if kind is SyncProducer:
+            assert producer.send_message(message()) == (2, 0)
+        else:
+            producer.input(message())
+    assert sent == [("t", b"v")]
 
 
 @pytest.mark.parametrize("invalid", [None, "t", {"topic": "t"}])
