@@ -76,10 +76,13 @@ class ProducerOperations:
             await self.runtime.pause()
         return deliveries
 
-    async def wait_for_room(self, put: Callable[[], T | None]) -> T:
-        """Call `put` until its result is not None, for at most max_block_ms. Return the result."""
+    async def wait_for_room(self, put: Callable[[], T | None], waited_ms: int = 0) -> T:
+        """Call `put` until its result is not None, for at most max_block_ms. Return the result.
+
+        `waited_ms` is the part of max_block_ms for which the same `send` has already waited.
+        """
         runtime = self.runtime
-        deadline = now() + self.options.max_block_ms
+        deadline = now() + max(0, self.options.max_block_ms - waited_ms)
         while True:
             last_change = runtime.changes
             with runtime.locked():

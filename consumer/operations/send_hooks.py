@@ -11,6 +11,7 @@ from typing import Any
 
 from kproto.errors import PartitionerError, SerializationError, brief
 
+from ..clock import now
 from ..delivery import Delivery, RecordMetadata
 from ..engine.producer.batches import TopicRoute
 from ..interceptors import ProducerRecord, call_interceptor, nothing
@@ -90,8 +91,10 @@ class SendHooks:
         runtime, records = operations.runtime, operations.runtime.records
         key, value = await self._serialize(topic, key, value, headers)
         key, value = record_bytes("key", key), record_bytes("value", value)
+        waited_ms = 0
         if self._partitioner is not None and partition is None:
-            partition = await self._select_partition(self._partitioner, topic, key, value)
+            route, waited_ms = await self._route_of(topic)
+            partition = self._select_partition(self._partitioner, topic, route, key, value)
         take = partial(records.take, topic, key, value, partition, timestamp, headers)
         delivery = take()
         if records.sender_notified:
@@ -99,18 +102,29 @@ class SendHooks:
             runtime.wake()
         if delivery is None:
             runtime.check_call(waits=True)
-            delivery = await operations.wait_for_room(take)
+            delivery = await operations.wait_for_room(take, waited_ms)
         return delivery
 
-    async def _select_partition(
-        self, partitioner: Callable[..., Any], topic: str, key: bytes | None, value: bytes | None
-    ) -> int:
-        """Return the partition that the partitioner selects, after the topic's metadata is known."""
+    async def _route_of(self, topic: str) -> tuple[TopicRoute, int]:
+        """Return the partitions of the topic, and the time (ms) for which the call has waited for them."""
         operations = self._operations
         route = operations.runtime.records.route_of(topic_name(topic))
-        if route is None:
-            operations.runtime.check_call(waits=True)
-            route = await operations.wait_for_room(partial(operations.runtime.records.route_of, topic))
+        if route is not None:
+            return route, 0
+        operations.runtime.check_call(waits=True)
+        began = now()
+        route = await operations.wait_for_room(partial(operations.runtime.records.route_of, topic))
+        return route, now() - began
+
+    def _select_partition(
+        self,
+        partitioner: Callable[..., Any],
+        topic: str,
+        route: TopicRoute,
+        key: bytes | None,
+        value: bytes | None,
+    ) -> int:
+        """Return the partition that the partitioner selects."""
         known = self._partitions.get(topic)
         if known is None or known[0] is not route:
             available = [queue.partition.partition for queue in route.with_leader]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from consumer import AsyncProducer, Consumer, Producer, TopicPartition
 from kproto.broker.server import Server, running
-from kproto.errors import ConfigError, IllegalState, PartitionerError, SerializationError
+from kproto.errors import ConfigError, IllegalState, PartitionerError, RequestTimedOut, SerializationError
 
 SECONDS = 60.0
 
@@ -288,6 +290,25 @@ def test_a_partitioner_may_call_its_producer(wide: Server) -> None:
     with Producer(wide.bootstrap, partitioner=copies) as producer:
         assert producer.send("t", b"x").result(SECONDS).partition == 0
         assert producer.send("t", b"x", partition=1).result(SECONDS).offset == 1
+
+
+def test_the_wait_for_metadata_is_a_part_of_max_block_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(topics={"t": 1}) as server:
+        producer = Producer(server.bootstrap, partitioner=last, buffer_memory=50_000, max_block_ms=60_000)
+        producer.send("t", b"x").result(SECONDS)
+    hooks: Any = producer._hooks  # pyright: ignore[reportPrivateUsage]
+    route = producer._runtime.records.route_of("t")  # pyright: ignore[reportPrivateUsage]
+
+    async def after_a_minute(topic: str) -> Any:
+        return route, 60_000
+
+    monkeypatch.setattr(hooks, "_route_of", after_a_minute)
+    began = time.monotonic()
+    # The broker does not exist any more, and the buffer becomes full.
+    with pytest.raises(RequestTimedOut):
+        deque((producer.send("t", bytes(10_000)) for _ in range(9)), maxlen=0)
+    assert time.monotonic() - began < 30
+    producer.kill()
 
 
 def test_send_columns_needs_partitions_if_there_is_a_partitioner(wide: Server) -> None:
