@@ -146,7 +146,8 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
     * "closed": the consumer is closed;
     * "not assigned": the partition is not assigned to this consumer;
     * "rebalancing": the member has no assignment yet;
-    * "callback": a rebalance callback runs, or runs in the next poll;
+    * "callback": a rebalance callback, a deserializer, an interceptor or a callback of `events` runs, or a
+      rebalance callback runs in the next poll;
     * "revoking": the partition is being revoked;
     * "commit": the start offset is being committed before the first record is returned;
     * "paused": the application has paused the partition;

@@ -57,6 +57,9 @@ class DeliveryWatch:
         self._core = core
         self._coordinator = coordinator
         self._fetcher = fetcher
+        # The function of the application that runs inside poll, other than a rebalance callback, and the time
+        # (ms) at which it began; None if none runs.
+        self.running: tuple[str, int] | None = None
         self._next_at: int | None = None
         # Partition -> (position, processed offset, time (ms) since which both are the same).
         self._progress: dict[TopicPartition, tuple[int, int | None, int]] = {}
@@ -123,6 +126,7 @@ class DeliveryWatch:
         return (
             self._of_group(state, now)
             or _of_application(state)
+            or self._of_function(now)
             or self._of_position(state, now)
             or self._of_poll(state, now)
             or _of_transaction(state)
@@ -157,6 +161,14 @@ class DeliveryWatch:
             detail = "the start offset is being committed before the first record is returned"
             return _Obstacle("commit", detail + self._failure(state, "OffsetCommit"))
         return None
+
+    def _of_function(self, now: int) -> _Obstacle | None:
+        """Return the deserializer, interceptor or event callback that poll waits for."""
+        running = self.running
+        if running is None:
+            return None
+        name, since = running
+        return _Obstacle("callback", f"{name} has been running for {(now - since) / 1000:.1f} s", since)
 
     def _of_position(self, state: PartitionState, now: int) -> _Obstacle | None:
         """Return the lookup or validation in progress, without which the partition has no valid position."""

@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter, length_hint
 from time import time
@@ -410,11 +411,10 @@ class PollOperations:
             errors: dict[TopicPartition, DeserializationError] = {}
             try:
                 if self._deserializer is not None:
-                    with runtime.callback("a deserializer", calls=False):
+                    with self._function("a deserializer", calls=False):
                         records, errors = await self._deserializer.convert(records)
                 if records and self._interceptors:
-                    with runtime.callback("an interceptor", calls=False):
-                        records = self._intercept(records)
+                    records = self._intercept(records)
             finally:
                 self._deserializing = {}
             runtime.check_usable()  # The client may have been closed while the deserializers ran.
@@ -430,10 +430,25 @@ class PollOperations:
         """Return the records that the interceptors make of these records."""
         for interceptor in self._interceptors:
             subject = f"{len(records)} records from {records[0]}" if records else "no records"
-            records = call_interceptor(
-                interceptor, "on_consume", subject, records, list(records), check=_record_list
-            )
+            with self._function(_name_of(interceptor, "on_consume"), calls=False):
+                records = call_interceptor(
+                    interceptor, "on_consume", subject, records, list(records), check=_record_list
+                )
         return records
+
+    @contextmanager
+    def _function(self, name: str, *, calls: bool = True) -> Generator[None, None, None]:
+        """Mark the `with` block as running a function of the application: see `Runtime.callback`.
+
+        `Consumer.why` shows its name.
+        """
+        watch = self.engine.delivery_watch
+        outer, watch.running = watch.running, (name, now())
+        try:
+            with self.runtime.callback(name, calls=calls):
+                yield
+        finally:
+            watch.running = outer
 
     def _still_owned(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
         """Return the records without those of partitions that were released or sought in the meantime.
@@ -508,7 +523,7 @@ class PollOperations:
             # If Ctrl-C ends a callback, it is not called again for this change, but the callbacks after it
             # are.
             callback, change = pending.popleft()
-            with self.runtime.callback("a callback of events()"):
+            with self._function("a callback of events()"):
                 try:
                     callback(change)
                 except Exception:
@@ -517,7 +532,7 @@ class PollOperations:
             offsets = self._commits.popleft()
             subject = brief_list([f"{partition} at {offset.offset}" for partition, offset in offsets.items()])
             for interceptor in self._interceptors:
-                with self.runtime.callback("an interceptor"):
+                with self._function(_name_of(interceptor, "on_commit")):
                     call_interceptor(interceptor, "on_commit", subject, None, dict(offsets), check=nothing)
 
     async def serve_until(self, future: Any, deadline: int) -> list[Exception]:
@@ -548,6 +563,10 @@ class PollOperations:
         An iteration may hold the records, or deserializers are converting them.
         """
         return self._deserializing or self.iteration.next_offsets()
+
+
+def _name_of(interceptor: object, method: str) -> str:
+    return f"the interceptor {type(interceptor).__qualname__}.{method}()"
 
 
 def _record_list(answer: Any) -> list[ConsumerRecord[Any, Any]]:

@@ -257,7 +257,8 @@ def test_on_consume_cannot_change_its_consumer(server: Server, caplog: pytest.Lo
     with Consumer(server.bootstrap, interceptors=[Seeks()]) as consumer:
         consumer.assign({P0: 0})
         assert [record.value for record in consumer.poll(SECONDS)] == [b"a", b"b"]
-    assert "seek() can't be called inside an interceptor" in caplog.text
+    assert "seek() can't be called inside the interceptor " in caplog.text
+    assert "Seeks.on_consume(); return from the callback first" in caplog.text
 
 
 def test_on_commit_may_call_its_consumer_also_after_on_consume(server: Server) -> None:
