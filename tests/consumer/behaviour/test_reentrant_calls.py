@@ -24,6 +24,7 @@ SENT = 20
 # cover.
 INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
 PRODUCING: dict[str, tuple[Any, ...]] = {
+    "events": (lambda change: None,),
     "send": ("t", b"again"),
     "send_columns": ("t", {"value": [b"again"]}),
     "send_offsets": ("g", {P0: 1}),
