@@ -226,7 +226,7 @@ class DeliveryWatch:
         if broker.not_before > now:
             detail = "fetches to the broker are sent again after a backoff" + failure
             return _Obstacle("backoff", detail, None, broker.not_before)
-        if broker.buffered_bytes > core.options.fetch_max_bytes or broker.waits_for_room:
+        if broker.waits_for_room(core.options.fetch_max_bytes):
             detail = f"{broker.buffered_bytes:,} bytes of the broker's other partitions are buffered"
             return self._without_poll(now, detail, "buffer full")
         return None

@@ -202,16 +202,19 @@ class Fetcher:
         """Send a fetch to each broker that may get one now."""
         if self.stopped:
             return
+        max_bytes = self._core.options.fetch_max_bytes
         for node, broker in self._nodes.items():
-            if (
-                broker.not_before > self._core.now
-                or broker.buffered_bytes > self._core.options.fetch_max_bytes
-            ):
+            if broker.not_before > self._core.now:
                 continue
             if not broker.open:
-                if broker.session.targets and not broker.waits_for_room:
+                if broker.session.targets and not broker.waits_for_room(max_bytes):
                     self._send_fetch(node, broker)
-            elif broker.added and broker.may_wait_at_broker and not broker.extra_open:
+            elif (
+                broker.added
+                and broker.may_wait_at_broker
+                and not broker.extra_open
+                and not broker.has_full_buffers(max_bytes)
+            ):
                 self._send_extra_fetch(node, broker)
 
     def _send_fetch(self, node: int, broker: BrokerFetches) -> None:

@@ -267,13 +267,17 @@ class BrokerFetches:
         # of responses in a row that arrived before half of that time and had no records.
         self.asked_at = self.may_wait = self.empty_responses = 0
 
-    @property
-    def waits_for_room(self) -> bool:
-        """Whether to delay the next fetch: some partition's buffer is full, and none is empty.
+    def has_full_buffers(self, max_bytes: int) -> bool:
+        """Return whether more than `max_bytes`, the value of `fetch.max.bytes`, are buffered."""
+        return self.buffered_bytes > max_bytes
 
-        The fetch waits until the full buffer has room, so that it can request this partition too.
+    def waits_for_room(self, max_bytes: int) -> bool:
+        """Return whether the next fetch of the session waits until the application has taken records.
+
+        The fetch waits if the buffers are full, or if some partition's buffer is full, and none is empty. In
+        the second case it waits until the full buffer has room, so that it can request this partition too.
         """
-        return bool(self.full) and not self.drained
+        return self.has_full_buffers(max_bytes) or (bool(self.full) and not self.drained)
 
     def forget(self, partition: TopicPartition) -> None:
         """Stop requesting a partition."""
