@@ -1,13 +1,14 @@
 """Settings of the group coordinator, with Kafka's names, defaults and lower bounds (GroupCoordinatorConfig).
 
 Each field is a broker config with underscores instead of dots. Times are milliseconds, unless the name says
-minutes.
+minutes. To add a setting, add a row to `GroupSettings`, and read it in the code that it affects. Settings of
+groups are whole numbers. They cannot be dynamic: a coordinator keeps its settings as long as it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from ..errors import ConfigError
 from ..java_numbers import trimmed, whole_number
@@ -24,34 +25,33 @@ MAX_GROUP_METADATA_BYTES = 10 << 20
 
 _MAX_INT32 = 2**31 - 1
 
-_MINIMUM = {
-    "group_max_size": 1,
-    "offsets_retention_minutes": 1,
-    "offsets_retention_check_interval_ms": 1,
-}
+
+def _setting(default: int, *, minimum: int = 0) -> int:
+    """Declare one row of the table: the default, and the lower bound. The upper bound is that of an int32."""
+    setting: int = field(default=default, metadata={"minimum": minimum})
+    return setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
     """Settings of a group coordinator. `from_properties` reads Kafka's property names."""
 
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_initial_rebalance_delay_ms: int = 3_000
-    group_max_size: int = _MAX_INT32
+    group_min_session_timeout_ms: int = _setting(6_000)
+    group_max_session_timeout_ms: int = _setting(1_800_000)
+    group_initial_rebalance_delay_ms: int = _setting(3_000)
+    group_max_size: int = _setting(_MAX_INT32, minimum=1)
     # The maximum length of offset metadata. Despite the option's name, the length is counted in UTF-16 units,
     # as by Java's String.length().
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_minutes: int = 7 * 24 * 60
-    offsets_retention_check_interval_ms: int = 600_000
+    offset_metadata_max_bytes: int = _setting(4_096)
+    offsets_retention_minutes: int = _setting(7 * 24 * 60, minimum=1)
+    offsets_retention_check_interval_ms: int = _setting(600_000, minimum=1)
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that is out of range."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            minimum = _MINIMUM.get(field.name, 0)
+        for row in fields(self):
+            value, minimum = getattr(self, row.name), row.metadata["minimum"]
             if not minimum <= value <= _MAX_INT32:
-                raise ConfigError(field.name.replace("_", "."), value, f"allowed: {minimum} to {_MAX_INT32}")
+                raise ConfigError(row.name.replace("_", "."), value, f"allowed: {minimum} to {_MAX_INT32}")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> GroupSettings:
@@ -74,4 +74,4 @@ class GroupSettings:
 
 def property_names() -> dict[str, str]:
     """Return a mapping from Kafka's name of each setting to the name of its field."""
-    return {field.name.replace("_", "."): field.name for field in fields(GroupSettings)}
+    return {row.name.replace("_", "."): row.name for row in fields(GroupSettings)}
