@@ -3,8 +3,8 @@
 The pages on the API come from docstrings, the page on the command line from argparse, the pages on the
 protocol from the messages, and the page on the stories from the scenarios. The page on metrics comes from
 the table of the consumer's metrics, and from a record of the metrics of Java's clients. The page on the
-versions of Kafka comes from a record of the API versions that each release lists. `generated()` yields all
-these pages, to MkDocs and to the tests.
+versions of Kafka comes from a record of the API versions that each release lists. The page on the broker's
+configs comes from their tables. `generated()` yields all these pages, to MkDocs and to the tests.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import re
 import types
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,6 +79,7 @@ def generated() -> Iterator[tuple[str, str]]:
     """Yield the path below docs/ and the Markdown of every generated page."""
     yield "reference/client.md", client()
     yield "reference/metrics.md", metrics()
+    yield "reference/broker-configs.md", broker_configs()
     yield "reference/errors.md", errors()
     yield "reference/cli.md", commands()
     yield "reference/state-machines.md", state_machines()
@@ -244,6 +246,39 @@ def _starts_list(line: str, previous: str) -> bool:
 def _starts_block(line: str, previous: str) -> bool:
     """Return whether an indented block, other than the continuation of a list, begins at `line`."""
     return line.startswith("    ") and not previous.startswith(" ") and not _ITEM.match(previous)
+
+
+def broker_configs() -> str:
+    """Return the page of the embedded broker's configs. The meanings are the comments of their rows."""
+    from kproto.broker.settings import SETTINGS, Settings, kafka_name
+    from kproto.broker.topic_configs import TOPIC_CONFIGS
+    from kproto.group.settings import GroupSettings
+    from kproto.transactions.settings import TransactionSettings
+    from kproto.wire.field_docs import class_comments
+
+    parts = [
+        "# Configs of the embedded broker",
+        '`running(settings={"log.retention.ms": 60_000})` sets configs of the broker by Kafka\'s names, and '
+        "rejects other names than those of this page. A meaning may also describe the configs below it.",
+    ]
+    tables = {"Broker": Settings, "Groups": GroupSettings, "Transactions": TransactionSettings}
+    for title, table in tables.items():
+        comments = class_comments(table.__module__)[table.__name__]
+        rows = [_row("config", "default", "dynamic", "meaning"), "|---|---|---|---|"]
+        for field in fields(table):
+            name = kafka_name(field.name)
+            if title != "Broker" or name in SETTINGS:
+                dynamic = "yes" if name in SETTINGS and SETTINGS[name].dynamic else ""
+                default = "" if field.default is None else str(field.default)
+                default = default.lower() if isinstance(field.default, bool) else _cell(default)
+                rows.append(_row(f"`{name}`", default, dynamic, _cell(comments.get(field.name, ""))))
+        parts += [f"## {title}", "\n".join(rows)]
+    rows = [_row("config", "default", "has an effect"), "|---|---|---|"]
+    rows += [
+        _row(f"`{name}`", _cell(config.default), "yes" if config.acts else "")
+        for name, config in TOPIC_CONFIGS.items()
+    ]
+    return "\n\n".join([*parts, "## Topics", "\n".join(rows)]) + "\n"
 
 
 def errors() -> str:
