@@ -20,9 +20,53 @@ from typing import NoReturn
 
 from ..errors import ConfigError, KprotoError, brief, without_long_words
 from ..version import __version__
-from . import assign, broker, decode, demo, encode, member, rules, scenario, show, versions, watch
+from . import (
+    acls,
+    assign,
+    broker,
+    cluster,
+    configs,
+    consume,
+    decode,
+    demo,
+    encode,
+    groups,
+    member,
+    offsets,
+    produce,
+    rules,
+    scenario,
+    show,
+    topics,
+    transactions,
+    users,
+    versions,
+    watch,
+)
 
-_COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, assign, rules, versions)
+_COMMANDS = (
+    demo,
+    scenario,
+    watch,
+    broker,
+    member,
+    topics,
+    groups,
+    offsets,
+    consume,
+    produce,
+    configs,
+    acls,
+    users,
+    transactions,
+    cluster,
+    decode,
+    encode,
+    show,
+    assign,
+    rules,
+    versions,
+)
 EXIT_CODES = (
     "Exit codes: 0 success; 1 the command failed, found a fault or could not write its output; 2 invalid "
     "arguments; 130 Ctrl-C."

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
+    from consumer import TopicPartition
     from consumer.security import SecurityConfig
 
 
@@ -55,6 +57,32 @@ def write(option: str, path: Path, text: str) -> None:
         raise ConfigError(
             option, str(path), f"allowed: a writable file ({error.strerror or error})"
         ) from None
+
+
+def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
+    """Return the pairs of an option that is given as NAME=VALUE, once for each name."""
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals or name in pairs:
+            raise ConfigError(option, word, "allowed: NAME=VALUE, with each name once")
+        pairs[name] = value
+    return pairs
+
+
+def topic_partitions(
+    option: str, word: str, partitions_of: Callable[[str], list[TopicPartition]]
+) -> list[TopicPartition]:
+    """Return the partitions that TOPIC or TOPIC:P,P names. `partitions_of` returns those of a whole topic."""
+    from consumer import TopicPartition
+
+    topic, colon, numbers = word.partition(":")
+    if not colon:
+        return partitions_of(topic)
+    parsed = [parse_digits(number) for number in numbers.split(",")]
+    if not topic or min(parsed) < 0:
+        raise ConfigError(option, word, "allowed: TOPIC or TOPIC:P,P, such as flights:0,2")
+    return [TopicPartition(topic, number) for number in parsed]
 
 
 def parse_digits(text: str) -> int:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproto.cli import main
 
 PASSWORD = "s3cr3t-of-alice"
 
@@ -35,3 +41,31 @@ def running_broker(
             yield lines
         finally:
             process.terminate()
+
+
+class Shell:
+    """Runs commands in this process on a broker, and keeps their output."""
+
+    def __init__(self, bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.bootstrap = bootstrap
+        self.capsys = capsys
+        self.errors = ""
+
+    def __call__(self, words: str, *more: str, code: int = 0) -> list[str]:
+        """Run `kproto WORDS MORE --bootstrap ...`, check its exit code, and return its lines.
+
+        `errors` is then the text that the command wrote to stderr.
+        """
+        command = [*words.split(), *more, "--bootstrap", self.bootstrap]
+        try:
+            result = main(command)
+        except SystemExit as end:  # argparse has rejected the arguments.
+            result = end.code
+        printed = self.capsys.readouterr()
+        self.errors = printed.err
+        assert result == code, printed
+        return printed.out.splitlines()
+
+    def json(self, words: str, *more: str, code: int = 0) -> list[dict[str, Any]]:
+        """Run a command with `--json`, and return the objects that it printed."""
+        return [json.loads(line) for line in self(words, *more, "--json", code=code)]

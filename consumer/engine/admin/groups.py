@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from kproto.errors import BrokerError, PartialFailure, UnsupportedVersion
 from kproto.group.subscription import TopicPartition
@@ -51,7 +52,8 @@ class Group(msgspec.Struct, frozen=True):
     each partition to the number of its records that the group has not committed. It covers all partitions of
     a topic if at least one of them has a commit or is assigned. If a partition has no commit, all of its
     records count. `type` is the value of `ListedGroup.type`, or None if the group does not exist. A share
-    group has no committed offsets and no lag.
+    group has no committed offsets and no lag. `assignor` is the name of the assignor in use, such as "range",
+    or None if the group has no members or is a Streams group.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Group(msgspec.Struct, frozen=True):
     committed: Mapping[TopicPartition, int] = {}
     lag: Mapping[TopicPartition, int] = {}
     type: str | None = None
+    assignor: str | None = None
 
     @property
     def total_lag(self) -> int | None:
@@ -123,16 +126,23 @@ def list_groups(
 def group(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[Group]:
     """Return the group's state, members, committed offsets and lag."""
     description = yield from describe(view, name, clock)
-    state, members, group_type = DEAD, tuple[GroupMember, ...](), None
-    if description is not None:
-        state, members, group_type = description.state, description.members, description.type
-    if group_type == "share":
-        return Group(name, state, members, type=group_type)
+    if description is None:
+        result = Group(name, DEAD)
+    else:
+        result = Group(
+            name,
+            description.state,
+            description.members,
+            type=description.type,
+            assignor=description.assignor,
+        )
+    if result.type == "share":
+        return result
     values = yield from committed_offsets(view, name, None, clock)
     committed = {partition: value.offset for partition, value in values.items() if value is not None}
-    owned = (partition for member in members for partition in member.partitions)
+    owned = (partition for member in result.members for partition in member.partitions)
     lag = yield from _lag(view, committed, owned, clock)
-    return Group(name, state, members, committed, lag, group_type)
+    return replace(result, committed=committed, lag=lag)
 
 
 def describe(view: ClusterView, name: str, clock: Callable[[], int]) -> Plan[GroupDescription | None]:

@@ -1,0 +1,181 @@
+"""`kproto acls`: list, add and remove ACLs."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ..errors import KprotoError
+from .arguments import Subparsers
+from .connection import (
+    add_execute,
+    add_verb,
+    add_verbs,
+    admin_client,
+    exit_code,
+    say_not_executed,
+    succeeded,
+)
+from .tables import cell, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from consumer.engine.admin.acls import AclBinding
+
+# Options that name a resource -> its type.
+_RESOURCES = {
+    "topic": "topic",
+    "group": "group",
+    "transactional_id": "transactional_id",
+    "user": "user",
+}
+_OPERATIONS = (
+    "read, write, create, delete, alter, describe, cluster_action, describe_configs, alter_configs, "
+    "idempotent_write or all"
+)
+
+
+def add(commands: Subparsers) -> None:
+    verbs = add_verbs(
+        commands,
+        "acls",
+        help_text="list, add and remove ACLs",
+        description="Manage the ACLs of a cluster. The list is that of kafka-acls.",
+    )
+    listing = add_verb(verbs, "list", _list, "print the ACLs, by resource")
+    _add_resource(listing, "of this")
+    listing.add_argument(
+        "--principal", metavar="PRINCIPAL", help="only of this principal, such as User:alice"
+    )
+
+    create = add_verb(
+        verbs,
+        "add",
+        _create,
+        "allow or deny operations on resources",
+        epilog="Example: kproto acls add --topic flights --operation read --principal User:alice "
+        "--bootstrap localhost:9092",
+    )
+    _add_resource(create, "on this")
+    _add_rights(create)
+
+    delete = add_verb(verbs, "remove", _delete, "remove ACLs")
+    _add_resource(delete, "on this")
+    delete.add_argument("--principal", metavar="PRINCIPAL", help="only of this principal, such as User:alice")
+    delete.add_argument("--operation", metavar="OPERATION", default="any", help=f"only for {_OPERATIONS}")
+    add_execute(delete, "remove the ACLs")
+
+
+def _add_resource(parser: argparse.ArgumentParser, which: str) -> None:
+    group = parser.add_mutually_exclusive_group()
+    for option in _RESOURCES:
+        name = option.replace("_", " ")
+        group.add_argument(
+            f"--{name.replace(' ', '-')}", metavar="NAME", help=f"{which} {name}; * is every one"
+        )
+    group.add_argument("--cluster", action="store_true", help=f"{which} cluster")
+    parser.add_argument(
+        "--pattern",
+        choices=("literal", "prefixed", "any", "match"),
+        metavar="TYPE",
+        help="whether NAME is a name or a prefix; list and remove also take any and match",
+    )
+
+
+def _add_rights(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--principal", required=True, action="append", metavar="PRINCIPAL", help="User:alice")
+    parser.add_argument(
+        "--operation", required=True, action="append", metavar="OPERATION", help=f"{_OPERATIONS}"
+    )
+    parser.add_argument("--host", default="*", metavar="HOST", help="the client's IP address; default: all")
+    parser.add_argument("--deny", action="store_true", help="deny the operations; default: allow them")
+
+
+def _resource(options: argparse.Namespace) -> tuple[str, str | None]:
+    """Return the type and the name of the resource that the options name, or ("any", None)."""
+    if options.cluster:
+        return "cluster", "kafka-cluster"
+    for option, kind in _RESOURCES.items():
+        if (name := getattr(options, option)) is not None:
+            return kind, name
+    return "any", None
+
+
+def _list(options: argparse.Namespace) -> int:
+    from consumer.engine.admin.acls import AclBindingFilter
+
+    kind, name = _resource(options)
+    wanted = AclBindingFilter(kind, name, options.principal, pattern_type=options.pattern or "any")
+    with admin_client(options) as admin:
+        _print(admin.describe_acls(wanted), as_json=options.json)
+    return 0
+
+
+def _print(acls: Iterable[AclBinding], *, as_json: bool) -> None:
+    """Print the ACLs of each resource below its line, as kafka-acls does."""
+
+    def resource(acl: AclBinding) -> tuple[str, str, str]:
+        return acl.resource_type, acl.resource_name, acl.pattern_type
+
+    for (kind, name, pattern), bindings in groupby(sorted(acls, key=resource), resource):
+        if as_json:
+            print_json(
+                {
+                    "resourceType": kind,
+                    "name": name,
+                    "patternType": pattern,
+                    "principal": acl.principal,
+                    "host": acl.host,
+                    "operation": acl.operation,
+                    "permissionType": acl.permission,
+                }
+                for acl in bindings
+            )
+            continue
+        shown = f"resourceType={kind.upper()}, name={cell(name)}, patternType={pattern.upper()}"
+        print(f"Current ACLs for resource `ResourcePattern({shown})`: ")
+        for acl in bindings:
+            rights = f"operation={acl.operation.upper()}, permissionType={acl.permission.upper()}"
+            print(f" \t(principal={cell(acl.principal)}, host={cell(acl.host)}, {rights})")
+        print()
+
+
+def _create(options: argparse.Namespace) -> int:
+    from consumer.engine.admin.acls import AclBinding
+
+    kind, name = _resource(options)
+    if name is None:
+        resources = ", ".join(f"--{option.replace('_', '-')}" for option in _RESOURCES)
+        return exit_code("acls add", [KprotoError(f"name a resource: {resources} or --cluster")])
+    permission, failures = "deny" if options.deny else "allow", list[KprotoError]()
+    acls = [
+        AclBinding(kind, name, principal, operation, permission, options.host, options.pattern or "literal")
+        for principal in options.principal
+        for operation in options.operation
+    ]
+    with admin_client(options) as admin:
+        created = succeeded(lambda: admin.create_acls(acls), failures) if acls else {}
+    if not failures:
+        _print(acls, as_json=options.json)
+    elif created:
+        _print(created, as_json=options.json)
+    return exit_code("acls add", failures)
+
+
+def _delete(options: argparse.Namespace) -> int:
+    from consumer.engine.admin.acls import AclBindingFilter
+
+    kind, name = _resource(options)
+    wanted = AclBindingFilter(
+        kind, name, options.principal, options.operation, pattern_type=options.pattern or "literal"
+    )
+    failures: list[KprotoError] = []
+    with admin_client(options) as admin:
+        if not options.execute:
+            _print(admin.describe_acls(wanted), as_json=options.json)
+            return say_not_executed("no ACL was removed")
+        removed = succeeded(lambda: admin.delete_acls([wanted]), failures)
+    _print([acl for acls in removed.values() for acl in acls], as_json=options.json)
+    return exit_code("acls remove", failures)

@@ -1,0 +1,99 @@
+"""What the commands that send requests to a cluster share: their options, their clients and their errors."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..errors import KprotoError, PartialFailure
+from ..printable import escape_unprintable
+from .arguments import Subparsers, client_security, command_config, seconds
+
+if TYPE_CHECKING:
+    from consumer import Admin
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def add_verbs(commands: Subparsers, name: str, *, help_text: str, description: str) -> Subparsers:
+    """Add a command that has verbs, such as `kproto topics list`, and return the parsers of the verbs."""
+    parser = commands.add_parser(name, help=help_text, description=description)
+    return parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+
+def add_verb(
+    verbs: Subparsers, name: str, run: Run, help_text: str, *, description: str = "", epilog: str = ""
+) -> argparse.ArgumentParser:
+    """Add a verb with the options of the connection. `run` runs it and returns the exit code."""
+    text = description or f"{help_text[0].upper()}{help_text[1:]}."
+    parser = verbs.add_parser(name, help=help_text, description=text, epilog=epilog)
+    add_connection(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Add the options `--bootstrap`, `--command-config`, `--timeout` and `--json`."""
+    parser.add_argument(
+        "--bootstrap",
+        required=True,
+        metavar="HOST:PORT",
+        help="one or more brokers of the cluster, separated by commas",
+    )
+    command_config(parser)
+    parser.add_argument(
+        "--timeout", type=seconds, default=30.0, metavar="SECONDS", help="default: 30 seconds"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_execute(parser: argparse.ArgumentParser, change: str) -> None:
+    """Add the option `--execute` to a command that shows its plan without it."""
+    parser.add_argument(
+        "--execute", action="store_true", help=f"{change}; without it, the command only prints its plan"
+    )
+
+
+def client_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the client options in the file of `--command-config`, or none."""
+    return {} if options.command_config is None else dict(client_security(options.command_config))
+
+
+@contextmanager
+def admin_client(options: argparse.Namespace) -> Iterator[Admin]:
+    """Yield an admin client for the cluster that the options name."""
+    from consumer import Admin
+
+    settings = client_options(options)
+    with Admin(
+        options.bootstrap, **{"client_id": "kproto-cli", **settings}, timeout=options.timeout
+    ) as admin:
+        yield admin
+
+
+def succeeded(call: Callable[[], dict[Any, Any] | None], failures: list[KprotoError]) -> dict[Any, Any]:
+    """Return the results of a call about several items, and add the errors of its failed items.
+
+    So a command prints the results that it has, and then the errors.
+    """
+    try:
+        return call() or {}
+    except PartialFailure as error:
+        failures += error.failed.values()
+        return error.succeeded
+
+
+def exit_code(command: str, failures: list[KprotoError]) -> int:
+    """Print each error as one line on stderr; return 1 if there are errors, else 0."""
+    for error in failures:
+        print(f"kproto {command}: {escape_unprintable(str(error))}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def say_not_executed(what: str) -> int:
+    """Print that only the plan was printed, and return the exit code."""
+    print(f"{what}; add --execute to do it", file=sys.stderr)
+    return 0

@@ -1,0 +1,197 @@
+"""`kproto consume`: print the records of topics."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, KprotoError
+from .arguments import Subparsers, parse_digits, positive, topic_partitions
+from .connection import add_connection, client_options
+from .record_formats import FORMATS, formatted, json_value
+from .tables import cell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from consumer import Consumer, ConsumerRecord, TopicPartition
+
+_FIELDS = ("timestamp", "partition", "offset", "headers", "key", "value")
+
+
+def add(commands: Subparsers) -> None:
+    consume = commands.add_parser(
+        "consume",
+        help="print the records of topics",
+        description="Print the records of topics, one per line: first those that are there, up to the end of "
+        "each partition. Without --group, no group is joined and nothing is committed.",
+        epilog="Example: kproto consume flights --from 2026-11-28T09:30:00 --print offset,key,value "
+        "--bootstrap localhost:9092",
+    )
+    consume.add_argument(
+        "topics", nargs="+", metavar="TOPIC[:P,P]", help="a topic, or some of its partitions"
+    )
+    consume.add_argument(
+        "--group", metavar="GROUP", help="read as a member of this group, and commit what was printed"
+    )
+    consume.add_argument(
+        "--from",
+        dest="start",
+        default="earliest",
+        metavar="PLACE",
+        help="earliest (the default), latest, an offset, -N for the last N records of each partition, or a "
+        "time such as 2026-11-28T09:30:00; with --group, earliest or latest, for partitions without a commit",
+    )
+    consume.add_argument(
+        "--to", metavar="PLACE", help="stop before this offset or time; default: the end at the start"
+    )
+    consume.add_argument("--follow", action="store_true", help="wait for further records until Ctrl-C")
+    consume.add_argument("--count", type=positive, metavar="N", help="stop after N records")
+    consume.add_argument(
+        "--print",
+        dest="fields",
+        default="value",
+        metavar="FIELDS",
+        help=f"any of {', '.join(_FIELDS)}, in the order of kafka-console-consumer; default: value",
+    )
+    consume.add_argument("--key-format", choices=FORMATS, default="string", help="default: string")
+    consume.add_argument("--value-format", choices=FORMATS, default="string", help="default: string")
+    consume.add_argument(
+        "--isolation",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help="with read_committed, records of aborted and open transactions are not printed",
+    )
+    add_connection(consume)
+    consume.set_defaults(run=_consume)
+
+
+def _consume(options: argparse.Namespace) -> int:
+    from consumer import Consumer
+
+    fields = options.fields.split(",")
+    if unknown := [field for field in fields if field not in _FIELDS]:
+        raise ConfigError("--print", unknown[0], f"allowed: {', '.join(_FIELDS)}")
+    if options.follow and options.to is not None:
+        raise ConfigError("--follow", "True", "allowed only without --to")
+    config: dict[str, Any] = {"client_id": "kproto-cli", **client_options(options)}
+    config["isolation_level"] = options.isolation
+    if options.group is not None:
+        if options.to is not None or options.start not in ("earliest", "latest"):
+            allowed = "allowed with --group: --from earliest or --from latest, and not --to"
+            raise ConfigError("--group", options.group, allowed)
+        config |= {
+            "group_id": options.group,
+            "auto_offset_reset": options.start,
+            "enable_auto_commit": False,
+        }
+    with Consumer(options.bootstrap, **config) as consumer:
+        records = _of_group(consumer, options) if options.group else _of_partitions(consumer, options)
+        for number, record in enumerate(records, 1):
+            try:
+                _print(record, fields, options)
+            except ValueError as error:
+                place = f"{record.topic_partition} @ {record.offset}"
+                raise KprotoError(f"{place}: a key or value is not in the format json: {error}") from None
+            if number == options.count:
+                break
+    return 0
+
+
+def _of_group(consumer: Consumer, options: argparse.Namespace) -> Iterator[ConsumerRecord]:
+    """Yield records as a member of a group, and commit them after they were printed.
+
+    Without `--follow` the end is reached when no partition that the member owns has further records.
+    """
+    if any(":" in topic for topic in options.topics):
+        raise ConfigError("--group", options.group, "allowed only for whole topics")
+    consumer.subscribe(options.topics)
+    printed = 0
+    while True:
+        max_records = None if options.count is None else min(500, options.count - printed)
+        records = consumer.poll(1.0, max_records)
+        for record in records:
+            printed += 1
+            if printed == options.count:
+                consumer.commit({record.topic_partition: record.offset + 1})
+            yield record
+        if records:
+            sys.stdout.flush()
+            consumer.commit()
+        elif not options.follow and consumer.assignment() and _at_the_end(consumer):
+            return
+
+
+def _at_the_end(consumer: Consumer) -> bool:
+    owned = consumer.assignment()
+    ends = consumer.list_offsets(dict.fromkeys(owned, "latest"))
+    return all(consumer.position(partition) >= (ends[partition].offset or 0) for partition in owned)
+
+
+def _of_partitions(consumer: Consumer, options: argparse.Namespace) -> Iterator[ConsumerRecord]:
+    """Yield the records between `--from` and `--to`, without a group."""
+    partitions = [
+        partition
+        for word in options.topics
+        for partition in topic_partitions("TOPIC", word, consumer.partitions_for)
+    ]
+    starts = _places(consumer, "--from", options.start, partitions)
+    stops = None if options.follow else _places(consumer, "--to", options.to or "latest", partitions)
+    consumer.assign(starts)
+    while stops is None or any(consumer.position(partition) < stops[partition] for partition in partitions):
+        for record in consumer.poll(1.0):
+            if stops is None or record.offset < stops[record.topic_partition]:
+                yield record
+        sys.stdout.flush()
+
+
+def _places(
+    consumer: Consumer, option: str, text: str, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the offset of each partition that `--from` or `--to` means."""
+    from .times import offset_time
+
+    if parse_digits(text) >= 0:
+        return dict.fromkeys(partitions, int(text))
+    back = parse_digits(text.removeprefix("-")) if text.startswith("-") else -1
+    ends = consumer.list_offsets(dict.fromkeys(partitions, "latest"))
+    if back >= 0:
+        starts = consumer.list_offsets(dict.fromkeys(partitions, "earliest"))
+        return {
+            partition: max(starts[partition].offset or 0, (ends[partition].offset or 0) - back)
+            for partition in partitions
+        }
+    listed = consumer.list_offsets(dict.fromkeys(partitions, offset_time(option, text)))
+    return {
+        partition: (at if at.offset is not None else ends[partition]).offset or 0
+        for partition, at in listed.items()
+    }
+
+
+def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespace) -> None:
+    if options.json:
+        from ..messages.json_form import one_line
+
+        shown = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "headers": [[name, json_value(value, "string")] for name, value in record.headers],
+            "key": json_value(record.key, options.key_format),
+            "value": json_value(record.value, options.value_format),
+        }
+        print(one_line(shown))
+        return
+    kind = "LogAppendTime" if record.timestamp_type == "log_append" else "CreateTime"
+    headers = ",".join(f"{cell(name)}:{formatted(value, 'string')}" for name, value in record.headers)
+    texts = {
+        "timestamp": f"{kind}:{record.timestamp}",
+        "partition": f"Partition:{record.partition}",
+        "offset": f"Offset:{record.offset}",
+        "headers": headers or "NO_HEADERS",
+        "key": formatted(record.key, options.key_format),
+        "value": formatted(record.value, options.value_format),
+    }
+    print("\t".join(texts[field] for field in _FIELDS if field in fields))

@@ -1,0 +1,96 @@
+"""The offsets that `kproto groups reset` commits, by the rules of kafka-consumer-groups --reset-offsets."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError, KprotoError
+from .arguments import parse_digits
+from .times import datetime_ms, duration_ms
+
+if TYPE_CHECKING:
+    from consumer import Admin, TopicPartition
+
+
+def new_offsets(
+    admin: Admin,
+    partitions: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    options: argparse.Namespace,
+) -> tuple[dict[TopicPartition, int], list[KprotoError]]:
+    """Return the new offset of each partition, and a note for each offset that was moved into its log.
+
+    A wanted offset below the log's start becomes the start, and one above the end becomes the end.
+    """
+    first = _listed(admin, partitions, "earliest")
+    end = _listed(admin, partitions, "latest")
+    if options.to_earliest:
+        return first, []
+    if options.to_latest:
+        return end, []
+    if options.to_datetime is not None or options.by_duration is not None:
+        return _listed(admin, partitions, _timestamp(options)), []
+    wanted: dict[TopicPartition, int] = {}
+    notes: list[KprotoError] = []
+    for partition in partitions:
+        current = committed.get(partition)
+        if options.to_offset is not None:
+            target = options.to_offset
+        elif current is None:
+            option = "--to-current" if options.to_current else "--shift-by"
+            if not options.to_current:
+                notes.append(KprotoError(f"{partition} has no committed offset for {option}: it is skipped"))
+                continue
+            target = end[partition]
+        else:
+            target = current + (options.shift_by or 0)
+        wanted[partition] = min(max(target, first[partition]), end[partition])
+        if wanted[partition] != target:
+            span = f"{first[partition]} to {end[partition]}"
+            notes.append(
+                KprotoError(
+                    f"{partition}: offset {target} is outside of the log, {span}; "
+                    f"the new offset is {wanted[partition]}"
+                )
+            )
+    return wanted, notes
+
+
+def _listed(admin: Admin, partitions: Sequence[TopicPartition], want: str | int) -> dict[TopicPartition, int]:
+    """Return the offset of each partition at `want`, or its end offset if all records are older."""
+    listed = admin.list_offsets(dict.fromkeys(partitions, want))
+    older = [partition for partition, at in listed.items() if at.offset is None]
+    ends = admin.list_offsets(dict.fromkeys(older, "latest")) if older else {}
+    return {partition: (ends.get(partition, at).offset or 0) for partition, at in listed.items()}
+
+
+def _timestamp(options: argparse.Namespace) -> int:
+    """Return the time of `--to-datetime` or `--by-duration`, in ms since 1970."""
+    if options.by_duration is not None:
+        return max(0, time.time_ns() // 1_000_000 - duration_ms("--by-duration", options.by_duration))
+    return datetime_ms("--to-datetime", options.to_datetime)
+
+
+def read_offsets_file(path: Path) -> dict[TopicPartition, int]:
+    """Read lines TOPIC,PARTITION,OFFSET, as `--export` prints them. Empty lines are skipped."""
+    from consumer import TopicPartition
+
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError("--from-file", str(path), f"allowed: a readable text file ({error})") from None
+    offsets: dict[TopicPartition, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        topic, _, numbers = line.strip().partition(",")
+        partition, _, offset = numbers.partition(",")
+        if not topic or min(parse_digits(partition), parse_digits(offset)) < 0:
+            allowed = f"allowed: lines TOPIC,PARTITION,OFFSET; line {number} is {line!r}"
+            raise ConfigError("--from-file", str(path), allowed)
+        offsets[TopicPartition(topic, int(partition))] = int(offset)
+    return offsets

@@ -1,0 +1,121 @@
+"""`kproto offsets`: print offsets of partitions by time, and delete the records below an offset."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError, KprotoError
+from .arguments import Subparsers, parse_digits, topic_partitions
+from .connection import (
+    add_execute,
+    add_verb,
+    add_verbs,
+    admin_client,
+    exit_code,
+    say_not_executed,
+    succeeded,
+)
+from .tables import cell, print_json
+
+if TYPE_CHECKING:
+    from consumer import TopicPartition
+
+
+def add(commands: Subparsers) -> None:
+    verbs = add_verbs(
+        commands,
+        "offsets",
+        help_text="print offsets by time, and delete records",
+        description="Print the offsets of partitions, as kafka-get-offsets does, and delete records.",
+    )
+    listing = add_verb(
+        verbs,
+        "list",
+        _list,
+        "print TOPIC:PARTITION:OFFSET for each partition",
+        epilog="Example: kproto offsets list flights --time 2026-11-28T09:30:00 --bootstrap localhost:9092",
+    )
+    listing.add_argument("topics", nargs="*", metavar="TOPIC[:P,P]", help="default: all topics")
+    listing.add_argument(
+        "--time",
+        default="latest",
+        metavar="TIME",
+        help="earliest, latest (the default), max_timestamp, earliest_local, latest_tiered, a time in ms "
+        "since 1970, or a time such as 2026-11-28T09:30:00",
+    )
+    listing.add_argument(
+        "--isolation",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help="with read_committed, latest is the end of the committed records",
+    )
+    delete = add_verb(verbs, "delete-records", _delete, "delete all records below an offset")
+    delete.add_argument(
+        "partitions",
+        nargs="+",
+        metavar="TOPIC:P=OFFSET",
+        help="such as flights:0=1000; latest is all records",
+    )
+    add_execute(delete, "delete the records")
+
+
+def _list(options: argparse.Namespace) -> int:
+    from .times import offset_time
+
+    at = offset_time("--time", options.time)
+    with admin_client(options) as admin:
+        words = options.topics or sorted(admin.topics())
+        partitions = [
+            partition for word in words for partition in topic_partitions("TOPIC", word, admin.partitions)
+        ]
+        offsets = admin.list_offsets(dict.fromkeys(partitions, at), isolation=options.isolation)
+    for (topic, number), listed in offsets.items():
+        if options.json:
+            print_json(
+                [
+                    {
+                        "topic": topic,
+                        "partition": number,
+                        "offset": listed.offset,
+                        "timestamp": listed.timestamp,
+                        "leaderEpoch": listed.leader_epoch,
+                    }
+                ]
+            )
+        else:
+            print(f"{cell(topic)}:{number}:{'' if listed.offset is None else listed.offset}")
+    return 0
+
+
+def _delete(options: argparse.Namespace) -> int:
+    failures: list[KprotoError] = []
+    wanted = dict(_record_bound(word) for word in options.partitions)
+    with admin_client(options) as admin:
+        if not options.execute:
+            starts = admin.list_offsets(dict.fromkeys(wanted, "earliest"))
+            ends = admin.list_offsets(dict.fromkeys(wanted, "latest"))
+            for partition, before in wanted.items():
+                bound = ends[partition].offset if before == "latest" else before
+                print(
+                    f"delete the records of {cell(partition)} from {starts[partition].offset} to {bound} - 1"
+                )
+            return say_not_executed("nothing was deleted")
+        deleted = succeeded(lambda: admin.delete_records(wanted), failures)
+    for partition, start in deleted.items():
+        if options.json:
+            print_json([{"topic": partition.topic, "partition": partition.partition, "lowWatermark": start}])
+        else:
+            print(f"partition: {cell(partition)}\tlow_watermark: {start}")
+    return exit_code("offsets delete-records", failures)
+
+
+def _record_bound(word: str) -> tuple[TopicPartition, int | str]:
+    """Parse TOPIC:P=OFFSET."""
+    from consumer import TopicPartition
+
+    name, _, offset = word.rpartition("=")
+    topic, _, number = name.rpartition(":")
+    if not topic or parse_digits(number) < 0 or (offset != "latest" and parse_digits(offset) < 0):
+        raise ConfigError("TOPIC:P=OFFSET", word, "allowed: such as flights:0=1000 or flights:0=latest")
+    return TopicPartition(topic, int(number)), offset if offset == "latest" else int(offset)

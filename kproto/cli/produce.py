@@ -1,0 +1,170 @@
+"""`kproto produce`: send the lines of stdin as records."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from ..errors import ConfigError
+from .arguments import Subparsers, key_values, parse_digits
+from .connection import add_connection, client_options
+from .record_formats import FORMATS, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from consumer.delivery import Delivery
+
+_KEYS = ("key", "value", "headers", "partition", "timestamp")
+
+
+def add(commands: Subparsers) -> None:
+    produce = commands.add_parser(
+        "produce",
+        help="send the lines of stdin as records",
+        description="Send each line of stdin as a record. With --json a line is an object with key, value, "
+        "headers (a list of [NAME, VALUE]), partition and timestamp, as kproto consume --json prints it. The "
+        "place of each written record is then printed.",
+        epilog="Example: echo 'UA1:departed' | kproto produce flights --key-separator : "
+        "--bootstrap localhost:9092",
+    )
+    produce.add_argument("topic", metavar="TOPIC")
+    produce.add_argument(
+        "--key-separator", metavar="TEXT", help="a line is KEY, this text, and VALUE; default: no keys"
+    )
+    produce.add_argument(
+        "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of each record"
+    )
+    produce.add_argument("--partition", type=_partition, metavar="P", help="default: by the key, as in Java")
+    produce.add_argument("--null-marker", metavar="TEXT", help="a key or value with this text is null")
+    produce.add_argument("--key-format", choices=FORMATS, default="string", help="default: string")
+    produce.add_argument("--value-format", choices=FORMATS, default="string", help="default: string")
+    add_connection(produce)
+    produce.set_defaults(run=_produce)
+
+
+def _partition(text: str) -> int:
+    number = parse_digits(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
+    return number
+
+
+def _produce(options: argparse.Namespace) -> int:
+    """Send the records, and report each one that was not written.
+
+    Every line is sent before an invalid line is reported, so no earlier line is lost.
+    """
+    from consumer import Producer
+
+    if sys.stdin.isatty():
+        print("type one record per line, then press Ctrl-D", file=sys.stderr)
+    config: dict[str, Any] = {"client_id": "kproto-cli", **client_options(options)}
+    headers = [(name, value.encode()) for name, value in key_values("--header", options.header).items()]
+    parse = _from_json if options.json else _from_text
+    deliveries: list[Delivery] = []
+    with Producer(options.bootstrap, **config) as producer:
+        try:
+            for number, line in enumerate(_lines(), 1):
+                record = _record(parse, line, number, options)
+                record.setdefault("partition", options.partition)
+                record["headers"] = [*headers, *record.get("headers", ())]
+                deliveries.append(producer.send(options.topic, **record))
+                if len(deliveries) >= 10_000:
+                    _finish(producer.flush, deliveries, options)
+        finally:
+            _finish(producer.flush, deliveries, options)
+    return 0
+
+
+def _lines() -> Iterator[str]:
+    for line in sys.stdin.buffer:
+        yield line.decode("utf-8", errors="surrogateescape").removesuffix("\n").removesuffix("\r")
+
+
+def _finish(
+    flush: Callable[[float | None], None], deliveries: list[Delivery], options: argparse.Namespace
+) -> None:
+    """Wait for the deliveries, print their places with `--json`, and forget them."""
+    flush(options.timeout)
+    for delivery in deliveries:
+        written = delivery.result()
+        if options.json:
+            print(
+                json.dumps({"topic": options.topic, "partition": written.partition, "offset": written.offset})
+            )
+    deliveries.clear()
+
+
+def _record(
+    parse: Callable[[str, argparse.Namespace], dict[str, Any]],
+    line: str,
+    number: int,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    try:
+        return parse(line, options)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"line {number} of stdin", line, f"allowed: {error}") from None
+
+
+def _from_text(line: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the key and the value of a line of text."""
+    key: str | None = None
+    value: str = line
+    if options.key_separator:
+        key, separator, value = line.partition(options.key_separator)
+        if not separator:
+            raise ValueError(f"KEY{options.key_separator}VALUE")
+    return {
+        "key": _data(key, "key", options),
+        "value": _data(value, "value", options),
+    }
+
+
+def _data(text: str | None, part: str, options: argparse.Namespace) -> bytes | None:
+    """Return the bytes of a key or value."""
+    if text is None or text == options.null_marker:
+        return None
+    form = options.key_format if part == "key" else options.value_format
+    try:
+        return parsed(text, form)
+    except ValueError as error:
+        raise ValueError(f"a {part} in the format {form} ({error})") from None
+
+
+def _from_json(line: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `Producer.send` for an object with the keys `_KEYS`; other keys are ignored.
+
+    So the output of `kproto consume --json` can be sent again. A key or value that is not a string is sent as
+    its JSON.
+    """
+    try:
+        fields: object = json.loads(line)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise ValueError('an object such as {"key": "UA1", "value": "departed"}')
+    record = {name: value for name, value in cast("dict[str, Any]", fields).items() if name in _KEYS}
+    for part in ("key", "value"):
+        value = record.get(part)
+        if value is not None:
+            form = options.key_format if part == "key" else options.value_format
+            text = (
+                value if isinstance(value, str) and form != "json" else json.dumps(value, ensure_ascii=False)
+            )
+            record[part] = _data(text, part, options)
+    record["headers"] = [_header(header) for header in record.get("headers") or ()]
+    return record
+
+
+def _header(header: object) -> tuple[str, bytes | None]:
+    match header:
+        case [str(name), str(value)]:
+            return name, value.encode()
+        case [str(name), None]:
+            return name, None
+        case _:
+            raise ValueError('headers such as [["trace", "1a2b"]]')

@@ -1,0 +1,51 @@
+"""Times and durations in arguments of the commands that send requests to a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import UTC, datetime
+
+from ..errors import ConfigError
+from .arguments import duration, parse_digits
+
+_ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
+# The offsets that ListOffsets finds by a negative timestamp, and Kafka's other spelling of them.
+_NAMED = ("earliest", "latest", "max_timestamp", "earliest_local", "latest_tiered")
+
+
+def offset_time(option: str, text: str) -> str | int:
+    """Return the name of a special offset, such as "latest", or a time in ms since 1970."""
+    name = text.replace("-", "_")
+    if name in _NAMED:
+        return name
+    if parse_digits(text) >= 0:
+        return int(text)
+    try:
+        return datetime_ms(option, text)
+    except ConfigError:
+        allowed = f"allowed: {', '.join(_NAMED)}, a time in ms since 1970, or such as 2026-11-28T09:30:00"
+        raise ConfigError(option, text, allowed) from None
+
+
+def datetime_ms(option: str, text: str) -> int:
+    """Return an ISO 8601 time in ms since 1970. A time without a zone is in UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "allowed: a time such as 2026-11-28T09:30:00 or 2026-11-28T09:30:00+01:00"
+        raise ConfigError(option, text, allowed) from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def duration_ms(option: str, text: str) -> int:
+    """Return the milliseconds in a time such as 10m, or in an ISO 8601 duration such as P7DT2H."""
+    match = _ISO_DURATION.fullmatch(text)
+    if match is not None and any(match.groups()):
+        parts = zip(match.groups(), _UNITS_MS, strict=True)
+        return round(sum(float(number) * ms for number, ms in parts if number))
+    try:
+        return duration(text)
+    except argparse.ArgumentTypeError:
+        raise ConfigError(option, text, "allowed: a duration such as 10m, 4h or P7D") from None

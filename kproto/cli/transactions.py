@@ -1,0 +1,216 @@
+"""`kproto transactions`: list and describe transactions, find hanging ones, and abort them."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, KprotoError
+from .arguments import Subparsers, parse_digits, positive_duration
+from .connection import (
+    add_execute,
+    add_verb,
+    add_verbs,
+    admin_client,
+    exit_code,
+    say_not_executed,
+    succeeded,
+)
+from .tables import print_json, print_table
+
+if TYPE_CHECKING:
+    from consumer import Admin, TopicPartition
+    from consumer.engine.admin.transactions import ProducerState
+
+_PRODUCERS = (
+    ("ProducerId", 10),
+    ("ProducerEpoch", 13),
+    ("LatestCoordinatorEpoch", 22),
+    ("LastSequence", 12),
+    ("LastTimestamp", 13),
+    ("CurrentTransactionStartOffset", 29),
+)
+
+
+def add(commands: Subparsers) -> None:
+    verbs = add_verbs(
+        commands,
+        "transactions",
+        help_text="list, describe and abort transactions",
+        description="Show the transactions of a cluster, and abort hanging ones. The columns are those of "
+        "kafka-transactions.",
+    )
+    add_verb(verbs, "list", _list, "print each transactional id with its state")
+    describe = add_verb(verbs, "describe", _describe, "print the state and the partitions of transactions")
+    describe.add_argument("ids", nargs="+", metavar="TRANSACTIONAL_ID")
+    producers = add_verb(verbs, "producers", _producers, "print the producers of a partition")
+    _add_partition(producers)
+    hanging = add_verb(
+        verbs,
+        "find-hanging",
+        _find_hanging,
+        "print open transactions that their coordinator does not know",
+        description="Print transactions that are open in a partition for longer than --older-than, although "
+        "their coordinator does not know them. They stop read_committed consumers.",
+    )
+    hanging.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
+    hanging.add_argument(
+        "--older-than",
+        type=positive_duration,
+        default=900_000,
+        metavar="TIME",
+        help="the longest transaction timeout of the cluster; default: 15m",
+    )
+    abort = add_verb(verbs, "abort", _abort, "abort a hanging transaction in a partition")
+    _add_partition(abort)
+    abort.add_argument(
+        "--start-offset", required=True, type=_offset, metavar="N", help="the first offset of the transaction"
+    )
+    add_execute(abort, "write the abort marker")
+
+
+def _add_partition(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("partition", metavar="TOPIC:P", help="such as flights:0")
+
+
+def _offset(text: str) -> int:
+    if parse_digits(text) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an offset")
+    return int(text)
+
+
+def _partition(text: str) -> TopicPartition:
+    from consumer import TopicPartition
+
+    topic, _, number = text.rpartition(":")
+    if not topic or parse_digits(number) < 0:
+        raise ConfigError("TOPIC:P", text, "allowed: a topic and one partition, such as flights:0")
+    return TopicPartition(topic, int(number))
+
+
+def _show(columns: Iterable[tuple[str, int]], rows: Iterable[tuple[object, ...]], *, as_json: bool) -> None:
+    titles = list(columns)
+    if as_json:
+        names = [title[0].lower() + title[1:] for title, _ in titles]
+        print_json(dict(zip(names, row, strict=True)) for row in rows)
+    else:
+        print_table(titles, rows)
+
+
+def _list(options: argparse.Namespace) -> int:
+    failures: list[KprotoError] = []
+    with admin_client(options) as admin:
+        by_node = succeeded(admin.list_transactions, failures)
+    rows = [
+        (listing.transactional_id, node, listing.producer_id, listing.state)
+        for node, listings in sorted(by_node.items())
+        for listing in listings
+    ]
+    columns = [("TransactionalId", 15), ("Coordinator", 11), ("ProducerId", 10), ("TransactionState", 16)]
+    _show(columns, rows, as_json=options.json)
+    return exit_code("transactions list", failures)
+
+
+def _describe(options: argparse.Namespace) -> int:
+    failures: list[KprotoError] = []
+    with admin_client(options) as admin:
+        described = succeeded(lambda: admin.describe_transactions(options.ids), failures)
+    now = time.time_ns() // 1_000_000
+    rows = [
+        (
+            each.coordinator_id,
+            name,
+            each.producer_id,
+            each.producer_epoch,
+            each.state,
+            each.timeout_ms,
+            each.start_time_ms,
+            None if each.start_time_ms is None else now - each.start_time_ms,
+            ",".join(str(partition) for partition in sorted(each.partitions)),
+        )
+        for name, each in described.items()
+    ]
+    titles = (
+        "CoordinatorId TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs "
+        "CurrentTransactionStartTimeMs TransactionDurationMs TopicPartitions"
+    )
+    _show([(title, len(title)) for title in titles.split()], rows, as_json=options.json)
+    return exit_code("transactions describe", failures)
+
+
+def _producer_row(state: ProducerState) -> tuple[object, ...]:
+    return (
+        state.producer_id,
+        state.producer_epoch,
+        state.coordinator_epoch,
+        state.last_sequence,
+        state.last_timestamp,
+        state.current_transaction_start_offset,
+    )
+
+
+def _producers(options: argparse.Namespace) -> int:
+    partition = _partition(options.partition)
+    with admin_client(options) as admin:
+        states = admin.describe_producers([partition])[partition]
+    _show(_PRODUCERS, map(_producer_row, states), as_json=options.json)
+    return 0
+
+
+def _find_hanging(options: argparse.Namespace) -> int:
+    failures: list[KprotoError] = []
+    with admin_client(options) as admin:
+        topics = options.topics or sorted(admin.topics())
+        partitions = [partition for topic in topics for partition in admin.partitions(topic)]
+        producers = succeeded(lambda: admin.describe_producers(partitions), failures)
+        oldest = time.time_ns() // 1_000_000 - options.older_than
+        suspects = {
+            (partition, state.producer_id): state
+            for partition, states in producers.items()
+            for state in states
+            if state.current_transaction_start_offset is not None and state.last_timestamp < oldest
+        }
+        known = _known_partitions(admin, {producer for _, producer in suspects})
+    rows = [
+        (partition.topic, partition.partition, *_producer_row(state))
+        for (partition, producer), state in sorted(suspects.items())
+        if partition not in known.get(producer, ())
+    ]
+    _show([("Topic", 5), ("Partition", 9), *_PRODUCERS], rows, as_json=options.json)
+    return exit_code("transactions find-hanging", failures)
+
+
+def _known_partitions(admin: Admin, producer_ids: set[int]) -> dict[int, frozenset[TopicPartition]]:
+    """Return the partitions of the transactions that coordinators know, by producer id."""
+    if not producer_ids:
+        return {}
+    listed: Mapping[int, Any] = admin.list_transactions(producer_ids=producer_ids)
+    ids = [listing.transactional_id for listings in listed.values() for listing in listings]
+    described = admin.describe_transactions(ids) if ids else {}
+    return {
+        each.producer_id: each.partitions for each in described.values() if each.start_time_ms is not None
+    }
+
+
+def _abort(options: argparse.Namespace) -> int:
+    partition = _partition(options.partition)
+    with admin_client(options) as admin:
+        states = admin.describe_producers([partition])[partition]
+        state = next(
+            (each for each in states if each.current_transaction_start_offset == options.start_offset), None
+        )
+        if state is None:
+            detail = f"no open transaction in {partition} begins at offset {options.start_offset}"
+            return exit_code("transactions abort", [KprotoError(detail)])
+        _show(_PRODUCERS, [_producer_row(state)], as_json=options.json)
+        if not options.execute:
+            return say_not_executed("no transaction was aborted")
+        admin.abort_transaction(
+            partition,
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            coordinator_epoch=state.coordinator_epoch or 0,
+        )
+    return 0

@@ -1,0 +1,23 @@
+"""Fixtures of the command line's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kproto.broker.server import Server, running
+from tests.cli.stage import Shell
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Server]:
+    """A broker for all tests of a module. Each test uses topics and groups of its own."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def shell(broker: Server, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """Runs commands on the broker."""
+    return Shell(broker.bootstrap, capsys)

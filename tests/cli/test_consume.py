@@ -1,0 +1,130 @@
+"""`kproto consume` prints records: by place, with and without a group, in several formats."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from consumer import Admin, Consumer, Producer, TopicPartition
+from kproto.broker.server import Server
+from tests.cli.stage import Shell
+
+
+@pytest.fixture(scope="module", autouse=True)
+def records(broker: Server) -> None:
+    """Write 4 records to c-0 and 2 to c-1, with times from 1,000 ms on; and one record that is not JSON."""
+    with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
+        admin.create_topics({"c": 2, "text": 1, "transactions": 1})
+        for number in range(6):
+            producer.send(
+                "c",
+                json.dumps({"n": number}).encode(),
+                key=b"k%d" % number,
+                partition=int(number >= 4),
+                timestamp=1_000 + number,
+                headers=[("trace", b"t%d" % number)] if number == 3 else [],
+            )
+        producer.send("text", b"\xff\x00not json", timestamp=1_000)
+    with Producer(broker.bootstrap, transactional_id="consume-aborted") as producer:
+        producer.begin()
+        producer.send("transactions", b"aborted")
+        producer.flush()
+        producer.abort()
+        with producer.transaction():
+            producer.send("transactions", b"committed")
+
+
+def numbers(shell: Shell, words: str) -> list[int]:
+    """Return the numbers in the printed records, in ascending order."""
+    return sorted(json.loads(row["value"])["n"] for row in shell.json(f"consume {words}"))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("c", [0, 1, 2, 3, 4, 5]),
+        ("c:1", [4, 5]),
+        ("c --from latest", []),
+        ("c --from 2", [2, 3]),
+        ("c --from -1", [3, 5]),
+        ("c --from 1970-01-01T00:00:01.003", [3, 4, 5]),
+        ("c --to 1", [0, 4]),
+        ("c --from 1970-01-01T00:00:01.001 --to 1970-01-01T00:00:01.003", [1, 2]),
+        ("c:0 --count 2", [0, 1]),
+    ],
+)
+def test_the_records_between_two_places_are_printed(shell: Shell, words: str, expected: list[int]) -> None:
+    assert numbers(shell, words) == expected
+
+
+def test_fields_are_printed_as_kafkas_tool_prints_them(shell: Shell) -> None:
+    assert shell("consume c:0 --from -1 --print key,value,timestamp,offset,partition,headers") == [
+        'CreateTime:1003\tPartition:0\tOffset:3\ttrace:t3\tk3\t{"n": 3}'
+    ]
+    assert shell("consume c:1 --count 1 --print headers,key") == ["NO_HEADERS\tk4"]
+
+
+def test_json_has_all_fields(shell: Shell) -> None:
+    assert shell.json("consume c:0 --from 3 --value-format json") == [
+        {
+            "topic": "c",
+            "partition": 0,
+            "offset": 3,
+            "timestamp": 1003,
+            "headers": [["trace", "t3"]],
+            "key": "k3",
+            "value": {"n": 3},
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [("string", "\\xff\0not json"), ("hex", "ff006e6f74206a736f6e"), ("base64", "/wBub3QganNvbg==")],
+)
+def test_formats_of_values(shell: Shell, form: str, expected: str) -> None:
+    assert shell(f"consume text --value-format {form}") == [expected]
+
+
+def test_a_value_that_is_not_json_is_an_error_with_its_place(shell: Shell) -> None:
+    shell("consume text --value-format json", code=1)
+    assert shell.errors.startswith("kproto consume: text-0 @ 0: a key or value is not in the format json: ")
+
+
+def test_read_committed_skips_aborted_records(shell: Shell) -> None:
+    assert shell("consume transactions --isolation read_committed") == ["committed"]
+    assert shell("consume transactions") == ["aborted", "committed"]
+
+
+def test_a_group_continues_after_what_was_printed(shell: Shell, broker: Server) -> None:
+    first = shell.json("consume c --group readers --count 4")
+    second = shell.json("consume c --group readers")
+    printed = [(row["partition"], row["offset"]) for row in first + second]
+    assert sorted(printed) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    with Consumer(broker.bootstrap, group_id="readers") as consumer:
+        committed = consumer.committed([TopicPartition("c", 0), TopicPartition("c", 1)])
+    assert [at.offset for at in committed.values() if at is not None] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("c --print nothing", "--print='nothing' is not allowed; allowed: timestamp, partition, offset"),
+        ("c --follow --to latest", "allowed only without --to"),
+        ("c --group g --from 3", "allowed with --group: --from earliest or --from latest, and not --to"),
+        ("c:0 --group g", "allowed only for whole topics"),
+        ("c --from noon", "--from='noon' is not allowed; allowed: earliest, latest"),
+        ("c --count 0", "'0' is not a whole number of at least 1"),
+    ],
+)
+def test_invalid_arguments_exit_with_2_and_say_what_is_allowed(
+    words: str, message: str, shell: Shell
+) -> None:
+    shell(f"consume {words}", code=2)
+    assert message in shell.errors
+
+
+def test_an_unknown_topic_is_an_error(shell: Shell) -> None:
+    shell("consume nowhere", code=1)
+    assert "nowhere" in shell.errors

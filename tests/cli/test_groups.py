@@ -1,0 +1,153 @@
+"""`kproto groups` shows members, offsets and lag, and resets and deletes committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from consumer import Admin, Consumer, Producer, TopicPartition
+from kproto.broker.server import Server
+from tests.cli.stage import Shell
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def records(broker: Server) -> None:
+    """Write 10 records to each of the 2 partitions of the topic g."""
+    with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
+        admin.create_topics({"g": 2})
+        for number in range(20):
+            producer.send("g", b"%d" % number, partition=number % 2, timestamp=1_000 + number)
+
+
+@pytest.fixture
+def group(broker: Server) -> Iterator[str]:
+    """A group without members that has committed offset 4 of g-0 and offset 6 of g-1."""
+    name = f"group-{next(_numbers)}"
+    with Admin(broker.bootstrap) as admin:
+        admin.commit_offsets(name, {TopicPartition("g", 0): 4, TopicPartition("g", 1): 6})
+        yield name
+
+
+def new_offsets(shell: Shell, group: str, words: str) -> dict[int, int]:
+    """Return the offsets by partition that a reset with `words` would commit."""
+    return {row["partition"]: row["newOffset"] for row in shell.json(f"groups reset {group} {words}")}
+
+
+def test_offsets_and_lag_of_a_group_without_members(shell: Shell, group: str) -> None:
+    _, titles, *rows = shell(f"groups describe {group}")
+    expected = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
+    assert " ".join(titles.split()) == expected
+    assert [row.split() for row in rows] == [
+        [group, "g", "0", "4", "10", "6", "-", "-", "-"],
+        [group, "g", "1", "6", "10", "4", "-", "-", "-"],
+    ]
+
+
+def test_members_and_state_of_a_group(shell: Shell, broker: Server) -> None:
+    with Consumer(broker.bootstrap, group_id="lively", client_id="app") as consumer:
+        consumer.subscribe(["g"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        [member] = shell.json("groups describe lively --members")
+        [state] = shell.json("groups describe lively --state")
+        owned = shell.json("groups describe lively")
+        text = shell("groups describe lively --members")[2].split()
+        shell("groups reset lively --topic g --to-earliest --execute", code=1)
+    assert "has members and is in state Stable: stop them first" in shell.errors
+    assert (member["clientId"], member["assignment"]) == ("app", {"g": [0, 1]})
+    assert text[-2:] == ["2", "g:0,1"]
+    assert (state["state"], state["members"], state["assignor"]) == ("Stable", 1, "cooperative-sticky")
+    assert state["coordinator"] == broker.bootstrap
+    assert [(row["partition"], row["clientId"], row["currentOffset"]) for row in owned] == [
+        (0, "app", 10),
+        (1, "app", 10),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--to-earliest", {0: 0, 1: 0}),
+        ("--to-latest", {0: 10, 1: 10}),
+        ("--to-current", {0: 4, 1: 6}),
+        ("--to-offset 7", {0: 7, 1: 7}),
+        ("--shift-by 2", {0: 6, 1: 8}),
+        ("--shift-by -5", {0: 0, 1: 1}),
+        ("--to-datetime 1970-01-01T00:00:01.004", {0: 2, 1: 2}),
+        ("--to-datetime 1970-01-01T01:00:01.004+01:00", {0: 2, 1: 2}),
+        ("--by-duration 1h", {0: 10, 1: 10}),
+        ("--by-duration P36500D", {0: 0, 1: 0}),
+        ("--to-earliest --topic g:1", {1: 0}),
+        ("--to-offset 99", {0: 10, 1: 10}),
+    ],
+)
+def test_a_reset_without_execute_prints_the_new_offsets(
+    shell: Shell, group: str, words: str, expected: dict[int, int]
+) -> None:
+    assert new_offsets(shell, group, words) == expected
+    assert "no offset was committed; add --execute to do it" in shell.errors
+    assert new_offsets(shell, group, "--to-current") == {0: 4, 1: 6}
+
+
+def test_an_offset_outside_of_the_log_is_moved_into_it_with_a_note(shell: Shell, group: str) -> None:
+    new_offsets(shell, group, "--to-offset 99 --topic g:0")
+    assert "g-0: offset 99 is outside of the log, 0 to 10; the new offset is 10" in shell.errors
+
+
+def test_a_reset_with_execute_commits(shell: Shell, group: str) -> None:
+    shell(f"groups reset {group} --to-earliest --execute")
+    assert new_offsets(shell, group, "--to-current") == {0: 0, 1: 0}
+
+
+def test_exported_offsets_can_be_committed_from_a_file(shell: Shell, group: str, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text("\n".join(shell(f"groups reset {group} --to-current --export")))
+    assert file.read_text() == "g,0,4\ng,1,6"
+    shell(f"groups reset {group} --to-latest --execute")
+    shell(f"groups reset {group} --execute --from-file {file}")
+    assert new_offsets(shell, group, "--to-current") == {0: 4, 1: 6}
+
+
+def test_an_invalid_file_of_offsets_is_an_error_with_its_line(
+    shell: Shell, group: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text("g,0,4\n\ng,x,1\n")
+    shell(f"groups reset {group} --execute --from-file {file}", code=2)
+    assert "lines TOPIC,PARTITION,OFFSET; line 3 is 'g,x,1'" in shell.errors
+
+
+def test_groups_and_single_offsets_are_deleted(shell: Shell, group: str) -> None:
+    assert shell(f"groups delete {group}") == [
+        f"delete group {group} in state Empty, with 2 committed offsets and 0 members"
+    ]
+    assert shell(f"groups delete-offsets {group} --topic g:0") == [
+        f"delete the committed offset of g-0 in group {group}"
+    ]
+    shell(f"groups delete-offsets {group} --topic g:0 --execute")
+    assert [row["partition"] for row in shell.json(f"groups describe {group}")] == [1]
+    done = shell.json(f"groups delete {group} nowhere --execute", code=1)
+    assert done == [{"group": group, "done": "deleted"}]
+    assert "GROUP_ID_NOT_FOUND (69): group 'nowhere'" in shell.errors
+    shell(f"groups describe {group}", code=1)
+    assert f"the group {group!r} does not exist" in shell.errors
+
+
+def test_the_list_shows_types_and_states(shell: Shell, group: str) -> None:
+    [listed] = [row for row in shell.json("groups list") if row["group"] == group]
+    assert (listed["type"], listed["state"]) == ("classic", "Empty")
+    assert [group, "Classic", "Empty"] in [line.split() for line in shell("groups list")]
+
+
+def test_a_reset_of_a_group_without_commits_needs_a_topic(shell: Shell) -> None:
+    shell("groups reset fresh --to-earliest", code=2)
+    assert "at least one topic, because group 'fresh' has no committed offsets" in shell.errors
+    assert new_offsets(shell, "fresh", "--to-earliest --topic g") == {0: 0, 1: 0}
+    assert new_offsets(shell, "fresh", "--to-current --topic g") == {0: 10, 1: 10}
+    assert new_offsets(shell, "fresh", "--shift-by 1 --topic g") == {}
+    assert "g-0 has no committed offset for --shift-by: it is skipped" in shell.errors

@@ -1,0 +1,101 @@
+"""`kproto produce` sends the lines of stdin as records."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.stage import Shell
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], None]:
+    """Set the text that the next command reads."""
+
+    def set_text(text: str | bytes) -> None:
+        data = text.encode() if isinstance(text, str) else text
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return set_text
+
+
+def test_each_line_is_a_value(shell: Shell, stdin: Callable[[str | bytes], None]) -> None:
+    shell("topics create p1")
+    stdin(b"one\ntwo\r\n\n\xff\xfe")
+    assert shell("produce p1") == []
+    assert shell("consume p1 --value-format hex") == ["6f6e65", "74776f", "", "fffe"]
+
+
+def test_keys_headers_and_nulls(shell: Shell, stdin: Callable[[str | bytes], None]) -> None:
+    shell("topics create p2 --partitions 3")
+    stdin("k:v:w\nk:NULL\n")
+    shell("produce p2 --key-separator : --null-marker NULL --header source=test --partition 1")
+    assert [
+        (row["partition"], row["key"], row["value"], row["headers"]) for row in shell.json("consume p2")
+    ] == [
+        (1, "k", "v:w", [["source", "test"]]),
+        (1, "k", None, [["source", "test"]]),
+    ]
+
+
+def test_the_json_lines_of_consume_can_be_sent_again(
+    shell: Shell, stdin: Callable[[str | bytes], None]
+) -> None:
+    shell("topics create p3 p4 --partitions 2")
+    stdin(
+        '{"key": "k", "value": {"n": 1}, "headers": [["a", "1"], ["b", null]], "partition": 1, '
+        '"timestamp": 5}\n'
+        '{"value": "text", "partition": 0}\n'
+    )
+    assert shell.json("produce p3") == [
+        {"topic": "p3", "partition": 1, "offset": 0},
+        {"topic": "p3", "partition": 0, "offset": 0},
+    ]
+    printed = shell.json("consume p3 --value-format string")
+    stdin("\n".join(shell("consume p3 --json")))
+    shell.json("produce p4")
+    copied = shell.json("consume p4")
+    assert sorted(map(str, copied)) == sorted(str(row).replace("'p3'", "'p4'") for row in printed)
+    [row] = [row for row in copied if row["partition"] == 1]
+    assert (row["timestamp"], row["headers"], row["value"]) == (5, [["a", "1"], ["b", None]], '{"n": 1}')
+
+
+@pytest.mark.parametrize(
+    ("line", "form", "expected"),
+    [("6f6e65", "hex", "one"), ("b25l", "base64", "one"), ('{"n":1}', "json", '{"n":1}')],
+)
+def test_formats_of_values(
+    shell: Shell, stdin: Callable[[str | bytes], None], line: str, form: str, expected: str
+) -> None:
+    shell(f"topics create p5-{form}")
+    stdin(line)
+    shell(f"produce p5-{form} --value-format {form}")
+    assert shell(f"consume p5-{form}") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", ""),
+        ("--key-separator ;", "line 2 of stdin='second' is not allowed; allowed: KEY;VALUE"),
+        ("--json", 'allowed: an object such as {"key": "UA1", "value": "departed"}'),
+        ("--value-format hex", "a value in the format hex (non-hexadecimal"),
+    ],
+)
+def test_an_invalid_line_is_an_error_after_the_lines_before_it(
+    shell: Shell, stdin: Callable[[str | bytes], None], words: str, message: str
+) -> None:
+    first = {
+        "--json": '{"value": "first"}',
+        "--value-format hex": "6669727374",
+        "--key-separator ;": "k;first",
+    }
+    topic = f"p6-{len(words)}"
+    shell(f"topics create {topic}")
+    stdin(f"{first.get(words, 'first')}\nsecond\n")
+    shell(f"produce {topic} {words}", code=2 if message else 0)
+    assert message in shell.errors
+    assert shell(f"consume {topic}")[0] == "first"
