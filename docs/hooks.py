@@ -395,9 +395,20 @@ def commands() -> str:
     ]
     helps = {action.dest: action.help or "" for action in subparsers._choices_actions}
     for name, command in subparsers.choices.items():
-        command.formatter_class = _Wide
-        parts.append(f"## kproto {name}\n\n{helps[name]}\n\n```text\n{command.format_help().rstrip()}\n```")
+        texts = [_help_text(parser) for parser in (command, *_verbs(command))]
+        parts.append("\n\n".join([f"## kproto {name}", helps[name], *texts]))
     return "\n\n".join(parts) + "\n"
+
+
+def _help_text(command: argparse.ArgumentParser) -> str:
+    command.formatter_class = _Wide
+    return f"```text\n{command.format_help().rstrip()}\n```"
+
+
+def _verbs(command: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Return the parsers of the verbs of a command, such as `kproto topics list`; most commands have none."""
+    parsers = [part for part in command._actions if isinstance(part, argparse._SubParsersAction)]
+    return list(parsers[0].choices.values()) if parsers else []
 
 
 class _Wide(argparse.HelpFormatter):
