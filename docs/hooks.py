@@ -78,6 +78,7 @@ def with_option_tables(markdown: str) -> str:
 def generated() -> Iterator[tuple[str, str]]:
     """Yield the path below docs/ and the Markdown of every generated page."""
     yield "reference/client.md", client()
+    yield "reference/admin.md", admin_methods()
     yield "reference/metrics.md", metrics()
     yield "reference/broker-configs.md", broker_configs()
     yield "reference/errors.md", errors()
@@ -330,7 +331,8 @@ def metrics() -> str:
         "`metrics()` of a consumer or producer returns what it has measured until the call, with the names, "
         "groups and tags of Kafka's Java clients. Every metric has the tag `client-id`. The tag `node-id` is "
         "`node-1` for the broker with the id 1, and `node--1` for the first bootstrap address, if the "
-        "metadata does not list it.",
+        "metadata does not list it. `metrics()` of an admin client returns the metrics of its connections, "
+        "in the groups `admin-client-metrics` and `admin-client-node-metrics`.",
         "```python\nfor metric in consumer.metrics():\n"
         "    print(metric.group, metric.name, metric.tags, metric.value, metric.unit)\n\n"
         'consumer.metrics().value("records-lag-max")\n'
@@ -373,6 +375,44 @@ def metrics() -> str:
         "and deprecates it. It has the tag `node-+1` for the connection to the group's coordinator, which "
         "here is one of the connections to its broker."
     )
+    return "\n\n".join(parts) + "\n"
+
+
+def admin_methods() -> str:
+    """Return the page that compares the methods of `Admin` with those of Java's Admin.
+
+    docs/java-admin.json lists Java's methods, and those that differ here.
+    tests/conformance/test_admin_on_kafka.py compares the list with Java's class, and calls every method on
+    Kafka and on the embedded broker.
+    """
+    from consumer import Admin
+
+    recorded = json.loads((DOCS / "java-admin.json").read_text())
+    own = {name for name in vars(Admin) if not name.startswith("_")}
+    rows: list[str] = []
+    listed: set[str] = set()
+    for java in recorded["methods"]:
+        name = re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", java)
+        note = recorded["notes"].get(java, "")
+        if java in recorded["other_names"]:
+            name, note = recorded["other_names"][java]
+        elif name not in own:
+            name, note = "", recorded["missing"][java]
+        listed.add(name)
+        embedded = "no" if not name or name in recorded["not_embedded"] else "yes"
+        rows.append(_row(f"`{java}`", f"`{name}`" if name else "no", embedded, note))
+    others = ", ".join(f"`{name}`" for name in sorted(own - listed))
+    parts = [
+        "# Methods of Admin",
+        "`Admin` and `AsyncAdmin` have the methods of Java's Admin, with the same names in snake_case. A "
+        "method about several items returns a dict, and raises `PartialFailure` if an item has failed: "
+        "`succeeded` has the results of the other items, and `failed` the errors.",
+        f"These are all methods of Java's Admin in Kafka {recorded['kafka']}. The embedded broker serves "
+        "most of them, and rejects the others with `UnsupportedVersion`.",
+        "\n".join(["| Java | here | embedded broker | note |", "|---|---|---|---|", *rows]),
+        f"`Admin` also has {others}. `commit_offsets` and `committed_offsets` are about one group, and raise "
+        "its first error. `group` returns the members, offsets and lag of one group of any type.",
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -386,6 +386,11 @@ class NotDelivered(KprotoError):
         return f"{self.count} records were not delivered; the first: {self.first}"
 
 
+def _names(text: str, item: str) -> bool:
+    """Return whether the text contains the item, and not only as a part of a longer word."""
+    return re.search(rf"(?<!\w){re.escape(item)}(?!\w)", text) is not None
+
+
 class PartialFailure(KprotoError):
     """An admin call about several items failed for some of them.
 
@@ -404,7 +409,7 @@ class PartialFailure(KprotoError):
         count = len(self.succeeded) + len(self.failed)
         texts = {item: str(error) for item, error in self.failed.items()}
         # Most errors name their item already.
-        labels = [text if str(item) in text else f"{item}: {text}" for item, text in texts.items()]
+        labels = [text if _names(text, str(item)) else f"{item}: {text}" for item, text in texts.items()]
         errors = brief_list(labels, 3, "; ")
         return f"{self.call} failed for {len(self.failed)} of {count} items: {errors}"
 

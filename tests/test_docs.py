@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -170,6 +171,21 @@ def test_the_command_line_page_has_every_command() -> None:
     text = generated()["reference/cli.md"]
     for command in cli._NAMES:
         assert f"## kproto {command}\n" in text
+
+
+def test_the_admin_page_has_every_method_of_java_and_a_reason_for_each_missing_one() -> None:
+    from consumer import Admin
+
+    recorded = json.loads((DOCS / "java-admin.json").read_text())
+    rows = [line for line in generated()["reference/admin.md"].splitlines() if line.startswith("| `")]
+    assert len(rows) == len(recorded["methods"]) == 67
+    for row in rows:
+        _, java, here, _, note, _ = (cell.strip(" `") for cell in row.split("|"))
+        assert here == "Admin" or hasattr(Admin, here) or (here, java in recorded["missing"]) == ("no", True)
+        assert note or here != "no"
+    unknown = {*recorded["other_names"], *recorded["missing"], *recorded["notes"]} - {*recorded["methods"]}
+    assert unknown == set()
+    assert [name for name in recorded["not_embedded"] if not hasattr(Admin, name)] == []
 
 
 def test_the_metrics_page_has_every_metric_and_a_reason_for_each_that_only_java_has() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import consumer
 import kproto.inspect.json_lines
-from kproto.errors import KprotoError
+from kproto.errors import IllegalState, KprotoError, PartialFailure
 from kproto.messages.headers import UnsupportedRequest, decode_request, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 
@@ -74,3 +74,11 @@ def test_an_unsupported_request_can_be_pickled_and_copied(how: str) -> None:
     restored = COPIES[how](raised.value)
     assert are_equal(raised.value, restored)
     assert restored.header.correlation_id == 7
+
+
+def test_a_partial_failure_names_each_item_once() -> None:
+    failure = PartialFailure(
+        "Delete", {"a": None}, {"t": IllegalState("the last topic"), "topic": IllegalState("topic is in use")}
+    )
+    text = "Delete failed for 2 of 3 items: t: the last topic; topic is in use"
+    assert str(failure) == text

@@ -49,6 +49,7 @@ from ..engine.admin.replicas import (
 from ..engine.admin.topic_descriptions import TopicDescription, TopicListing
 from ..engine.admin.transactions import ProducerState, TransactionDescription, TransactionListing
 from ..engine.metadata.cluster import ClusterView
+from ..engine.metrics import Metrics
 from ..engine.network.call import Prepared
 from ..engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
 from ..engine.requests import CommittedOffset, Offset
@@ -128,6 +129,15 @@ class Admin(BoundToProcess, Block):
     def view(self) -> ClusterView:
         """The cluster's metadata, as of the last response. No request is sent."""
         return self._operations.view
+
+    def metrics(self) -> Metrics:
+        """Return a snapshot of what this client has measured: the metrics of its connections.
+
+        Names, groups and tags are those of Java's `Admin.metrics`, in the groups "admin-client-metrics" and
+        "admin-client-node-metrics". Rates, averages, maxima and minima are those of the last 30 to 60 s. The
+        method sends no request.
+        """
+        return self._operations.metrics()
 
     # ---- metadata
 
@@ -704,7 +714,8 @@ class Admin(BoundToProcess, Block):
     def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
         """Remove the registration of a controller that no longer exists, by its node id (Kafka 4.4).
 
-        Java: Admin.unregisterController.
+        Raises UnsupportedVersion from a broker that does not forward the request to the active controller, as
+        brokers of Kafka 4.4. Java: Admin.unregisterController.
         """
         run_to_end(self._operations.unregister_controller(controller, timeout=timeout))
 

@@ -252,7 +252,8 @@ def _described(tags: Mapping[str, str]) -> str:
 class SnapshotBuilder:
     """Collects the metrics of a snapshot.
 
-    `client` is the prefix of the groups, "consumer" or "producer". Every metric gets the tag `client-id`.
+    `client` is the prefix of the groups: "consumer", "producer" or "admin-client". Every metric gets the tag
+    `client-id`.
     """
 
     def __init__(self, client: str, client_id: str, now: int) -> None:

@@ -16,6 +16,7 @@ from ..clock import now, wall
 from ..engine import events as ev
 from ..engine.admin.engine import AdminEngine, step
 from ..engine.metadata.cluster import ClusterView
+from ..engine.metrics import Metrics
 from ..logs import log
 from ..records import GroupChange
 from ..runtime import Driver, Runtime
@@ -93,6 +94,10 @@ class AdminRunner:
     @property
     def view(self) -> ClusterView:
         return self.engine.view
+
+    def metrics(self) -> Metrics:
+        with self.runtime.locked():
+            return self.engine.metrics(now())
 
     def clock(self) -> int:
         """Return the time (ms) of the engine's last step, which plans use as their clock."""

@@ -17,6 +17,7 @@ from ...records import GroupChange
 from .. import events as ev
 from ..events import Action, Event
 from ..metadata.cluster import ClusterView
+from ..metrics import Metrics, SnapshotBuilder
 from ..network.client import NetworkClient
 from ..network.transport import (
     RECEIVE_MESSAGE_MAX_BYTES,
@@ -57,6 +58,7 @@ class AdminEngine:
             security=security,
         )
         self.now = 0
+        self._client_id = client_id
         self.closed = False
         self.reports: list[Action] = []
         self._wall = wall or self.clock
@@ -71,6 +73,12 @@ class AdminEngine:
 
     def clock(self) -> int:
         return self.now
+
+    def metrics(self, now: int) -> Metrics:
+        """Return a snapshot of the metrics of the connections at the time `now` (ms)."""
+        snapshot = SnapshotBuilder("admin-client", self._client_id, now)
+        self.network.add_metrics_to(snapshot)
+        return snapshot.build()
 
     def _throttled(self, why: str) -> None:
         self.reports.append(ev.Report(GroupChange(self._wall(), "throttled", reason=why)))

@@ -161,12 +161,12 @@ def ask_broker(
         for item in items:
             yield Answer(item, value, code, message)
 
-    items = ["the cluster"]
-    return (
-        yield from single(
-            fan_out(items, router, api, row, lambda items: request, read_all, repeated=repeated)
-        )
-    )
+    def no_name(item: str) -> str:
+        return ""  # The name of the request says enough.
+
+    items = ["the request"]
+    plan = fan_out(items, router, api, row, lambda items: request, read_all, repeated=repeated, name=no_name)
+    return (yield from single(plan))
 
 
 class _Work(Generic[K, V]):
@@ -258,7 +258,8 @@ class _Work(Generic[K, V]):
             self.succeeded[item] = answer.value
             return ""
         action = action_for(self._row, code)
-        detail = f"{self._name(item)}: {answer.message}" if answer.message else self._name(item)
+        name = self._name(item)
+        detail = f"{name}: {answer.message}" if name and answer.message else answer.message or name
         if code == UNKNOWN:
             self._unknown[item] = self._unknown.get(item, 0) + 1
             if self._unknown[item] > PATIENCE:
@@ -268,7 +269,8 @@ class _Work(Generic[K, V]):
         elif action is not ErrorAction.RETRY:
             self._fail(item, broker_error(code, self._api, detail))
             return ""
-        return f"{self._api} for {self._name(item)} was answered with {describe(code)}"
+        request = f"{self._api} for {name}" if name else self._api
+        return f"{request} was answered with {describe(code)}"
 
     def _locate_again(self, item: K) -> None:
         self.nodes.pop(item, None)

@@ -1,4 +1,4 @@
-"""The method `metrics` of consumers and producers on the embedded broker."""
+"""The method `metrics` of consumers, producers and admin clients on the embedded broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
+from consumer import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer, TopicPartition
 from kproto import running
 from kproto.errors import RequestTimedOut, WokenUp
 
@@ -154,3 +154,13 @@ def test_an_asyncio_producer_has_the_same_metrics(broker: str) -> None:
             return producer.metrics().value("record-send-total")
 
     assert asyncio.run(run()) == 1
+
+
+def test_an_admin_client_has_the_metrics_of_its_connections(broker: str) -> None:
+    with Admin(broker, client_id="operator") as admin:
+        assert admin.metrics().value("request-total") == 0
+        admin.describe_cluster()
+        metrics = admin.metrics()
+    assert (metrics.value("request-total") or 0) > 0
+    assert {metric.group for metric in metrics} == {"admin-client-metrics", "admin-client-node-metrics"}
+    assert {metric.tags["client-id"] for metric in metrics} == {"operator"}

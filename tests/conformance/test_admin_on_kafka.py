@@ -1,0 +1,125 @@
+"""Every method of `Admin` works on a real Kafka, and on the embedded broker or is rejected there.
+
+docs/java-admin.json lists the methods of Java's Admin, and those that the embedded broker does not serve.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer import Admin
+from kproto import running
+from kproto.errors import KprotoError, PartialFailure, UnsupportedVersion
+from kproto.messages.index import KAFKA_RELEASE
+from kproto.testing import brokers
+from tests.conformance import judges
+from tests.conformance.admin_calls import CALLS, T0, WITHOUT_REQUEST, Stage
+
+HERE = Path(__file__).parent
+RECORDED: dict[str, Any] = json.loads((HERE.parents[1] / "docs" / "java-admin.json").read_text())
+# Brokers of Kafka 4.4 do not forward this request to the active controller.
+NOT_ON_KAFKA = {"unregister_controller"}
+_SECURITY = "org.apache.kafka.common.security"
+PROPERTIES = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS;User:alice",
+    "delegation.token.secret.key": "secret",
+    "listener.security.protocol.map": (
+        "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+    ),
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        f'{_SECURITY}.plain.PlainLoginModule required user_alice="alice-secret";'
+    ),
+}
+
+
+@contextmanager
+def stage(bootstrap: str, user: Admin | None = None) -> Iterator[Stage]:
+    with Admin(bootstrap, timeout=20) as admin:
+        admin.create_topics({"t": 2})
+        admin.commit_offsets("g", {T0: 1})
+        [node] = admin.describe_cluster().nodes
+        yield Stage(bootstrap, admin, user or admin, node.id)
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Stage]:
+    port = judges.free_port()
+    try:
+        with (
+            brokers.jars(PROPERTIES, listeners={"SASL_PLAINTEXT": port}) as bootstrap,
+            Admin(
+                f"localhost:{port}",
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="PLAIN",
+                sasl_username="alice",
+                sasl_password="alice-secret",
+            ) as alice,
+            stage(bootstrap, alice) as prepared,
+        ):
+            yield prepared
+    except brokers.BrokerMissing as error:
+        judges.missing(str(error))
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Stage]:
+    settings = {
+        "authorizer.class.name": "StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    with running(settings=settings) as server, stage(server.bootstrap) as prepared:
+        yield prepared
+
+
+def unsupported(error: KprotoError) -> bool:
+    """Return whether the broker does not serve the request, or one of the items for this reason."""
+    errors = error.failed.values() if isinstance(error, PartialFailure) else [error]
+    return any(isinstance(error, UnsupportedVersion) for error in errors)
+
+
+@pytest.mark.java
+def test_the_recorded_methods_are_those_of_javas_admin() -> None:
+    assert RECORDED["kafka"] == KAFKA_RELEASE
+    program = [
+        judges.java(),
+        "-cp",
+        judges.kafka_jars(KAFKA_RELEASE),
+        str(HERE / "java" / "AdminMethods.java"),
+    ]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert sorted(set(done.stdout.split())) == sorted(RECORDED["methods"])
+
+
+def test_every_method_has_a_call() -> None:
+    public = {name for name in vars(Admin) if not name.startswith("_")}
+    assert public - WITHOUT_REQUEST == CALLS.keys()
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("method", sorted(CALLS))
+def test_kafka_executes_the_call(kafka: Stage, method: str) -> None:
+    if method in NOT_ON_KAFKA:
+        with pytest.raises(UnsupportedVersion):
+            CALLS[method](kafka)
+    else:
+        CALLS[method](kafka)
+
+
+@pytest.mark.parametrize("method", sorted(CALLS))
+def test_the_embedded_broker_executes_the_call_or_does_not_serve_it(embedded: Stage, method: str) -> None:
+    if method not in RECORDED["not_embedded"]:
+        CALLS[method](embedded)
+        return
+    with pytest.raises((UnsupportedVersion, PartialFailure)) as caught:
+        CALLS[method](embedded)
+    assert unsupported(caught.value)
