@@ -707,6 +707,5 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
     return actions
 
 
-def next_deadline(engine: ConsumerEngine) -> int | None:
-    """Return when (ms) to send the next `Tick`; None if no deadline is pending."""
-    return engine.due()
+# The time (ms) at which the next `Tick` is due; None if no deadline is pending.
+next_deadline = ConsumerEngine.due

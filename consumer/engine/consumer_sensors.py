@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from kproto.group.protocol import Purpose
@@ -80,7 +81,8 @@ class CallSensors:
             self.polled_at, self._since_previous = now, 0
             self.immediate_polls += 1
             return
-        self._record_immediate()
+        if self.immediate_polls:
+            self._record_immediate()
         self._since_previous, self.polled_at = now - self.polled_at, now
         self.time_between.record(self._since_previous, now)
 
@@ -182,7 +184,7 @@ class FetchSensors:
         self._records_consumed = Sensor(RECORDS)
         self._lag = Sensor(LAG_MAX)
         self._lead = Sensor(LEAD_MIN)
-        self._topics: dict[str, _TopicSensors] = {}
+        self._topics: defaultdict[str, _TopicSensors] = defaultdict(_TopicSensors)
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
         # What polls have returned and `record_returned` has not recorded yet: the number of records of each
         # partition, and for each topic the bytes of the fetches whose records were all returned.
@@ -193,7 +195,7 @@ class FetchSensors:
     def record_arrived(self, topics: Mapping[str, tuple[int, int]], now: int) -> None:
         """Record the records in a response: for each topic, their size (bytes) and their number."""
         for name, (size, number) in topics.items():
-            topic = self._topic(name)
+            topic = self._topics[name]
             topic.size.record(size, now)
             topic.number.record(number, now)
         if topics:
@@ -212,11 +214,9 @@ class FetchSensors:
 
     def record_returned(self, now: int) -> None:
         """Record the counted records, unless other records were already recorded in this millisecond."""
-        if now != self._recorded_at:
-            self._recorded_at = now
-            self._record(now)
-
-    def _record(self, now: int) -> None:
+        if now == self._recorded_at:
+            return
+        self._recorded_at = now
         returned, self._returned = self._returned, {}
         returned_bytes, self._returned_bytes = self._returned_bytes, {}
         topics: dict[str, int] = {}
@@ -237,9 +237,9 @@ class FetchSensors:
                 sensors.lead.record(lead, now)
                 leads.append(lead)
         for name, number in topics.items():
-            self._topic(name).records_consumed.record(number, now)
+            self._topics[name].records_consumed.record(number, now)
         for name, size in returned_bytes.items():
-            self._topic(name).bytes_consumed.record(size, now)
+            self._topics[name].bytes_consumed.record(size, now)
         if topics:
             self._records_consumed.record(sum(topics.values()), now)
         if returned_bytes:
@@ -249,17 +249,12 @@ class FetchSensors:
         if leads:
             self._lead.record(min(leads), now)
 
-    def _topic(self, name: str) -> _TopicSensors:
-        topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topics[name] = _TopicSensors()
-        return topic
-
     def add_to(
         self, snapshot: SnapshotBuilder, now: int, states: Mapping[TopicPartition, PartitionState]
     ) -> None:
         """Add the metrics of the client, of each topic and of each assigned partition to a snapshot."""
-        self._record(now)
+        self._recorded_at = None
+        self.record_returned(now)
         self._partitions = {p: known for p, known in self._partitions.items() if states.get(p) is known.state}
         snapshot.add_sensors(
             self.latency,

@@ -346,7 +346,8 @@ class PollOperations:
         runtime.check_usable()
         # Records are given back before the first wait, because other tasks may seek during a wait. The engine
         # has to apply such a seek after it has the records back.
-        self.give_back()
+        if self.iteration.records:
+            self.give_back()
         await runtime.pause()
         if not await runtime.callback_finished(deadline):
             return None
@@ -377,7 +378,8 @@ class PollOperations:
         if not take.columns and not runtime.woken:
             for action in runtime.apply(ev.Poll(take.limit)):
                 if isinstance(action, ev.Deliver):
-                    self.run_event_callbacks()
+                    if self.driver.pending_callbacks or self._commits:
+                        self.run_event_callbacks()
                     return action
         began: tuple[ev.Event, ...] = (ev.PollBegan(),)
         while True:
