@@ -394,7 +394,8 @@ CONSUMER: Final[Mapping[str, Option]] = {
         "Timeouts and retries",
         choice("rebootstrap", "none"),
         'If no known broker is reachable, "rebootstrap" connects to the bootstrap addresses again '
-        '(KIP-899), and "none" retries the known brokers.',
+        '(KIP-899), and "none" retries the known brokers. With "rebootstrap" the client also names the '
+        "cluster and node that it expects, so that Kafka 4.4 can reject a misrouted connection (KIP-1242).",
     ),
     "metadata_recovery_rebootstrap_trigger_ms": Option(
         "Timeouts and retries",
@@ -658,7 +659,8 @@ PRODUCER: Final[Mapping[str, Option]] = {
         "Options shared with the consumer",
         choice("rebootstrap", "none"),
         'If no known broker is reachable, "rebootstrap" connects to the bootstrap addresses again '
-        '(KIP-899), and "none" retries the known brokers.',
+        '(KIP-899), and "none" retries the known brokers. With "rebootstrap" the client also names the '
+        "cluster and node that it expects, so that Kafka 4.4 can reject a misrouted connection (KIP-1242).",
     ),
     "metadata_recovery_rebootstrap_trigger_ms": Option(
         "Options shared with the consumer",

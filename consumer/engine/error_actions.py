@@ -162,6 +162,8 @@ TXN_OFFSETS: Row = {
     E.REQUEST_TIMED_OUT: ErrorAction.FIND_COORDINATOR,
     # The topic was deleted, so the offsets cannot be committed. Java retries indefinitely.
     E.UNKNOWN_TOPIC_OR_PARTITION: ErrorAction.ABORT,
+    # The topic was deleted or re-created, or the producer's metadata is outdated (KIP-1319).
+    E.UNKNOWN_TOPIC_ID: ErrorAction.ABORT,
     E.UNKNOWN_MEMBER_ID: ErrorAction.ABORT,
     E.ILLEGAL_GENERATION: ErrorAction.ABORT,
     E.FENCED_INSTANCE_ID: ErrorAction.ABORT,

@@ -454,19 +454,30 @@ def added_partition_codes(response: AddPartitionsToTxnResponse) -> dict[TopicPar
     )
 
 
-def txn_offset_commit_codes(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
-    """Map each partition in the response to its error code."""
+def txn_offset_commit_codes(
+    topic_ids: Mapping[str, UUID], response: TxnOffsetCommitResponse, version: int
+) -> dict[TopicPartition, int]:
+    """Map each partition in the response to its error code. `topic_ids` are those of the request."""
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    has_ids = version > LAST_OFFSETS_WITH_NAMES
     return consistent_values(
-        (TopicPartition(topic.name, entry.partition_index), entry.error_code)
+        (TopicPartition(names.get(topic.topic_id, "") if has_ids else topic.name, index), entry.error_code)
         for topic in response.topics
         for entry in topic.partitions
+        for index in (entry.partition_index,)
     )
 
 
 def txn_offset_commit_request(
-    transactional_id: str, identity: ProducerIdAndEpoch, member: GroupMetadata, offsets: Offsets
+    transactional_id: str,
+    identity: ProducerIdAndEpoch,
+    member: GroupMetadata,
+    offsets: Offsets,
+    topic_ids: Mapping[str, UUID],
 ) -> Prepared:
     """Build a TxnOffsetCommit request. If the generation is -1, the coordinator does not check the member.
+
+    From version 6 on, topics are identified by `topic_ids`, which must contain all of them (KIP-1319).
 
     Building raises UnsupportedVersion if the version cannot identify the member, as in Java's
     TxnOffsetCommitRequest.Builder. In such a version the coordinator would accept the offsets of a member
@@ -498,7 +509,11 @@ def txn_offset_commit_request(
                         committed_metadata=metadata,
                     )
                 )
-            topics.append(TxnOffsetCommitRequestTopic(name=name, partitions=entries))
+            if version > LAST_OFFSETS_WITH_NAMES:
+                topic = TxnOffsetCommitRequestTopic(topic_id=topic_ids[name], partitions=entries)
+            else:
+                topic = TxnOffsetCommitRequestTopic(name=name, partitions=entries)
+            topics.append(topic)
         request = TxnOffsetCommitRequest(
             transactional_id=transactional_id,
             group_id=member.group_id,

@@ -146,6 +146,7 @@ class Script:
                 parts = [
                     TxnOffsetCommitResponseTopic(
                         name=topic.name,
+                        topic_id=topic.topic_id,
                         partitions=[
                             TxnOffsetCommitResponsePartition(
                                 partition_index=p.partition_index, error_code=code

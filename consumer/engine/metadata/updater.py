@@ -45,7 +45,7 @@ class MetadataUpdater:
         self._last_at = -(10**9)
         # Why no broker responds; "" if the last request succeeded.
         self.trouble = ""
-        core.network.on_liveness_check = self.need
+        core.network.on_liveness_check = core.network.on_misrouted = self.need
         self._unreachable_since, self._intervals, self._reported = (
             0,
             ReportIntervals(),
@@ -170,8 +170,7 @@ class MetadataUpdater:
     def _rebootstrap(self) -> None:
         """Forget the brokers and close their connections; the next request goes to a bootstrap address."""
         self._failing_since = self._core.now
-        self._core.view.brokers = {}
-        self._core.network.metadata_changed(self._core.now)
+        self._core.network.rebootstrap(self._core.now)
 
     def tick(self) -> None:
         """Start again at the bootstrap addresses if brokers have not responded for long enough.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kproto.errors import DecodeError
+from typing import NamedTuple
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import ConnectionFailed, DecodeError
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import decode_response
 from kproto.version import __version__
@@ -14,11 +17,39 @@ SOFTWARE_VERSION = __version__
 API_VERSIONS = 18
 
 
-def versions_request(version: int) -> ApiVersionsRequest:
-    """Return the ApiVersions request in this version. From version 3 on it contains the client's name."""
+class ExpectedBroker(NamedTuple):
+    """The cluster and the node that a connection should lead to, according to the metadata (KIP-1242)."""
+
+    cluster_id: str
+    node_id: int
+
+
+class Misrouted(ConnectionFailed):
+    """The connection leads to another cluster or node than the metadata says (KIP-1242)."""
+
+
+def versions_request(version: int, expected: ExpectedBroker | None = None) -> ApiVersionsRequest:
+    """Return the ApiVersions request in this version.
+
+    From version 3 on it contains the client's name, and from version 5 on the `expected` broker.
+    """
     if version < 3:
         return ApiVersionsRequest()
-    return ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+    if expected is not None:
+        request.cluster_id, request.node_id = expected
+    return request
+
+
+def check_route(response: ApiVersionsResponse, address: str, expected: ExpectedBroker | None) -> None:
+    """Raise Misrouted if the broker at `address` says that it is not the `expected` one."""
+    if response.error_code != ErrorCode.REBOOTSTRAP_REQUIRED:
+        return
+    if expected is None:
+        detail = "the broker requires a new start at the bootstrap addresses"
+    else:
+        detail = f"the broker is not node {expected.node_id} of the cluster {expected.cluster_id!r}"
+    raise Misrouted(address, detail)
 
 
 def listed_versions(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:

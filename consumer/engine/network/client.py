@@ -47,6 +47,7 @@ from ..timeouts import (
     REQUEST_TIMEOUT_MS,
     Backoff,
 )
+from .api_versions import ExpectedBroker, Misrouted
 from .call import (
     Call,
     Outcome,
@@ -120,6 +121,9 @@ class NetworkClient:
         self.on_liveness_check: Callable[[], None] = lambda: None
         # `on_broken(address, lane, why)` is called when a broker or the network has ended a connection.
         self.on_broken: Callable[[Address, int, str], None] = lambda address, lane, why: None
+        # Called when a broker has rejected a connection because it leads to another broker (KIP-1242).
+        self.on_misrouted: Callable[[], None] = lambda: None
+        self._recovers = recovers
         self._max_throttle_ms = max_throttle_ms
         self._throttles = ThrottleReports(max_throttle_ms)
         self._random = random or Random()
@@ -286,11 +290,25 @@ class NetworkClient:
         )
         connection.setup_timeout_ms, connection.setup_began_at = patience, now
         connection.caps = self.caps
+        connection.expected_broker = self._expected_broker(address)
         self._connections[connection.key] = connection
         self._lanes[(host, port, lane)] = connection
         tls = None if security is None else security.tls
         self.actions.append(Open(connection.key, host, port, tls, self._max_response))
         return connection
+
+    def _expected_broker(self, address: Address) -> ExpectedBroker | None:
+        """Return the only broker that the metadata lists at this address, or None."""
+        cluster_id, brokers = self.view.cluster_id, self.view.brokers
+        if not self._recovers or cluster_id is None:
+            return None
+        nodes = [node for node, broker in brokers.items() if (broker.host, broker.port) == address]
+        return ExpectedBroker(cluster_id, nodes[0]) if len(nodes) == 1 else None
+
+    def rebootstrap(self, now: int) -> None:
+        """Forget the brokers and close their connections, so that a bootstrap address is used next."""
+        self.view.brokers, self.view.cluster_id = {}, None
+        self.metadata_changed(now)
 
     def handle(self, event: NetworkEvent, now: int) -> None:
         """Handle an event of a connection. Events of closed connections are ignored."""
@@ -329,6 +347,9 @@ class NetworkClient:
                 except ConnectionFailed as error:
                     self._collect(connection)
                     self._disconnect(connection, error.detail, now)
+                    if isinstance(error, Misrouted) and self._recovers:
+                        self.rebootstrap(now)
+                        self.on_misrouted()
                     return
                 self._start_throttle(connection, now)
                 if connection.response_sizes:

@@ -42,7 +42,7 @@ from kproto.messages.index import response_class
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
 
-from .api_versions import listed_versions, lower_version, versions_request
+from .api_versions import ExpectedBroker, check_route, listed_versions, lower_version, versions_request
 from .call import INTERNAL, Call, api_name
 from .throttle import throttle_ms
 
@@ -129,6 +129,8 @@ class Connection:
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}  # The finalized features of the cluster (KIP-584).
         self.caps: Mapping[int, int] = {}
+        # The broker that the address belongs to; None if it is unknown, as for most bootstrap addresses.
+        self.expected_broker: ExpectedBroker | None = None
         self.waiting: deque[Call] = deque()
         self.in_flight: deque[tuple[int, Call]] = deque()
         self.finished: list[Call] = []
@@ -166,7 +168,7 @@ class Connection:
     def _ask_versions(self, version: int) -> bytes:
         self._negotiating = version
         self._next_correlation += 1
-        request = versions_request(version)
+        request = versions_request(version, self.expected_broker)
         data = frame(*request_pieces(request, version, self._next_correlation, self.client_id))
         self.request_sizes.append(len(data))
         return data
@@ -318,6 +320,7 @@ class Connection:
             return self._ask_versions(lower_version(body, version))
         _, response = decode_response(body, ApiVersionsResponse, version)
         assert isinstance(response, ApiVersionsResponse)
+        check_route(response, self.address, self.expected_broker)
         self._learn_versions(response, version)
         if self.login is not None and SASL_HANDSHAKE not in self.versions and not self._has_asked_again:
             self._has_asked_again = True

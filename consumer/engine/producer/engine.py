@@ -122,6 +122,7 @@ class ProducerEngine:
                 self.responses,
                 busy=lambda: any(self._requests_in_flight.values()),
                 ready_queues=self.schedule.ready_queues,
+                need_metadata=self.metadata.need,
             )
         self._sequences = self.transactions or SequenceNumbers(self.core, self._fail_ready_batches)
 

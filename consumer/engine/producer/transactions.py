@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from typing import Final, TypeVar
+from uuid import UUID
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut, UnsupportedVersion
@@ -69,6 +70,7 @@ from ..requests import (
     coordinator_of,
     coordinator_request,
     init_producer_id_request,
+    topic_ids_of,
     txn_offset_commit_codes,
     txn_offset_commit_request,
 )
@@ -94,7 +96,8 @@ class TransactionManager:
 
     The application's threads call `call` and `send_offsets` while they hold the producer's lock (the guard).
     The engine calls the other methods. `busy` returns whether a Produce request is in flight, and
-    `ready_queues` returns the queues whose next batch is ready to be sent.
+    `ready_queues` returns the queues whose next batch is ready to be sent. `need_metadata` requests a refresh
+    of the metadata.
     """
 
     lacks_producer_id = False
@@ -107,6 +110,7 @@ class TransactionManager:
         *,
         busy: Callable[[], bool],
         ready_queues: Callable[[], list[PartitionQueue]],
+        need_metadata: Callable[[], None],
     ) -> None:
         assert core.options.transactional_id is not None
         self.id = core.options.transactional_id
@@ -115,7 +119,7 @@ class TransactionManager:
         # The reason why the current request is retried. If the call times out, its error contains the reason.
         self.why = ""
         self._core, self._records, self._responses = core, records, responses
-        self._busy, self._queued = busy, ready_queues
+        self._busy, self._queued, self._need_metadata = busy, ready_queues, need_metadata
         self.current_call: PendingCall | None = None
         self._identity = ProducerIdAndEpoch(-1, -1)
         self._version_2 = False  # Whether the cluster uses transaction version 2 (KIP-890).
@@ -136,6 +140,9 @@ class TransactionManager:
         self._added: set[str] = set()
         self._offsets: dict[GroupMetadata, dict[TopicPartition, tuple[int, int | None, str]]] = {}
         self._offsets_until: int | None = None  # Deadline of the offsets.
+        # Topic -> the topic id of the offsets of this transaction. If a topic is re-created during the
+        # transaction, its offsets are therefore not committed for the new topic (KIP-1319).
+        self._topic_ids: dict[str, UUID] = {}
         records.gate = self._gate
         responses.on_batch_failed = self.on_batch_failed
 
@@ -478,11 +485,16 @@ class TransactionManager:
             self._send(lookup, lambda call: self._on_group_coordinator(group, call), node=None)
         else:
             self.started = True
+            for name, topic_id in topic_ids_of(self._core.view, offsets_to_commit).items():
+                self._topic_ids.setdefault(name, topic_id)
+            topic_ids = self._topic_ids
+            has_all_ids = all(partition.topic in topic_ids for partition in offsets_to_commit)
+            with_names = None if has_all_ids else LAST_OFFSETS_WITH_NAMES
             self._send(
-                txn_offset_commit_request(self.id, self._identity, member, offsets_to_commit),
+                txn_offset_commit_request(self.id, self._identity, member, offsets_to_commit, topic_ids),
                 lambda call: self._on_offsets(member, offsets_to_commit, call),
                 node=self._groups[group],
-                max_version=LAST_OFFSETS_WITH_NAMES if self._version_2 else LAST_OFFSETS,
+                max_version=with_names if self._version_2 else LAST_OFFSETS,
             )
 
     def _on_group_added(self, group: str, call: Call) -> None:
@@ -509,10 +521,12 @@ class TransactionManager:
             elif self.state is S.IN_TRANSACTION or self.state is S.COMMITTING_TRANSACTION:
                 self._require_abort(call.error)
             return
-        codes = txn_offset_commit_codes(call.response)
+        codes = txn_offset_commit_codes(self._topic_ids, call.response, call.version)
         for partition, code in codes.items():
             if action_for(TXN_OFFSETS, code) is ErrorAction.FIND_COORDINATOR:
                 self._groups.pop(member.group_id, None)
+            if code == ErrorCode.UNKNOWN_TOPIC_ID:
+                self._need_metadata()
             detail = f"group {member.group_id!r}, {partition}"
             if not self._check(code, TXN_OFFSETS, "TxnOffsetCommit", detail):
                 return
@@ -558,6 +572,7 @@ class TransactionManager:
         self.started = False
         self._partitions.clear()
         self._added.clear()
+        self._topic_ids.clear()
         self._update_transaction_version()
         with self._records.guard:
             self.move(S.READY)

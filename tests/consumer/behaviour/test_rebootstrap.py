@@ -5,6 +5,7 @@ These clients return to the bootstrap addresses.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from consumer.engine.network.transport import Broken, Shut
 from consumer.engine.producer.engine import step
 from consumer.engine.timeouts import FIRST_RESPONSE_TIMEOUT_MS
 from kproto.errors import ConnectionFailed
+from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from tests.consumer.engine.metadata.stage import metadata_response
 from tests.consumer.engine.network.stage import Stage, question
@@ -215,3 +217,52 @@ def _requests_of(plan: Any) -> list[Ask]:
     step = next(plan)
     assert isinstance(step, list)
     return step
+
+
+def test_a_misrouted_connection_leads_to_the_bootstrap_addresses() -> None:
+    """KIP-1242: the broker rejects a connection of a client that expects another cluster or node."""
+    world = world_with_one_bootstrap_address()
+    world.elect("t", 0, 2)
+    expected: list[tuple[str | None, int]] = []
+
+    def tamper(client: Any, request: Any, version: int) -> Any:
+        if not isinstance(request, ApiVersionsRequest):
+            return None
+        expected.append((request.cluster_id, request.node_id))
+        is_rejected = request.cluster_id is not None and sum(node > 0 for _, node in expected) <= 3
+        return ApiVersionsResponse(error_code=REQUIRED, api_keys=[]) if is_rejected else None
+
+    world.tamper = tamper
+    a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=1_000)
+    a.assign({tp("t", 0): None})
+    check_reads(world, a, "x")
+    cluster_id = a.engine.core.view.cluster_id
+    assert cluster_id is not None
+    assert set(expected) == {(None, -1), (cluster_id, 2)}
+    assert expected[0] == (None, -1)
+    # After each rejection the client connects to the bootstrap address before it tries the node again.
+    nodes = [node for node, _ in groupby(node for _, node in expected)]
+    assert nodes == [-1, 2, -1, 2, -1, 2]
+
+
+@pytest.mark.parametrize("strategy", ["none", "rebootstrap"])
+def test_only_a_client_that_rebootstraps_names_the_expected_broker(strategy: str) -> None:
+    world = World({"t": 1}, brokers=2)
+    a = world.consumer(auto_offset_reset="earliest", metadata_recovery_strategy=strategy)
+    a.assign({tp("t", 0): None})
+    check_reads(world, a, "x")
+    node_ids = {request.node_id for request in world.requests_of(a, ApiVersionsRequest)}
+    assert (node_ids == {-1}) == (strategy == "none")
+
+
+def test_a_broker_of_another_cluster_rejects_the_client() -> None:
+    """The embedded broker answers as Kafka 4.4 does."""
+    world = World({"t": 1})
+    a = world.consumer(auto_offset_reset="earliest")
+    a.assign({tp("t", 0): None})
+    check_reads(world, a, "x")
+    cluster_id = a.engine.core.view.cluster_id
+    a.engine.core.view.cluster_id = "another"
+    world.cut(a)
+    check_reads(world, a, "x", "y")
+    assert a.engine.core.view.cluster_id == cluster_id

@@ -14,6 +14,7 @@ from consumer import Producer
 from consumer.engine.producer.transaction_states import CALLS, EDGES, ProducerTransactionState
 from consumer.options import producer_options
 from consumer.records import GroupMetadata
+from kproto.error_codes import ErrorCode
 from kproto.errors import (
     BrokerError,
     ConfigError,
@@ -33,6 +34,7 @@ from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kproto.records import batches
+from kproto.wire.types import ZERO_UUID
 from tests.consumer.scripted_coordinator import Script
 from tests.consumer.stage import World, tp
 
@@ -343,6 +345,57 @@ def test_offsets_are_part_of_the_transaction() -> None:
     kinds = play.kinds()
     assert kinds[:4] == ["FindCoordinator", "InitProducerId", "AddOffsetsToTxn", "FindCoordinator"]
     assert kinds[4:] == ["TxnOffsetCommit"] * 2 + ["FindCoordinator", "TxnOffsetCommit", "EndTxn"]
+
+
+def offsets_requests(play: TransactionWorld) -> list[TxnOffsetCommitRequest]:
+    return [request for request in play.asked if isinstance(request, TxnOffsetCommitRequest)]
+
+
+@pytest.mark.parametrize("topic", ["t", "other"])
+def test_offsets_have_topic_ids_if_the_producer_knows_all_of_them(topic: str) -> None:
+    """KIP-1319. As in Java, the producer knows the ids of the topics to which it writes."""
+    play = TransactionWorld(second=True)
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    topic_id = play.engine.core.view.topic_id("t")
+    play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp(topic, 0): (5, None, "")})
+    assert play.call("commit") is None
+    [request] = offsets_requests(play)
+    expected = ("", topic_id) if topic == "t" else (topic, ZERO_UUID)
+    assert [(entry.name, entry.topic_id) for entry in request.topics] == [expected]
+
+
+def test_without_kip_890_offsets_have_topic_names() -> None:
+    play = TransactionWorld()
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
+    assert play.call("commit") is None
+    assert [topic.name for request in offsets_requests(play) for topic in request.topics] == ["t"]
+
+
+def test_an_unknown_topic_id_of_offsets_aborts_and_refreshes_the_metadata() -> None:
+    """The producer's metadata may be older than the topic. The next transaction has the new topic id."""
+    play = TransactionWorld(second=True)
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    play.world.run(100)
+    play.world.delete_topic("t")
+    play.world.create("t", 1)
+    play.refusals[TxnOffsetCommitRequest] = [ErrorCode.UNKNOWN_TOPIC_ID]
+    play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
+    play.producer.tick()
+    play.run_until(TxnOffsetCommitRequest)
+    error = play.call("commit")
+    assert isinstance(error, BrokerError)
+    assert error.code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert play.call("abort") is None
+    play.begin()
+    play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
+    assert play.call("commit") is None
+    ids = [topic.topic_id for request in offsets_requests(play) for topic in request.topics]
+    assert ids[-1] == play.engine.core.view.topic_id("t")
+    assert ids[0] != ids[-1]
 
 
 def test_a_response_without_the_requested_part_is_retried() -> None:
