@@ -32,6 +32,10 @@ from .broker_address import parse_broker_address
 
 log: Final = Log(logging.getLogger("kproto.proxy"), {})
 _LARGEST: Final = 1 << 31
+# Kafka's default of socket.request.max.bytes: with it, a broker closes the connection after a larger request.
+_LARGEST_REQUEST: Final = 100 << 20
+# The number of bytes of a frame that are written at a time.
+_PIECE: Final = 1 << 20
 # The first two bytes of a TLS alert, which are read as a frame's size: content type and start of the version.
 _ALERT: Final = 0x1503
 # The first two bytes of a client's TLS handshake.
@@ -163,24 +167,25 @@ class WatchProxy:
             while True:
                 frame = await _frame(reader)
                 exchange, over = talk.add_request(frame, now_ms())
-                see(True, talk.without_credentials(frame, exchange, asking=True))
+                if self._frames is not None:
+                    see(True, talk.without_credentials(frame, exchange, asking=True))
                 if over:
                     self._tell(exchange)
-                sink.write(len(frame).to_bytes(4, "big") + frame)
-                await sink.drain()
+                del exchange
+                await _send(sink, frame)
 
         async def answers() -> None:
             while True:
                 frame = await _frame(source, answer=True)
                 exchange = talk.add_response(frame, now_ms())
-                see(False, talk.without_credentials(frame, exchange, asking=False))
+                if self._frames is not None:
+                    see(False, talk.without_credentials(frame, exchange, asking=False))
                 passed = frame
                 try:
                     if exchange is not None:
                         listeners = {place: await self._here(place) for place in addresses_in(exchange)}
                         passed = replace_addresses(frame, exchange, listeners)
-                    writer.write(len(passed).to_bytes(4, "big") + passed)
-                    await writer.drain()
+                    await _send(writer, passed)
                 finally:  # The exchange is reported even if the client has disconnected.
                     if exchange is not None:
                         self._tell(exchange)
@@ -199,7 +204,7 @@ class WatchProxy:
                     self._warn(broker, sentence(end, broker[0]))
                 elif isinstance(end, _SpeaksTls):
                     self._warn(broker, str(end))
-                elif isinstance(end, _ClientSpeaksTls):
+                elif isinstance(end, _ClientSpeaksTls | _TooLarge):
                     self._warn((self._listen[0], self._ports[broker]), str(end))
                 elif isinstance(end, Exception) and not isinstance(end, EOFError | OSError):
                     log.error("%s: the proxy failed", peer, exc_info=end)
@@ -241,6 +246,10 @@ class _SpeaksTls(EOFError):
     """The error for a broker that answers a plaintext request with TLS."""
 
 
+class _TooLarge(EOFError):
+    """The error for a request that is too large to be forwarded."""
+
+
 class _ClientSpeaksTls(EOFError):
     """The error for a client that starts a TLS handshake with the proxy."""
 
@@ -253,7 +262,19 @@ async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes
         raise _ClientSpeaksTls("clients must not use TLS to this proxy: set PLAINTEXT or SASL_PLAINTEXT")
     if size >= _LARGEST:
         raise EOFError(f"a frame of {size} bytes: this is not Kafka's protocol")
+    if not answer and size > _LARGEST_REQUEST:
+        raise _TooLarge(f"a request has more than {_LARGEST_REQUEST} bytes; the proxy forwards none as large")
     return await source.readexactly(size)
+
+
+async def _send(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    """Send a frame in pieces, so that the buffer of the connection does not hold a copy of a large frame."""
+    prefix = len(frame).to_bytes(4, "big")
+    writer.write(prefix + frame if len(frame) <= _PIECE else prefix)
+    for start in range(0, len(frame) if len(frame) > _PIECE else 0, _PIECE):
+        writer.write(memoryview(frame)[start : start + _PIECE])
+        await writer.drain()
+    await writer.drain()
 
 
 def now_ms() -> int:

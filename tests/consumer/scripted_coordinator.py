@@ -61,7 +61,7 @@ STORY = (
 )
 
 
-EMPTY = {
+EMPTY: dict[type, Any] = {
     InitProducerIdRequest: InitProducerIdResponse(
         throttle_time_ms=0, error_code=0, producer_id=-1, producer_epoch=-1
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kproto import AsyncAdmin, AsyncConsumer, AsyncProducer, running
+from kproto import AsyncAdmin, AsyncConsumer, AsyncProducer, TopicPartition, running
 from kproto.broker.server import Server
 from kproto.errors import ConnectionFailed
 from kproto.inspect.exchanges import Address, Exchange
@@ -66,6 +66,40 @@ def test_garbage_ends_its_own_connection_only() -> None:
 
     with running(topics={"t": 1}) as server:
         assert asyncio.run(main(server.bootstrap)) == b""
+
+
+def test_a_request_above_kafkas_default_limit_is_not_collected(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(bootstrap: str) -> None:
+        async with WatchProxy(bootstrap, tell=lambda exchange: None) as proxy:
+            host, port = proxy.bootstrap.split(":")
+            for size in (101 << 20, 1 << 30):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(size.to_bytes(4, "big") + bytes(100))
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+                writer.close()
+
+    with running(topics={"t": 1}) as server:
+        asyncio.run(main(server.bootstrap))
+    assert len([line for line in caplog.messages if "104857600 bytes" in line]) == 1
+
+
+@pytest.mark.parametrize("size", [(1 << 20) - 200, 3 << 20])
+def test_large_records_pass_the_proxy(size: int) -> None:
+    value = bytes(size)
+
+    async def main(bootstrap: str) -> int:
+        async with WatchProxy(bootstrap, tell=lambda exchange: None) as proxy:
+            async with AsyncProducer(proxy.bootstrap, max_request_size=8 << 20) as producer:
+                await (await producer.send("t", value))
+            async with AsyncConsumer(proxy.bootstrap, auto_offset_reset="earliest") as consumer:
+                consumer.assign([TopicPartition("t", 0)])
+                while not (records := await consumer.poll(5)):
+                    pass
+                assert records[0].value == value
+                return len(records)
+
+    with running(topics={"t": 1}, settings={"message.max.bytes": str(8 << 20)}) as server:
+        assert asyncio.run(main(server.bootstrap)) == 1
 
 
 def test_a_client_that_uses_tls_is_rejected_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
