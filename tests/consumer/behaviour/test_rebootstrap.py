@@ -214,9 +214,8 @@ def test_an_admin_plan_rebootstraps() -> None:
 
 
 def _requests_of(plan: Any) -> list[Ask]:
-    step = next(plan)
-    assert isinstance(step, list)
-    return list[Ask](step)
+    requests: list[Ask] = next(plan)
+    return requests
 
 
 def test_a_misrouted_connection_leads_to_the_bootstrap_addresses() -> None:
