@@ -670,6 +670,9 @@ def with_error(api: str, answer: Any, code: int) -> Any:
         answer.coordinators[0].error_code = code
     elif api == "OffsetFetch" and answer.groups:
         answer.groups[0].error_code = code
+    elif api == "Metadata":
+        for topic in answer.topics:
+            topic.error_code = code
     elif api == "Fetch" and code not in _FETCH_SESSION_ERRORS:
         for topic in answer.responses:
             for partition in topic.partitions:

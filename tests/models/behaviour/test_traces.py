@@ -30,9 +30,10 @@ CONSTANT = re.compile(r" v\d+\b|\bsess=\d+ reb=\d+ |\((?:v\d|topics|own|gen|ud|[
 
 
 def start(client: str, **conf: Any) -> tuple[Stage, StageMember]:
-    """Start a member that has not subscribed yet. The topic has two partitions with ten records each."""
-    stage = Stage({"t": 2})
-    stage.produce("t", range(2), 10)
+    """Start a member that has not subscribed yet. Each partition of the topic has ten records."""
+    partitions = conf.pop("partitions", 2)
+    stage = Stage({"t": partitions})
+    stage.produce("t", range(partitions), 10)
     options: dict[str, Any] = {"reset": "earliest", "assignors": ["range"], "session_ms": 6_000, **conf}
     options = {"heartbeat_ms": 300, "auto_commit": False, "metadata_ms": 60_000, **options}
     return stage, stage.add_member("A", CLIENTS[client], **options)
@@ -46,12 +47,13 @@ def start_joined(client: str, **conf: Any) -> tuple[Stage, StageMember]:
     return stage, a
 
 
-def join_with_errors(client: str, api: str, *codes: int) -> list[StageMember]:
-    stage, a = start(client)
+def join_with_errors(client: str, api: str, *codes: int, partitions: int = 2) -> list[StageMember]:
+    stage, a = start(client, partitions=partitions)
     a.inject(api, *codes)
     a.run_command("subscribe t")
-    # librdkafka may wait for 3 s after an error, kafka-go for 5 s, and Java for less than 400 ms.
-    wait = {"librdkafka": 3_500, "kafka-go": 5_100}.get(client, 400)
+    # After an error of a join, librdkafka may wait for 3 s, and kafka-go for 5 s.
+    is_lookup = api in ("OffsetFetch", "ListOffsets")
+    wait = 400 if is_lookup else {"librdkafka": 3_500, "kafka-go": 5_100}.get(client, 400)
     stage.run(wait * len(codes) + 1_000)
     return [a]
 
@@ -67,7 +69,7 @@ def heartbeat_errors(client: str) -> list[StageMember]:
 def fetch_errors(client: str) -> list[StageMember]:
     """Put each error code into the response to the fetch of new records."""
     stage, a = start_joined(client)
-    for code in (70, 71, 1, 3, 6, 74, 29, 2):
+    for code in (70, 71, 1, 3, 6, 7, 74, 29, 2):
         a.inject("Fetch", code)
         stage.produce("t", range(2), 1)
         stage.run(1_200)
@@ -94,10 +96,40 @@ def broken_connections(client: str) -> list[StageMember]:
         if api == "Commit":
             a.run_command("commit")
         before = sum(line.api == api for line in a.lines)
-        stage.run(3_000, until=lambda api=api, before=before: sum(x.api == api for x in a.lines) > before)
+        stage.run(9_000, until=lambda api=api, before=before: sum(x.api == api for x in a.lines) > before)
         stage.run(20)
         a.drop_connections()
     stage.run(2_000)
+    return [a]
+
+
+def repeated_breaks(client: str) -> list[StageMember]:
+    """Break the connection three times in a row. kafka-go reports the third error of a reader in a row."""
+    stage, a = start(client)
+    a.run_command("subscribe t")
+    for api in ("Find", "Join", "Sync", "OffsetFetch"):
+        for _ in range(3):
+            a.hold(api, 40)
+            before = sum(line.api == api for line in a.lines)
+            stage.run(7_000, until=lambda api=api, before=before: sum(x.api == api for x in a.lines) > before)
+            stage.run(20)
+            a.drop_connections()
+    stage.run(6_000)
+    return [a]
+
+
+def a_failed_leave(client: str) -> list[StageMember]:
+    """Let the lookup of the coordinator fail while a member leaves after an error of SyncGroup."""
+    stage, a = start(client)
+    a.inject("Sync", 14, 0, 0)
+    a.inject("Find", 0, 15)
+    a.run_command("subscribe t")
+    stage.run(12_000)
+    a.run_command("close")
+    a.hold("Find", 40)
+    stage.run(25)
+    a.drop_connections()
+    stage.run(6_000)
     return [a]
 
 
@@ -135,6 +167,17 @@ def a_pattern(client: str) -> list[StageMember]:
     stage.topic("tb", 1)
     stage.run(1_500)
     return [a]
+
+
+def a_pattern_of_two_members(client: str) -> list[StageMember]:
+    stage, a = start(client, metadata_ms=500)
+    b = stage.add_member("B", CLIENTS[client], **a.conf)
+    for member in (a, b):
+        member.run_command("pattern ^t.*")
+    stage.run(2_000)
+    stage.topic("tb", 1)
+    stage.run(2_000)
+    return [a, b]
 
 
 def no_polls(client: str) -> list[StageMember]:
@@ -181,12 +224,19 @@ SCENARIOS: dict[str, Scenario] = {
     "fetch errors": fetch_errors,
     "commit errors": lambda client: commit_errors(client, "commit"),
     "asynchronous commit errors": lambda client: commit_errors(client, "commit-async"),
+    "metadata errors": lambda client: join_with_errors(client, "Metadata", 5, 3, 29, 17),
+    "failing partitions": lambda client: join_with_errors(
+        client, "ListOffsets", 78, 0, 0, 78, 0, 78, *[78] * 20, partitions=3
+    ),
+    "a failed leave": a_failed_leave,
     "broken connections": broken_connections,
+    "repeated breaks": repeated_breaks,
     "late responses": late_responses,
     "two members": two_members,
     "two cooperative members": lambda client: two_members(client, assignors=["cooperative-sticky"]),
     "a growing topic": a_growing_topic,
     "a pattern": a_pattern,
+    "a pattern of two members": a_pattern_of_two_members,
     "no polls": no_polls,
     "an expired session": an_expired_session,
     "subscribe and assign": subscribe_and_assign,
@@ -194,7 +244,13 @@ SCENARIOS: dict[str, Scenario] = {
 }
 # kafka-go has one range assignor of its own, and neither patterns nor static members nor assign.
 LACKS = {
-    "kafka-go": {"two cooperative members", "a pattern", "a static member", "subscribe and assign"},
+    "kafka-go": {
+        "two cooperative members",
+        "a pattern",
+        "a pattern of two members",
+        "a static member",
+        "subscribe and assign",
+    },
 }
 CASES = [(client, name) for client in CLIENTS for name in SCENARIOS if name not in LACKS.get(client, ())]
 
