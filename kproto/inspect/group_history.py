@@ -254,10 +254,10 @@ class GroupHistory:
             return
         names = {member_id: self._name(group, member_id) for member_id in causes.members}
         generation.reported = named(generation.reported, names)
-        cause, removed = causes.explain(generation)
         if self._has_notices:
             self._add_reported_removals(group)
-        else:
+        cause, removed = causes.explain(generation)
+        if not self._has_notices:
             for member in removed:
                 if member.silent_since is not None and not member.is_disconnected:
                     self._note(group, member.silent_since, "silent", member.name, reason="its last request")

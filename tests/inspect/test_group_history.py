@@ -10,8 +10,10 @@ import pytest
 
 from kproto.group.classic.coordinator import GenerationStarted, MemberRemoved
 from kproto.inspect.diagrams import section
+from kproto.inspect.exchanges import Exchange
 from kproto.inspect.group_history import GroupHistory
 from kproto.inspect.timeline import ownerships, standstills
+from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from kproto.models import java, kafka_go, librdkafka, sarama
 from kproto.testing.world import World
 from kproto.testing.world.state import START
@@ -162,6 +164,34 @@ def test_the_reasons_of_the_coordinator_replace_inferred_ones() -> None:
     assert (removed.member, removed.reason) == ("a", "a sent nothing for 6000 ms")
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["silent", "its connection ended"])
+def test_a_reported_removal_says_whether_the_connection_had_ended(ended: bool) -> None:
+    world, a, _ = pair()
+    world.kill(a)
+    world.run(10_000)
+    history = GroupHistory()
+    seen = list(exchanges(world.entries))
+    connection = next(e.connection for e in seen if (e.client, e.api) == ("a", "JoinGroup"))
+    steps: list[tuple[int, Callable[[], object]]] = [
+        (exchange.answered_at or exchange.asked_at, lambda exchange=exchange: history.add(exchange))
+        for exchange in seen
+    ]
+    if ended:
+        steps.append((START + 5_000, lambda: history.add_disconnection(connection, START + 5_000)))
+    for notice in [o for o in world.observations if o.kind == "removed"]:
+        removal = MemberRemoved("g", *notice.detail)
+        steps.append((notice.at, lambda removal=removal, at=notice.at: history.add_notice(removal, at)))
+    for _, step in sorted(steps, key=lambda step: step[0]):
+        step()
+    [removed] = [event for event in history.all() if event.kind == "removed"]
+    detail = ", its connection had ended" if ended else ""
+    assert (removed.member, removed.reason) == ("a", f"a sent nothing for 6000 ms{detail}")
+    silences = [event for event in history.all() if event.kind == "silent"]
+    assert [(event.member, removed.at - event.at, event.reason) for event in silences] == (
+        [] if ended else [("a", 6_000, "its last request")]
+    )
+
+
 def test_the_page_shows_the_cause_beside_each_generation() -> None:
     world, a, _ = pair()
     world.kill(a)
@@ -170,3 +200,32 @@ def test_the_page_shows_the_cause_beside_each_generation() -> None:
     assert "<td>a sent nothing for 6000 ms</tr>" in page
     assert "generation 3: a sent nothing for 6000 ms" in page
     assert "no partition ever had two owners" in page
+
+
+def leave(group: str, at: int, *members: MemberIdentity, member_id: str = "") -> Exchange:
+    request = LeaveGroupRequest(group_id=group, member_id=member_id, members=list(members))
+    return Exchange(
+        connection=99,
+        peer="p:1",
+        client="tool",
+        api="LeaveGroup",
+        version=5,
+        correlation_id=1,
+        asked_at=at,
+        answered_at=at,
+        request=request,
+        response=LeaveGroupResponse(error_code=0),
+    )
+
+
+def test_a_leave_group_names_its_members_by_member_id_or_instance_id() -> None:
+    world = World({"t": 2}, seed=1)
+    a = join(world, "a", group_instance_id="i")
+    b = join(world, "b")
+    assert world.run(20_000, until=lambda: len(a.owned) == len(b.owned) == 1)
+    history = history_of(world)
+    by_instance = MemberIdentity(member_id="", group_instance_id="i", reason="removed by an operator")
+    history.add(leave("g", world.now, by_instance, MemberIdentity(member_id="unknown")))
+    history.add(leave("g", world.now + 1, member_id=b.member_id))
+    left = [(event.member, event.reason) for event in history.all() if event.kind == "left"]
+    assert left == [("a", "removed by an operator"), ("tool", ""), ("b", "")]
