@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from kproto.errors import ConfigError
-from kproto.inspect.capture import CapturedFrame, frames
+from kproto.inspect.capture import CapturedFrame, _Connection, _starts_request, frames
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatResponse
-from kproto.wire.frame import Frames, frame
+from kproto.wire.frame import MAX_FRAME_SIZE, Frames, frame
 from tests.inspect.stage import (
     FIRST_SEQUENCE,
     HEARTBEATS,
@@ -242,3 +242,46 @@ def test_a_file_that_is_not_a_capture_is_rejected(tmp_path: Path) -> None:
     path.write_bytes(b"not a capture at all, sorry")
     with pytest.raises(ConfigError, match="neither pcap nor pcapng"):
         list(frames(path))
+
+
+HEARTBEAT_FRAME = encode_heartbeats()[0][: 4 + int.from_bytes(encode_heartbeats()[0][:4], "big")]
+
+
+@pytest.mark.parametrize(
+    ("data", "starts"),
+    [
+        (HEARTBEAT_FRAME, True),
+        (HEARTBEAT_FRAME[:12], True),
+        (HEARTBEAT_FRAME[:11], False),
+        (struct.pack(">ihhi", 8, 12, 4, 1), True),
+        (struct.pack(">ihhi", 7, 12, 4, 1), False),
+        (struct.pack(">ihhi", MAX_FRAME_SIZE, 12, 4, 1), True),
+        (struct.pack(">ihhi", MAX_FRAME_SIZE + 1, 12, 4, 1), False),
+        (struct.pack(">ihhi", 8, 12, 5, 1), False),
+        (struct.pack(">ihhi", 8, 4321, 0, 1), False),
+        (b"", False),
+    ],
+)
+def test_a_request_starts_with_a_size_and_a_known_api_and_version(data: bytes, starts: bool) -> None:
+    assert _starts_request(data) is starts
+
+
+@pytest.mark.parametrize(
+    ("data", "starts"),
+    [
+        (struct.pack(">ii", 4, 9), True),
+        (struct.pack(">iii", 4, 9, 4), False),
+        (struct.pack(">iiiih", 4, 9, 6, 9, 0), True),
+        (struct.pack(">ii", 900, 7), True),
+        (struct.pack(">iiii", 4, 9, 900, 7), True),
+        (struct.pack(">ii", 900, 9), False),
+        (struct.pack(">ii", 3, 7), False),
+        (struct.pack(">ii", MAX_FRAME_SIZE, 7), True),
+        (struct.pack(">ii", MAX_FRAME_SIZE + 1, 7), False),
+        (struct.pack(">i", 4), False),
+    ],
+)
+def test_a_response_starts_with_whole_frames_or_an_open_correlation_id(data: bytes, starts: bool) -> None:
+    connection = _Connection()
+    connection.requests[7] = "Heartbeat", 4
+    assert connection._starts_response(data) is starts

@@ -348,6 +348,17 @@ def broker(node_id: int) -> MetadataResponseBroker:
             committed(0, 3, 29, 3, 3),
             "UNKNOWN_TOPIC_OR_PARTITION (t-1 and 2 more), TOPIC_AUTHORIZATION_FAILED (t-2)",
         ),
+        (
+            OffsetCommitResponse(
+                topics=[
+                    OffsetCommitResponseTopic(
+                        topic_id=ID,
+                        partitions=[OffsetCommitResponsePartition(partition_index=2, error_code=100)],
+                    )
+                ]
+            ),
+            "UNKNOWN_TOPIC_ID (partition 2)",
+        ),
         (FindCoordinatorResponse(node_id=1, host="h", port=9), "node 1 at h:9"),
         (
             FindCoordinatorResponse(

@@ -28,6 +28,8 @@ def test_the_picture_has_every_state_and_transition(name: str) -> None:
     drawing = drawing_of(name)
     svg = ElementTree.fromstring(picture(name, drawing))
     labels = [element.text or "" for element in svg.iter() if element.tag.endswith("text")]
+    (style,) = (element for element in svg.iter() if element.tag.endswith("style"))
+    assert {".state", ".edge", ".number"} <= {*(style.text or "").split()}
     assert {*drawing.columns} <= {*labels}
     assert {str(number) for number in range(1, len(drawing.edges) + 1)} <= {*labels}
 
