@@ -25,7 +25,7 @@ from ...messages.consumer_protocol import (
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from . import consumer_metadata, coordinator_lookup
-from .hash_order import group_by_topic, hash_order
+from .hash_order import group_by_topic, topic_order
 from .release import exception_name
 from .state import (
     DISCONNECTED,
@@ -115,7 +115,7 @@ def encode_subscription(state: JavaState, assignor: Assignor) -> bytes:
     user_data = assignor.user_data(*state.previous.get(assignor.name, (None, -1)))
     if state.release.subscription_version < 2:
         body = ConsumerProtocolSubscription(
-            topics=hash_order(state.topics),
+            topics=topic_order(state.topics),
             user_data=None if assignor.cooperative else user_data,
             owned_partitions=[
                 ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)

@@ -25,12 +25,18 @@ def hash_code(text: str) -> int:
 
 
 def hash_order(names: Iterable[str]) -> list[str]:
-    """Return `names` in the iteration order of `new HashSet<>(names)`.
+    """Return `names` in the iteration order of a HashMap into which they were put one after the other.
 
     Within one bucket, Java iterates in the order of insertion. This function inserts the names in sorted
     order.
     """
     return _hash_table_order(sorted(set(names)), hash_code, _DEFAULT_CAPACITY)
+
+
+def topic_order(topics: Iterable[str]) -> list[str]:
+    """Return topics in the order of `new HashSet<>(topics)`, which KafkaConsumer.subscribe makes."""
+    names = sorted(set(topics))
+    return _hash_table_order(names, hash_code, _copy_capacity(len(names)))
 
 
 def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -47,7 +53,8 @@ def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition
 
 def set_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return partitions in the order of `new HashSet<>(partitions)`, as rebalance listeners get them."""
-    return _hash_table_order(list(dict.fromkeys(partitions)), _partition_hash_code, _DEFAULT_CAPACITY)
+    distinct = list(dict.fromkeys(partitions))
+    return _hash_table_order(distinct, _partition_hash_code, _copy_capacity(len(distinct)))
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -64,6 +71,15 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 def _partition_hash_code(partition: TopicPartition) -> int:
     """Return TopicPartition.hashCode."""
     return (31 * (31 + partition.partition) + hash_code(partition.topic)) & 0xFFFFFFFF
+
+
+def _copy_capacity(count: int) -> int:
+    """Return the number of buckets of `new HashSet<>(collection)`.
+
+    Java reserves count / 0.75 + 1 buckets, at least 16, and rounds up to a power of two. A set of 12 elements
+    therefore has 32 buckets, and one into which they were put one after the other has 16.
+    """
+    return 1 << (max(_DEFAULT_CAPACITY, count * 4 // 3 + 1) - 1).bit_length()
 
 
 def _hash_table_order(items: Sequence[T], code_of: Callable[[T], int], size: int) -> list[T]:
