@@ -219,6 +219,7 @@ class StageMember:
         self.state = client.start(self.config)
         self.lines: list[Line] = []
         self.printed: list[tuple[int, int, str]] = []
+        self.logged: list[tuple[int, int, str]] = []
         self.records: list[c.ModelRecord] = []
         self.committed: dict[object, tuple[str, str] | None] = {}
         self.injected: dict[str, list[int]] = {}
@@ -317,7 +318,9 @@ class StageMember:
                 self.committed[token] = error
                 self.print_line("commit", *(error or ("ok",)))
             case c.Notify(kind=kind, name=name, text=text):
-                if kind != "log":
+                if kind == "log":
+                    self.logged.append((self.stage.now, next(self.stage.order), f"log {name}"))
+                else:
                     self.print_line("error", name, text)
             case c.FinishClose():
                 self.closed = True

@@ -213,6 +213,50 @@ def a_static_member(client: str) -> list[StageMember]:
     return [a]
 
 
+def an_assigned_member(client: str) -> list[StageMember]:
+    stage, a = start(client)
+    a.inject("OffsetFetch", 14, 16)
+    a.inject("ListOffsets", 6)
+    for command in ("assign t:0 t:1", "commit", "seek t:1:4", "commit-async"):
+        a.run_command(command)
+        stage.run(1_500)
+    a.drop_connections()
+    a.run_command("commit")
+    stage.run(1_000)
+    a.run_command("close")
+    stage.run(500)
+    return [a]
+
+
+def a_fenced_commit(client: str) -> list[StageMember]:
+    stage, a = start_joined(client, instance="ia", auto_commit=True, auto_commit_ms=500)
+    a.inject("Commit", 82)
+    stage.run(1_500)
+    a.run_command("close")
+    stage.run(1_000)
+    return [a]
+
+
+def a_failing_commit_at_the_end(client: str) -> list[StageMember]:
+    stage, a = start_joined(client, auto_commit=True, auto_commit_ms=60_000)
+    a.inject("Commit", 14, 16, 14, 14, 14)
+    a.run_command("close")
+    stage.run(3_000)
+    return [a]
+
+
+def a_close_during_a_join(client: str) -> list[StageMember]:
+    stage, a = start_joined(client, auto_commit=True, auto_commit_ms=60_000)
+    b = stage.add_member("B", CLIENTS[client], **a.conf)
+    b.hold("Join", 500)
+    b.run_command("subscribe t")
+    stage.run(300)
+    for member in (b, a):
+        member.run_command("close")
+    stage.run(3_000)
+    return [a, b]
+
+
 Scenario = Callable[[str], list[StageMember]]
 SCENARIOS: dict[str, Scenario] = {
     "join errors": lambda client: join_with_errors(client, "Join", 14, 15, 16, 27, 25, 22, 23, 30, 81),
@@ -241,6 +285,10 @@ SCENARIOS: dict[str, Scenario] = {
     "an expired session": an_expired_session,
     "subscribe and assign": subscribe_and_assign,
     "a static member": a_static_member,
+    "an assigned member": an_assigned_member,
+    "a fenced commit": a_fenced_commit,
+    "a failing commit at the end": a_failing_commit_at_the_end,
+    "a close during a join": a_close_during_a_join,
 }
 # kafka-go has one range assignor of its own, and neither patterns nor static members nor assign.
 LACKS = {
@@ -250,6 +298,8 @@ LACKS = {
         "a pattern of two members",
         "a static member",
         "subscribe and assign",
+        "an assigned member",
+        "a fenced commit",
     },
 }
 CASES = [(client, name) for client in CLIENTS for name in SCENARIOS if name not in LACKS.get(client, ())]
@@ -264,10 +314,10 @@ def trace(members: list[StageMember]) -> list[str]:
         if line.is_shown and not (line.api == "Heartbeat" and str(line).endswith("-> 0"))
     ]
     for member in members:
-        for at, number, text in member.printed:
+        for at, number, text in (*member.printed, *member.logged):
             word, _, rest = text.partition(" ")
             # Only the name of an exception: the texts are the originals', and are long.
-            rest = rest.split(" ")[0] if word in ("error", "commit") else rest
+            rest = rest.split(" ")[0] if word in ("error", "commit", "log") else rest
             events.append((at, number, f"{member.name} * {word} {rest}".rstrip()))
     lines = [f"{at - START:6} {text}" for at, _, text in sorted(events)]
     return lines + [f"     . {member.name} read {_read(member)}".rstrip() for member in members]
