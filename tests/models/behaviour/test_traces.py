@@ -19,12 +19,19 @@ from typing import Any
 import pytest
 
 from kproto.group.subscription import TopicPartition
-from kproto.models import java, kafka_go, librdkafka
+from kproto.models import java, kafka_go, librdkafka, sarama, sarama_cluster
 from kproto.models.java import java_2_6
 from tests.models.stage import START, Stage, StageMember
 
 TRACES = Path(__file__).with_name("traces")
-CLIENTS = {"java-4.3": java, "java-2.6": java_2_6, "librdkafka": librdkafka, "kafka-go": kafka_go}
+CLIENTS = {
+    "java-4.3": java,
+    "java-2.6": java_2_6,
+    "librdkafka": librdkafka,
+    "kafka-go": kafka_go,
+    "sarama": sarama,
+    "sarama-cluster": sarama_cluster,
+}
 # Parts of a request that are the same in every scenario.
 CONSTANT = re.compile(r" v\d+\b|\bsess=\d+ reb=\d+ |\((?:v\d|topics|own|gen|ud|[^()])*\)|stable=True |iso=0 ")
 
@@ -51,9 +58,10 @@ def join_with_errors(client: str, api: str, *codes: int, partitions: int = 2) ->
     stage, a = start(client, partitions=partitions)
     a.inject(api, *codes)
     a.run_command("subscribe t")
-    # After an error of a join, librdkafka may wait for 3 s, and kafka-go for 5 s.
+    # After an error of a join, sarama waits for 2 s, librdkafka for up to 3 s, and kafka-go for 5 s.
     is_lookup = api in ("OffsetFetch", "ListOffsets")
-    wait = 400 if is_lookup else {"librdkafka": 3_500, "kafka-go": 5_100}.get(client, 400)
+    waits = {"sarama": 2_100, "sarama-cluster": 2_100, "librdkafka": 3_500, "kafka-go": 5_100}
+    wait = 400 if is_lookup else waits.get(client, 400)
     stage.run(wait * len(codes) + 1_000)
     return [a]
 
@@ -290,7 +298,7 @@ SCENARIOS: dict[str, Scenario] = {
     "a failing commit at the end": a_failing_commit_at_the_end,
     "a close during a join": a_close_during_a_join,
 }
-# kafka-go has one range assignor of its own, and neither patterns nor static members nor assign.
+# What a client does not have. kafka-go has neither patterns nor static members nor assign.
 LACKS = {
     "kafka-go": {
         "two cooperative members",
@@ -301,6 +309,8 @@ LACKS = {
         "an assigned member",
         "a fenced commit",
     },
+    "sarama": {"a pattern", "a pattern of two members"},
+    "sarama-cluster": {"two cooperative members", "a static member", "a fenced commit"},
 }
 CASES = [(client, name) for client in CLIENTS for name in SCENARIOS if name not in LACKS.get(client, ())]
 
