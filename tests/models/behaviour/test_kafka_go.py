@@ -13,7 +13,8 @@ from kproto.messages.sync_group import SyncGroupRequest
 from kproto.models import contract as c
 from kproto.models.kafka_go.groupbalancer import assign
 from kproto.models.kafka_go.partition_reader import fetch_wait, wait_until
-from kproto.models.kafka_go.state import ReaderCommitLoop, ReaderPhase
+from kproto.models.kafka_go.reader import CLOSED
+from kproto.models.kafka_go.state import ConsumerGroupPhase, ReaderCommitLoop, ReaderPhase
 from tests.models.kafka_go.stage import ReaderStage, request_name, tp
 
 READS = {"auto_commit": True, "auto_commit_ms": 1_000}
@@ -294,6 +295,76 @@ def test_a_connection_with_a_late_response_is_closed() -> None:
     (beat,) = [action for action in reader.do(c.DeadlineReached()) if isinstance(action, c.SendRequest)]
     out = reader.do(c.RequestFailed(beat.request, "late", late=True))
     assert c.CloseConnection(beat.to) in out
+
+
+def test_only_a_late_response_of_the_coordinator_closes_its_connection() -> None:
+    reader = ReaderStage(watch=False).join()
+    coordinator = reader.state.coordinator
+    assert coordinator is not None
+    reader.now += 200
+    (beat,) = [action for action in reader.do(c.DeadlineReached()) if isinstance(action, c.SendRequest)]
+    assert c.CloseConnection(coordinator) not in reader.do(
+        c.RequestFailed(reader.fetch(0).request, "x", late=True)
+    )
+    assert c.CloseConnection(coordinator) not in reader.do(c.RequestFailed(beat.request, "broken"))
+
+
+def test_close_ends_the_open_poll_and_the_waiting_commits() -> None:
+    """CommitMessages returns io.ErrClosedPipe after Close."""
+    reader = ReaderStage(watch=False).join()
+    reader.records(0, b"a")
+    reader.do(c.PollCalled(50))
+    reader.errors[HeartbeatRequest] = [27]
+    reader.errors[JoinGroupRequest] = [16]
+    reader.wait(250)
+    for partition in (0, 1):
+        reader.records(partition)
+    reader.settle()
+    assert reader.state.state is ConsumerGroupPhase.BACKING_OFF
+    reader.do(c.CommitCalled("token"))
+    reader.do(c.PollCalled(9_000))
+    reader.do(c.CloseCalled())
+    reader.do(c.CloseCalled())
+    reader.wait(500)
+    (committed,) = reader.actions_of(c.FinishCommit)
+    assert (committed.token, committed.error) == ("token", CLOSED)
+    assert len(reader.actions_of(c.FinishClose)) == 1
+    polls = reader.actions_of(c.FinishPoll)
+    reader.do(c.CommitCalled("later"))
+    assert reader.actions_of(c.FinishCommit)[1:] == [c.FinishCommit("later", CLOSED)]
+    assert reader.actions_of(c.FinishPoll) == polls
+
+
+@pytest.mark.parametrize(("highest", "version"), [(18, 10), (10, 10), (9, 5), (5, 5)])
+def test_fetch_has_version_10_or_5(highest: int, version: int) -> None:
+    reader = ReaderStage(watch=False)
+    reader.do(c.Started((("broker", 9092),), {1: (4, highest), 3: (0, 13)}))
+    reader.do(c.SubscribeCalled(("t",)))
+    reader.settle()
+    assert reader.fetch(0).version == version
+
+
+def test_a_poll_returns_at_most_as_many_records_as_it_asks_for() -> None:
+    reader = ReaderStage(watch=False).join()
+    reader.records(0, b"a", b"b", b"c")
+    reader.do(c.PollCalled(50, 2))
+    reader.do(c.PollCalled(50, 2))
+    assert [[record.value for record in poll.records] for poll in reader.actions_of(c.FinishPoll)] == [
+        [b"a", b"b"],
+        [b"c"],
+    ]
+
+
+def test_topics_cannot_be_changed_and_patterns_are_not_supported() -> None:
+    reader = ReaderStage(watch=False).join()
+    reader.do(c.SubscribeCalled(("u",)))
+    pattern = ReaderStage(watch=False)
+    pattern.do(c.SubscribeCalled(pattern="t.*"))
+    reports = [*reader.actions_of(c.Notify), *pattern.actions_of(c.Notify)]
+    assert [(report.kind, report.name, report.text) for report in reports] == [
+        ("error", "Unsupported", "kafka-go's Reader: topics cannot be changed; create a new Reader"),
+        ("error", "Unsupported", "kafka-go's Reader: patterns are not supported; name the topics"),
+    ]
 
 
 def test_assigned_and_revoked_are_reported_without_waiting() -> None:

@@ -29,6 +29,15 @@ def test_a_member_of_an_older_generation_owns_nothing() -> None:
     assert plan == {"a": [T0], "b": [T1]}
 
 
+def test_all_claims_of_the_newest_generation_count() -> None:
+    claims = {"a": [T1, T2], "b": [T0, TopicPartition("t", 3)]}
+    members = {
+        member: Subscription(topics=("t",), user_data=sticky_user_data(owned, 5))
+        for member, owned in claims.items()
+    }
+    assert JAVA_2_6.assignors_2_6["sticky"].assign({"t": 4}, members, {}) == claims
+
+
 def test_claims_without_a_generation_count_until_a_claim_has_one() -> None:
     assert assign(2, a=sticky_user_data([T1], -1), b=sticky_user_data([], 5)) == {"a": [T0], "b": [T1]}
 

@@ -19,8 +19,10 @@ from consumer.engine.producer.accumulator import (
     RECORD_OVERHEAD,
     RecordAccumulator,
 )
-from consumer.engine.producer.batches import ProducerBatch
+from consumer.engine.producer.batches import NO_BATCH, ProducerBatch
 from consumer.options import producer_options
+from kproto.errors import BrokerError, IllegalState
+from kproto.records.builder import UnnumberedBatch
 from kproto.records.list_encoder import unnumbered
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -207,3 +209,67 @@ def read(batch: ProducerBatch) -> list[Any]:
 
     assert batch.data is not None
     return rows(batch.data)
+
+
+# ---- whole batches
+
+
+def test_the_number_of_partitions_of_an_unknown_topic_is_requested() -> None:
+    records = accumulator()
+    assert records.count("t") == 1
+    assert records.count("u") is None
+    assert records.has_notifications()
+    assert records.why == "no metadata for topic 'u' yet"
+    records.closed = "the producer is closed"
+    with pytest.raises(IllegalState, match="the producer is closed"):
+        records.count("u")
+
+
+def whole(*values: bytes) -> UnnumberedBatch:
+    moments = [5] * len(values)
+    return unnumbered(moments, [None] * len(values), list(values), [()] * len(values))
+
+
+def test_a_whole_batch_follows_the_records_before_it() -> None:
+    records = accumulator()
+    records.route("t", 3, [0, 1, 2])
+    first = put(records, (5, None, b"a", ()))
+    queue = first.queue
+    batch = records.append_batch("t", queue.partition.partition, whole(b"b", b"c"), [5, 5])
+    assert batch is not None
+    assert first.sealed
+    assert queue.filling is NO_BATCH
+    assert (batch.queue, len(batch), batch.sealed, batch.order > first.order) == (queue, 2, True, True)
+    assert list(records.open) == [first, batch]
+    assert records.buffered == first.size + batch.size
+    assert batch.deadline - batch.created == producer_options({}).delivery_timeout_ms
+
+
+def test_a_whole_batch_without_a_partition_goes_to_the_sticky_one_which_then_changes() -> None:
+    records = accumulator()
+    records.route("t", 3, [0, 1, 2])
+    partitions = [records.append_batch("t", None, whole(b"x" * 20_000), [5]) for _ in range(12)]
+    chosen = [batch.partition.partition for batch in partitions if batch is not None]
+    assert len(chosen) == 12
+    assert set(chosen) == {0, 1, 2}
+    assert records.append_batch("t", 1, whole(b"x"), [5]) is not None
+
+
+def test_a_whole_batch_waits_for_metadata_and_memory() -> None:
+    records = accumulator(buffer_memory=40_000)
+    assert records.append_batch("u", None, whole(b"x"), [5]) is None
+    assert "no metadata for topic 'u'" in records.why
+    assert records.append_batch("t", 7, whole(b"x"), [5]) is None
+    assert "no metadata for t-7" in records.why
+    assert records.append_batch("t", 0, whole(b"x" * 50_000), [5]) is not None
+    assert records.append_batch("t", 0, whole(b"x" * 50_000), [5]) is None
+    assert records.waits_for_memory
+
+
+def test_a_whole_batch_above_max_request_size_is_rejected() -> None:
+    records = accumulator(max_request_size=100)
+    batch = whole(b"x" * 100)
+    with pytest.raises(BrokerError, match=rf"a batch of {len(batch)} bytes for 't'; max_request_size is 100"):
+        records.append_batch("t", 0, batch, [5])
+    exact = whole(b"x")
+    assert accumulator(max_request_size=len(exact)).append_batch("t", 0, exact, [5]) is not None

@@ -150,9 +150,10 @@ def test_a_batch_without_a_response_is_sent_again_after_a_backoff() -> None:
 def test_a_leader_error_without_a_new_leader_looks_the_leader_up() -> None:
     """Java's Sender requests a metadata update for errors of the kind InvalidMetadataException."""
     world = World({"t": 1}, brokers=2)
-    producer = world.producer(linger_ms=0)
+    producer = world.producer(linger_ms=0, retry_backoff_ms=900, retry_backoff_max_ms=900)
     first = producer.must_send("t", "x")
     assert world.run(until=lambda: first.done)
+    world.run(3_000)
     requests = len(world.requests_of(producer, MetadataRequest))
     rejected = reject(
         ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=LeaderIdAndEpoch(leader_id=77, leader_epoch=3)
@@ -165,6 +166,9 @@ def test_a_leader_error_without_a_new_leader_looks_the_leader_up() -> None:
 
     world.tamper = reject_once
     second = producer.must_send("t", "y")
+    assert not world.run(400, until=lambda: second.done)
+    # The metadata is requested during the backoff of the batch.
+    assert len(world.requests_of(producer, MetadataRequest)) == requests + 1
     assert world.run(until=lambda: second.done)
     assert second.error is None
     assert len(world.requests_of(producer, MetadataRequest)) == requests + 1
