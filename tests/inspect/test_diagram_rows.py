@@ -116,6 +116,25 @@ def test_a_rebalance_ends_when_the_missing_member_dies() -> None:
     assert not [row for row in diagram.rows if row.at == 500 and row.inside]
 
 
+def test_a_rebalance_ends_only_with_a_successful_sync_of_every_member() -> None:
+    failed = exchange(10, SYNC, SyncGroupResponse(error_code=27, assignment=b""))
+    later = exchange(30, SYNC, SyncGroupResponse(error_code=0, assignment=b""))
+    diagram = draw_diagram(exchange(0, JOIN, join_response(1)), failed, exchange(20, SYNC, None), later)
+    assert [row.inside for row in diagram.rows] == [True] * len(diagram.rows)
+    end = exchange(50, HEARTBEAT, HeartbeatResponse(error_code=27))
+    after = draw_diagram(exchange(0, JOIN, join_response(1)), later, end)
+    assert [row.inside for row in after.rows if row.at >= 50] == [False] * 2
+
+
+def test_a_pause_counts_the_exchanges_before_the_next_row() -> None:
+    beats = [exchange(at, HEARTBEAT, HeartbeatResponse(error_code=0)) for at in (3_000, 6_000, 9_000)]
+    diagram = draw_diagram(
+        *join_and_sync(0), *beats, exchange(9_000, COMMIT, OffsetCommitResponse(topics=[]))
+    )
+    (pause,) = rows_of_kind(diagram, "quiet")
+    assert (pause.at, pause.text) == (9_000, "9.0 s later; a: 2 Heartbeat")
+
+
 def test_a_note_follows_the_response_of_the_same_time() -> None:
     diagram = draw_diagram(
         exchange(0, JOIN, join_response(1), took=4), notes=(Note(4, "a", "is assigned t-0"),)

@@ -139,6 +139,34 @@ def test_a_star_does_not_exceed_the_maximum_frame_size() -> None:
         read("00000000  00 00  |..|\n*\n7ffffffe\n")
 
 
+@pytest.mark.parametrize(
+    ("lines", "is_base64"),
+    [
+        (["G" * 16, "G" * 16, "Gg=="], True),
+        (["G" * 16, "G" * 12, "Gg=="], False),
+        (["G" * 12, "G" * 12, "Gg=="], False),
+        (["G" * 12, "G" * 16], False),
+        (["Gg=="], True),
+        (["-_" * 8], True),
+        (["+_" * 8], False),
+    ],
+)
+def test_the_lines_of_a_base64_text_have_one_length_of_at_least_16(lines: list[str], is_base64: bool) -> None:
+    assert (read("\n".join(lines)) is not None) is is_base64
+
+
+def test_a_named_form_is_rejected_with_the_wrong_digit_however_short_the_text_is() -> None:
+    with pytest.raises(ConfigError, match="'z' is not a hex digit"):
+        parse("0z", "hex")
+
+
+@pytest.mark.parametrize("number", [-129, 256])
+def test_a_decimal_byte_is_signed_or_unsigned(number: int) -> None:
+    assert read("[-128, 255, 127, 0]") == bytes([128, 255, 127, 0])
+    with pytest.raises(ConfigError, match=f"{number} is not a byte; decimal bytes are 0 to 255, or -128 to"):
+        read(f"[0, {number}]")
+
+
 def test_plain_hex_may_start_like_an_offset() -> None:
     assert read("0000 0009 0000 0001") == bytes.fromhex("0000000900000001")
 
