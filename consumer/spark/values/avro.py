@@ -15,6 +15,7 @@ import numpy as np
 from kproto.errors import ConfigError
 from kproto.records.arrow_arrays import from_bytes, from_numpy, from_texts
 
+from ...schema_registry.registry import Schema, SchemaId
 from .arrow_types import arrow_type
 from .avro_defaults import encode
 from .avro_resolution import (
@@ -33,7 +34,6 @@ from .avro_skipper import FEW, KEY, skip_value
 from .lanes import Ints, Lanes, merge, pa
 from .names import REGISTRY_URL
 from .registered import Mismatch, Registered
-from .registry import Schema, SchemaId
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

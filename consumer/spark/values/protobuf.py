@@ -27,7 +27,7 @@ from .registered import Registered
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from .registry import SchemaId
+    from ...schema_registry.registry import SchemaId
     from .types import Bad, Column, ColumnFormat, Decode
 __all__ = ["column_type", "decoder"]
 

@@ -15,7 +15,7 @@ from .names import REGISTRY_URL
 from .registered import Mismatch
 
 if TYPE_CHECKING:
-    from .registry import Schema
+    from ...schema_registry.registry import Schema
     from .types import ColumnFormat
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from kproto.errors import ConfigError
 from kproto.records.arrow_arrays import from_numpy
 
+from ...schema_registry.registry import NoSuchSchema, SchemaId
+from ...schema_registry.wire_format import id_size
 from .lanes import Ints, merge
-from .registry import NoSuchSchema, SchemaId
-from .wire_format import id_size, rows_by_schema_id, strip_header
+from .wire_format import rows_by_schema_id, strip_header
 
 if TYPE_CHECKING:
     from .types import Bad, Column, Decode

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from .registry import Registry, Schema
+    from ...schema_registry.registry import Registry, Schema
 
 # An Arrow array. It is Any, because pyarrow has no type stubs.
 Column: TypeAlias = Any

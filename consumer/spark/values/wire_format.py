@@ -1,9 +1,4 @@
-"""Confluent's wire format: a schema id before the encoded value, or in a header of the record.
-
-A schema id is the byte 0 and a number as a big-endian int32, or the byte 1 and a GUID of 16 bytes. Confluent
-Platform 8 can write the schema id into the header ``__value_schema_id`` or ``__key_schema_id`` instead. Such
-a header takes precedence, as in Confluent's DualSchemaIdDeserializer.
-"""
+"""Confluent's wire format for columns of values; `consumer.schema_registry.wire_format` describes it."""
 
 from __future__ import annotations
 
@@ -16,25 +11,14 @@ import numpy as np
 
 from kproto.records.arrow_arrays import from_bytes, from_numpy, from_texts, to_numpy, validity
 
-from .registry import SchemaId
+from ...schema_registry.registry import SchemaId
+from ...schema_registry.wire_format import SIZES, header_id
 
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
-# Maps the first byte of a schema id to the size of the id in bytes.
-_SIZES: Final = {0: 5, 1: 17}
-_LONGEST: Final = max(_SIZES.values())
-_SHORTEST: Final = min(_SIZES.values())
-
-
-def id_header(column: str) -> str:
-    """Return the name of the header that has the schema id of a column, `key` or `value`."""
-    return f"__{column}_schema_id"
-
-
-def id_size(schema_id: SchemaId) -> int:
-    """Return the size in bytes of an encoded schema id."""
-    return _SIZES[0 if isinstance(schema_id, int) else 1]
+_LONGEST: Final = max(SIZES.values())
+_SHORTEST: Final = min(SIZES.values())
 
 
 def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[SchemaId, Any]]:
@@ -45,13 +29,13 @@ def rows_by_schema_id(values: Any, bad: dict[int, str]) -> Iterator[tuple[Schema
     begins = np.where(short, 0, offsets[:-1])
     room = np.concatenate([data, np.zeros(_LONGEST, np.uint8)])
     first = room[begins]
-    short |= (first == 1) & (size < _SIZES[1])
+    short |= (first == 1) & (size < SIZES[1])
     wrong = ~short & (first > 1)
     for row in np.flatnonzero(short | wrong).tolist():
         wrong_byte = f"the first byte is {first[row]}, not 0 or 1"
         reason = f"there are only {size[row]} bytes" if short[row] else wrong_byte
         bad[row] = f"the bytes are not in the registry's wire format: {reason}"
-    for kind, length in _SIZES.items():
+    for kind, length in SIZES.items():
         rows = np.flatnonzero((first == kind) & ~(short | wrong))
         if not len(rows):
             continue
@@ -80,7 +64,7 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
     last = np.full(len(values), -1)
     last[np.searchsorted(places, at, side="right") - 1] = at
     header_values = entries.field("value").take(from_numpy(last, last < 0)).dictionary_encode()
-    ids = [_schema_id(header, indexed) for header in header_values.dictionary.to_pylist()]
+    ids = [header_id(header, indexed=indexed) for header in header_values.dictionary.to_pylist()]
     numbers = np.where(validity(header_values.indices), to_numpy(header_values.indices, np.int32), -1)
     invalid = np.array([schema_id is None for schema_id in ids] + [True])
     present = validity(values)
@@ -93,36 +77,6 @@ def ids_from_headers(values: Any, headers: Any, name: str, indexed: bool) -> tup
     choice = np.where(numbers >= 0, numbers, np.where(last >= 0, len(ids), len(ids) + 1))
     prefixes = from_bytes([*ids, None, b""]).take(from_numpy(choice))
     return pc.binary_join_element_wise(prefixes, values, from_bytes([b""])[0]), bad
-
-
-def _schema_id(header: bytes, indexed: bool) -> bytes | None:
-    """Return the schema id, with its message indexes if `indexed`, at the start of a header, or None."""
-    end = _SIZES.get(header[0], 0) if header else 0
-    if not end or len(header) < end:
-        return None
-    if indexed:
-        count, end = _varint(header, end)
-        # `count` is still in zigzag encoding, which doubles the number of indexes.
-        for _ in range(count >> 1):
-            _, end = _varint(header, end)
-            if end > len(header):
-                return None
-    return header[:end] if end <= len(header) else None
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the varint at `at`. Return it and the offset after it; for an incomplete varint this offset is
-    beyond `data`.
-    """
-    value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    return 0, len(data) + 1
 
 
 def data_and_offsets(values: Any) -> tuple[Any, Any]:

@@ -18,10 +18,10 @@ pytest.importorskip("fastavro")
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
+from consumer.schema_registry.registry import Registry, RegistryFailed, Schema
 from consumer.spark.options import parse
 from consumer.spark.schema import ddl
 from consumer.spark.values.protobuf_schema import message_names
-from consumer.spark.values.registry import Registry, RegistryFailed, Schema
 from tests.consumer.spark.random_protobuf import base64
 from tests.consumer.spark.values_stage import SERVERS, avro, decoded, registry, wired
 
@@ -357,6 +357,6 @@ def test_a_chain_of_references_without_end_ends_in_one_error() -> None:
 def test_an_answer_that_is_not_a_schema_ends_in_one_error(
     answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.spark.values.registry.PAUSE_S", 0.0)
+    monkeypatch.setattr("consumer.schema_registry.registry.PAUSE_S", 0.0)
     with registry({"/schemas/ids/992": answer}) as (url, _), pytest.raises(RegistryFailed):
         Registry((url,)).schema(992)

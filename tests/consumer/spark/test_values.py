@@ -31,12 +31,12 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from consumer.schema_registry import registry as registries
+from consumer.schema_registry.registry import RegistryFailed
 from consumer.spark.options import parse
 from consumer.spark.schema import checked, ddl
 from consumer.spark.source import KprotoDataSource
 from consumer.spark.values import BadValue
-from consumer.spark.values import registry as registries
-from consumer.spark.values.registry import RegistryFailed
 from kproto.errors import ConfigError
 from tests.consumer.spark.values_stage import SERVERS, avro, decoded, registry, schema, wired
 

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("urllib3")
 
-from consumer.spark.values import registry as registries
-from consumer.spark.values.registry import NoSuchSchema, Registry, RegistryFailed
+from consumer.schema_registry import registry as registries
+from consumer.schema_registry.registry import NoSuchSchema, Registry, RegistryFailed
 
 USER, LOGIN = "alice:hunter2-hunter2", "YWxpY2U6aHVudGVyMi1odW50ZXIy"
 
@@ -70,7 +70,7 @@ def test_an_error_of_another_host_names_it_and_says_why_there_is_no_login() -> N
     with answering(401, "{}") as (second, _), answering(302, "", Location=second) as (url, _):
         message = str(error_of(url, 8802))
     assert f"redirected to {second}" in message
-    assert "the login is sent only to addresses in schema.registry.url" in message
+    assert "the login is sent only to addresses in url" in message
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Confluent's schema registry, and the serializers and deserializers that use it."""

@@ -1,0 +1,315 @@
+"""A client of Confluent's schema registry. It gets schemas by id (see `wire_format`) or by subject, and
+registers them.
+
+The schema of an id never changes, so each process requests it once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+from urllib.parse import quote, urlsplit
+from uuid import UUID
+
+from kproto.errors import ConfigError, KprotoError
+from kproto.http import HttpFailed, Response, request
+from kproto.printable import escape_unprintable
+
+# The id of a schema: a number that the registry has assigned, or a GUID.
+SchemaId: TypeAlias = int | UUID
+
+TRIES, PAUSE_S = 4, 0.5
+MAX_REDIRECTS: Final = 5
+# The size limit of a registry's response, 16 MiB. A registry keeps its schemas in Kafka, whose records have
+# at most 1 MiB by default.
+MAX_SCHEMA_BYTES: Final = 16 << 20
+MAX_DEPTH: Final = 100
+MAX_MESSAGE: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class OptionNames:
+    """The names of the options that errors show: of the addresses, the login and the subject."""
+
+    url: str = "url"
+    user: str = "user"
+    subject: str = "the subject"
+
+
+class RegistryFailed(KprotoError, OSError):
+    """Raised if the registry cannot be reached or rejects a request for `schema`."""
+
+    def __init__(self, schema: str, reason: str, names: OptionNames = OptionNames()) -> None:
+        super().__init__(schema, reason, names)
+        self.schema, self.reason, self.names = schema, reason, names
+
+    def text(self) -> str:
+        return f"{self.schema}: {self.reason}; check {self.names.url} and {self.names.user}"
+
+
+class NoSuchSchema(RegistryFailed):
+    """Raised if the registry does not have the schema."""
+
+    def text(self) -> str:
+        return f"{self.schema}: {self.reason}; check {self.names.url}, and {self.names.subject}"
+
+
+class Reference(NamedTuple):
+    """A reference of a schema to a registered one: to `version` of `subject`, under `name`."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A registered schema. `names` maps the names of its references to the referenced schemas."""
+
+    text: str
+    kind: str
+    names: Mapping[str, Schema]
+
+    def references(self) -> Iterator[tuple[str, Schema]]:
+        """Yield the schemas to which this schema refers, each once and after its own references."""
+        seen: set[str] = set()
+
+        def visit(schema: Schema) -> Iterator[tuple[str, Schema]]:
+            for name, reference in schema.names.items():
+                if name not in seen:
+                    seen.add(name)
+                    yield from visit(reference)
+                    yield name, reference
+
+        return visit(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Registry:
+    """A client of a registry. `urls` are the registry's addresses, and `user` is NAME:PASSWORD. The password
+    is not contained in any repr or error. `names` are the names of these options in errors.
+    """
+
+    urls: tuple[str, ...]
+    user: str | None = None
+    names: OptionNames = OptionNames()
+
+    @classmethod
+    def at(cls, url: str, user: str | None = None, names: OptionNames = OptionNames()) -> Registry:
+        """Return a client of the registry at `url`: http://HOST:PORT, several separated by commas.
+
+        `user` is NAME:PASSWORD. No request is sent. Raises ConfigError.
+        """
+        urls: list[str] = []
+        for address in (part.strip().rstrip("/") for part in url.split(",")):
+            parts = urlsplit(address)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ConfigError(
+                    names.url,
+                    address,
+                    "allowed: http://HOST:PORT or https://HOST:PORT, several separated by commas",
+                )
+            if parts.username is not None:
+                raise ConfigError(
+                    names.url,
+                    f"{parts.scheme}://...@{parts.hostname}",
+                    f"remove the name and the password, and set {names.user}",
+                )
+            urls.append(address)
+        if user is not None and ":" not in user:
+            raise ConfigError(names.user, "(hidden)", "allowed: NAME:PASSWORD")
+        return cls(tuple(urls), user, names)
+
+    def __repr__(self) -> str:
+        return f"Registry({', '.join(self.urls)})"
+
+    def schema(self, schema_id: SchemaId, form: str = "") -> Schema:
+        """Return the schema with this id or GUID. Raises NoSuchSchema if the registry does not have it, and
+        RegistryFailed if the registry cannot be reached or rejects the request.
+        """
+        key = (self.urls, schema_id, form)
+        if key not in _known:
+            kind = "ids" if isinstance(schema_id, int) else "guids"
+            path = f"schemas/{kind}/{schema_id}{_format(form)}"
+            _known[key] = _References(self, form).read(self.get(path, f"schema {schema_id}"))
+        return _known[key]
+
+    def latest(self, subject: str, form: str = "") -> Schema:
+        """Return the newest schema of a subject. Raises NoSuchSchema if there is none, and RegistryFailed if
+        the registry cannot be reached or rejects the request.
+        """
+        path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
+        return _References(self, form).read(self.get(path, f"the latest schema of {subject}"))
+
+    def parse(self, text: str, references: Sequence[Reference] = (), kind: str = "AVRO") -> Schema:
+        """Return a schema that need not be registered, with the registered schemas to which it refers.
+
+        Raises NoSuchSchema, RegistryFailed.
+        """
+        return _References(self, "").read(_definition(text, references, kind))
+
+    def id_of(
+        self,
+        subject: str,
+        schema: str,
+        references: Sequence[Reference] = (),
+        *,
+        kind: str = "AVRO",
+        register: bool = False,
+        normalize: bool = False,
+    ) -> int:
+        """Return the id of a schema under a subject. `schema` is its text, and `kind` its type.
+
+        With `register`, a schema that the subject does not have is registered as its newest version. Raises
+        NoSuchSchema if the subject does not have the schema, and RegistryFailed if the registry rejects the
+        request, for example because the schema is not compatible with the subject's other versions.
+        """
+        path = f"subjects/{quote(subject, safe='')}" + ("/versions" if register else "")
+        query = f"?normalize={'true' if normalize else 'false'}"
+        body = _definition(schema, references, kind)
+        data = json.dumps(body).encode()
+        return int(self._ask("POST", f"{path}{query}", f"the schema of {subject}", "id", data)["id"])
+
+    def latest_id(self, subject: str) -> tuple[int, Schema]:
+        """Return the id and the newest schema of a subject. Raises as `latest` does."""
+        path = f"subjects/{quote(subject, safe='')}/versions/latest"
+        answer = self._ask("GET", path, f"the latest schema of {subject}", "id")
+        return int(answer["id"]), _References(self, "").read(answer)
+
+    def get(self, path: str, schema: str) -> dict[str, Any]:
+        """Return the registry's response to a request for `schema`: a JSON object that contains the schema.
+
+        Raises NoSuchSchema if the registry does not have the schema, and RegistryFailed if no address
+        returned it.
+        """
+        return self._ask("GET", path, schema, "schema")
+
+    def _ask(
+        self, method: str, path: str, schema: str, required: str, body: bytes | None = None
+    ) -> dict[str, Any]:
+        """Return the registry's response, a JSON object that contains the field `required`.
+
+        The request goes to each address in turn. If all addresses fail, they are tried again, because the
+        registry may be restarting. Raises NoSuchSchema if the registry does not have the schema, and
+        RegistryFailed if no address returned the field.
+        """
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
+        if self.user is not None:
+            headers["Authorization"] = f"Basic {self._login}"
+        kind, reason = int if required == "id" else str, ""
+        for attempt in range(TRIES):
+            if attempt:
+                time.sleep(PAUSE_S * attempt)
+            for url in self.urls:
+                try:
+                    response = request(
+                        method, f"{url}/{path}", feature=self.names.url, headers=headers, body=body,
+                        redirects=MAX_REDIRECTS, max_bytes=MAX_SCHEMA_BYTES,
+                    )  # fmt: skip
+                    answer = response.json_object() if response.status == 200 else {}
+                    if isinstance(answer.get(required), kind):
+                        return answer
+                except HttpFailed as error:
+                    reason = str(error)
+                    continue
+                except ValueError as error:
+                    reason = f"{url}: {error}"
+                    continue
+                reason = self._without_login(
+                    f"{url} answers {_status(response, f'{url}/{path}', self.names)}"
+                )
+                if response.status == 404:
+                    raise NoSuchSchema(schema, reason, self.names)
+                if response.status < 500 and response.status not in (200, 429):
+                    raise RegistryFailed(schema, reason, self.names)
+        raise RegistryFailed(schema, reason, self.names)
+
+    @property
+    def _login(self) -> str:
+        return base64.b64encode((self.user or "").encode()).decode()
+
+    def _without_login(self, text: str) -> str:
+        """Return the text without the password, which a registry may repeat in its response."""
+        if self.user is not None:
+            for secret in (self._login, self.user, self.user.partition(":")[2]):
+                text = text.replace(secret, "(hidden)") if secret else text
+        return text
+
+
+@dataclass(slots=True)
+class _References:
+    """Reads the schemas to which a schema refers. Each version of a subject is requested once."""
+
+    registry: Registry
+    form: str
+    known: dict[tuple[str, str], Schema] = field(default_factory=dict[tuple[str, str], "Schema"])
+
+    def read(self, answer: dict[str, Any], path: tuple[tuple[str, str], ...] = ()) -> Schema:
+        """Return the schema in a response. `path` is the chain of references to it: (subject, version)."""
+        names: dict[str, Schema] = {}
+        for reference in cast("list[dict[str, Any]]", answer.get("references") or []):
+            try:
+                name, subject = str(reference["name"]), str(reference["subject"])
+                version = str(reference["version"])
+            except (LookupError, TypeError):
+                reason = "a reference has no name, subject or version"
+                raise RegistryFailed("a schema with references", reason, self.registry.names) from None
+            key = (subject, version)
+            shown = " -> ".join(f"{subject} {version}" for subject, version in (*path, key))
+            if key in path:
+                circle = "the schemas refer to each other in a circle"
+                raise RegistryFailed(shown, circle, self.registry.names)
+            if len(path) >= MAX_DEPTH:
+                raise RegistryFailed(
+                    f"{subject} {version}",
+                    f"the schema is more than {MAX_DEPTH} references away from the first one",
+                    self.registry.names,
+                )
+            if key not in self.known:
+                place = f"subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}"
+                referenced = self.registry.get(f"{place}{_format(self.form)}", f"{subject} {version}")
+                self.known[key] = self.read(referenced, (*path, key))
+            names[name] = self.known[key]
+        return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
+
+
+_known: dict[tuple[tuple[str, ...], SchemaId, str], Schema] = {}
+
+
+def _definition(text: str, references: Sequence[Reference], kind: str) -> dict[str, Any]:
+    """Return a schema in the registry's JSON, in which Avro is the default type."""
+    definition: dict[str, Any] = {"schema": text}
+    if kind != "AVRO":
+        definition["schemaType"] = kind
+    if references:
+        definition["references"] = [dict(reference._asdict()) for reference in references]
+    return definition
+
+
+def _status(response: Response, url: str, names: OptionNames) -> str:
+    """Return the status of a response, with the registry's error message from the body."""
+    if response.status == 200:
+        return "without a schema"
+    text = f"{response.status} {response.reason}"
+    try:
+        message = response.json_object().get("message")
+    except ValueError:
+        message = None
+    if isinstance(message, str):
+        text += f": {message[:MAX_MESSAGE]}"
+    if response.url != url.partition("?")[0]:
+        text += f" (redirected to {response.url}; the login is sent only to addresses in {names.url})"
+    return escape_unprintable(text)
+
+
+def _format(form: str) -> str:
+    """Return the query string of a schema request. It selects the representation of the schema that the
+    format can parse.
+    """
+    return f"?format={form}" if form else ""
