@@ -1,0 +1,223 @@
+"""Avro with a schema registry: keys and values as dicts, with the id of their schema before the bytes.
+
+    registry = Registry.at("http://localhost:8081")
+    Producer("localhost:9092", value_serializer=AvroSerializer(registry, schema))
+    Consumer("localhost:9092", value_deserializer=AvroDeserializer(registry))
+
+Rules:
+
+* The bytes, the subjects and the defaults are those of Confluent's AvroSerializer and AvroDeserializer. Avro
+  is encoded and decoded by fastavro (the extra `avro`).
+* Each schema is requested once. The classes whose names begin with Async request it in a thread, so that
+  the event loop does not wait for the registry. Use them for the asyncio clients.
+* A deserializer accepts the schema id before the value, and in a header of the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, TypeAlias, cast
+
+from kproto.errors import ConfigError, MissingExtra
+
+from ..serializers import RecordHeaders
+from .registry import Reference, Registry, Schema, SchemaId
+from .wire_format import encoded_id, split
+
+# A function of (topic, part, name of the record type) that returns a subject. `part` is "key" or "value".
+SubjectNameStrategy: TypeAlias = Callable[[str, str, str], str]
+# A schema id and the parsed schema.
+_Writer: TypeAlias = tuple[SchemaId, Any]
+
+
+def topic_name(topic: str, part: str, record: str) -> str:
+    """Return the subject of Confluent's TopicNameStrategy, the default: the topic and the part."""
+    return f"{topic}-{part}"
+
+
+def record_name(topic: str, part: str, record: str) -> str:
+    """Return the subject of Confluent's RecordNameStrategy: the full name of the record type."""
+    return record
+
+
+def topic_record_name(topic: str, part: str, record: str) -> str:
+    """Return the subject of Confluent's TopicRecordNameStrategy: the topic and the record type."""
+    return f"{topic}-{record}"
+
+
+class _Decoder:
+    """Decodes values with the schemas of their writers."""
+
+    def __init__(self, registry: Registry, reader_schema: str | None = None, *, part: str = "value") -> None:
+        self._fastavro = _fastavro()
+        self._registry = registry
+        self._part = _checked_part(part)
+        self._reader = (
+            None if reader_schema is None else _parsed(self._fastavro, registry.parse(reader_schema))
+        )
+        self._writers: dict[SchemaId, Any] = {}
+
+    def _writer(self, schema_id: SchemaId) -> Any:
+        """Return the parsed schema with this id. Raises NoSuchSchema, RegistryFailed."""
+        if schema_id not in self._writers:
+            self._writers[schema_id] = _parsed(self._fastavro, self._registry.schema(schema_id))
+        return self._writers[schema_id]
+
+    def _decode(self, writer: Any, data: bytes) -> Any:
+        return self._fastavro.schemaless_reader(io.BytesIO(data), writer, self._reader)
+
+
+class AvroDeserializer(_Decoder):
+    """Converts Avro to dicts and other Python objects, as fastavro returns them.
+
+    `reader_schema` is the schema, in JSON, to which values of other schemas are converted by Avro's rules;
+    without it, values have their writers' schemas. For keys, set `part` to "key". Needs the extra `avro`.
+    """
+
+    def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> Any:
+        """Return the value. Raises ValueError without a schema id, RegistryFailed, and fastavro's errors."""
+        schema_id, encoded = split(self._part, data, headers)
+        return self._decode(self._writer(schema_id), encoded)
+
+
+class AsyncAvroDeserializer(_Decoder):
+    """`AvroDeserializer` for an `AsyncConsumer`: the event loop does not wait for the registry."""
+
+    async def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> Any:
+        """Return the value; see `AvroDeserializer.deserialize`."""
+        schema_id, encoded = split(self._part, data, headers)
+        writer = self._writers.get(schema_id)
+        if writer is None:
+            writer = await asyncio.to_thread(self._writer, schema_id)
+        return self._decode(writer, encoded)
+
+
+class _Encoder:
+    """Encodes values with the schema of their subject."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        schema: str | None = None,
+        *,
+        part: str = "value",
+        subject_name_strategy: SubjectNameStrategy = topic_name,
+        references: Sequence[Reference] = (),
+        auto_register_schemas: bool = True,
+        normalize_schemas: bool = False,
+        use_latest_version: bool = False,
+    ) -> None:
+        if schema is None and not use_latest_version:
+            raise ConfigError("schema", None, "an Avro schema in JSON, unless use_latest_version is True")
+        self._fastavro = _fastavro()
+        self._registry = registry
+        self._part = _checked_part(part)
+        self._text = schema
+        self._references = tuple(references)
+        self._strategy = subject_name_strategy
+        self._register = auto_register_schemas
+        self._normalize = normalize_schemas
+        self._latest = use_latest_version
+        self._name = "" if schema is None else _record_type(schema)
+        self._parsed: Any = None
+        self._writers: dict[str, _Writer] = {}
+
+    def _subject(self, topic: str) -> str:
+        return self._strategy(topic, self._part, self._name)
+
+    def _writer(self, subject: str) -> _Writer:
+        """Return the schema of a subject and its id. Raises NoSuchSchema, RegistryFailed."""
+        writer = self._writers.get(subject)
+        if writer is None:
+            writer = self._writers[subject] = self._requested(subject)
+        return writer
+
+    def _requested(self, subject: str) -> _Writer:
+        if self._latest or self._text is None:
+            schema_id, schema = self._registry.latest_id(subject)
+            return schema_id, _parsed(self._fastavro, schema)
+        schema_id = self._registry.id_of(
+            subject, self._text, self._references, register=self._register, normalize=self._normalize
+        )
+        if self._parsed is None:
+            self._parsed = _parsed(self._fastavro, self._registry.parse(self._text, self._references))
+        return schema_id, self._parsed
+
+    def _encode(self, writer: _Writer, value: object) -> bytes:
+        schema_id, schema = writer
+        file = io.BytesIO()
+        file.write(encoded_id(schema_id))
+        self._fastavro.schemaless_writer(file, schema, value)
+        return file.getvalue()
+
+
+class AvroSerializer(_Encoder):
+    """Converts dicts and other Python objects to Avro, as fastavro takes them.
+
+    `schema` is the schema in JSON. By default it is registered under the subject TOPIC-value; with
+    `auto_register_schemas=False` it must be registered already. With `use_latest_version` the newest schema
+    of the subject is used instead, and nothing is registered. For keys, set `part` to "key". Needs the extra
+    `avro`.
+    """
+
+    def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
+        """Return the schema id and the value in Avro. Raises RegistryFailed, and fastavro's errors."""
+        return self._encode(self._writer(self._subject(topic)), value)
+
+
+class AsyncAvroSerializer(_Encoder):
+    """`AvroSerializer` for an `AsyncProducer`: the event loop does not wait for the registry."""
+
+    async def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
+        """Return the schema id and the value in Avro; see `AvroSerializer.serialize`."""
+        subject = self._subject(topic)
+        writer = self._writers.get(subject)
+        if writer is None:
+            writer = await asyncio.to_thread(self._writer, subject)
+        return self._encode(writer, value)
+
+
+def _fastavro() -> Any:
+    try:
+        return import_module("fastavro")
+    except ImportError:
+        raise MissingExtra("consumer.schema_registry.avro", "fastavro", "avro") from None
+
+
+def _checked_part(part: str) -> str:
+    if part not in ("key", "value"):
+        raise ConfigError("part", part, 'allowed: "key", "value"')
+    return part
+
+
+def _record_type(text: str) -> str:
+    """Return the full name of a schema's type, or "" if it has none. Raises ConfigError unless it is JSON."""
+    parsed = _json(text)
+    if not isinstance(parsed, dict):
+        return parsed if isinstance(parsed, str) else ""
+    schema = cast("dict[str, Any]", parsed)
+    name, namespace = str(schema.get("name", "")), schema.get("namespace")
+    return f"{namespace}.{name}" if name and namespace and "." not in name else name
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError("schema", text[:80], f"an Avro schema must be JSON ({error})") from None
+
+
+def _parsed(fastavro: Any, schema: Schema) -> Any:
+    """Parse a schema, after the schemas to which it refers."""
+    named: dict[str, Any] = {}
+    for _, reference in schema.references():
+        fastavro.parse_schema(_json(reference.text), named_schemas=named)
+    top = _json(schema.text)
+    # fastavro keeps the named types with a named type only. In an array, a map or a union it replaces the
+    # names by the types.
+    is_named = isinstance(top, dict) and cast("Any", top).get("type") in ("record", "error", "enum", "fixed")
+    return fastavro.parse_schema(top, named_schemas=named, expand=bool(named) and not is_named)
