@@ -9,24 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from consumer.engine import events as ev
 from consumer.engine.admin import cluster as cluster_plans
 from consumer.engine.admin import group_changes as group_plans
 from consumer.engine.admin import offsets as offset_plans
 from consumer.engine.admin import records as record_plans
 from consumer.engine.admin import topics as topic_plans
-from consumer.engine.admin.engine import AdminEngine, step
 from consumer.engine.admin.plan import Plan
-from consumer.engine.network.transport import Broken, Data, Opened
 from kproto.errors import KprotoError
 from kproto.records import Record, encode_batch
-from kproto.testing.world.clients import EngineClient
 from tests.broker.stage import classic_coordinator
 from tests.consumer.behaviour.hostile_brokers import (
     FIRST,
@@ -39,7 +34,8 @@ from tests.consumer.behaviour.malformed_responses import (
     MalformedWorld,
     malformations,
 )
-from tests.consumer.stage import World, tp
+from tests.consumer.behaviour.simulated_admin import SimulatedAdmin
+from tests.consumer.stage import tp
 
 # ---- producers
 
@@ -77,44 +73,10 @@ def test_a_transaction_is_committed_once_despite_malformed_responses(
 # ---- a cluster
 
 
-class Admin(EngineClient):
-    """The engine of an `Admin` that runs in a simulated cluster."""
-
-    def __init__(self, world: World, name: str = "admin") -> None:
-        super().__init__(world, name)
-        self.engine = AdminEngine(world.addresses, Random(1), client_id=name, request_timeout_ms=5_000)
-        self.view = self.engine.view
-        self.ended: dict[object, ev.Done] = {}
-
-    def due(self) -> int | None:
-        return self.engine.due()
-
-    def clock(self) -> int:
-        return self.world.now
-
-    def tick(self) -> None:
-        self.do(ev.Tick())
-
-    def on_transport_event(self, event: Opened | Data | Broken) -> None:
-        self.do(event)
-
-    def do(self, event: Any) -> None:
-        for action in step(self.engine, event, self.world.now):
-            if not self.perform_transport_action(action) and isinstance(action, ev.Done):
-                self.ended[action.token] = action
-        self.plan()
-
-    def run(self, plan: Plan[Any], ms: int = 20_000) -> ev.Done:
-        token = object()
-        self.do(ev.Run(token, plan, ms))
-        assert self.world.run(ms, until=lambda: token in self.ended)
-        return self.ended[token]
-
-
 T0, T1 = tp("t", 0), tp("t", 1)
 BATCH = encode_batch([Record(0, 0, None, b"x")])
 LEVEL = "read_uncommitted"
-CALLS: dict[str, tuple[Callable[[Admin], Plan[Any]], list[str]]] = {
+CALLS: dict[str, tuple[Callable[[SimulatedAdmin], Plan[Any]], list[str]]] = {
     "leader": (lambda a: cluster_plans.leader_of(a.view, T0, a.clock), ["Metadata"]),
     "list offsets": (
         lambda a: record_plans.list_offsets(
@@ -218,13 +180,13 @@ def test_results_of_a_cluster_are_true_despite_malformed_responses(
         world.create(name, 1)
     for partition in (0, 1):
         world.write("t", partition, "x", "y", "z")
-    client = world._add_client(Admin(world))
+    client = world._add_client(SimulatedAdmin(world))
     assert client.run(
         offset_plans.commit_offsets(client.view, "g", {T0: (3, None, ""), T1: (2, None, "")}, client.clock)
     )
     if not late:
         client.kill()
-        client = world._add_client(Admin(world, "another"))
+        client = world._add_client(SimulatedAdmin(world, "another"))
     world.bad = True
     earlier = len(world.requests)
     ended = client.run(plan(client))
