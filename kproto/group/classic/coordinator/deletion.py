@@ -26,9 +26,9 @@ from ....messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from .offsets import CONSUMER, is_subscribed, topic_error
+from .offsets import CONSUMER, topic_error
 from .responses import group_by_topic, send_error
-from .state import ClassicGroup, ClassicGroupState, GroupContext, move
+from .state import ClassicGroup, ClassicGroupState, GroupContext, is_subscribed, move
 
 # OffsetDelete.
 

@@ -26,9 +26,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from ....error_codes import ErrorCode
-from ....errors import DecodeError
 from ....machine import RequestReceived
-from ....messages.consumer_protocol import ConsumerProtocolSubscription
 from ....messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -49,7 +47,15 @@ from ....messages.txn_offset_commit import (
 from ....wire.types import ZERO_UUID
 from ...protocol import TopicCatalog
 from .responses import commit_response, group_by_topic, txn_commit_response
-from .state import ClassicGroup, ClassicGroupState, GroupContext, StoredOffset, member_error, move
+from .state import (
+    ClassicGroup,
+    ClassicGroupState,
+    GroupContext,
+    StoredOffset,
+    member_error,
+    move,
+    subscribed_topics,
+)
 
 # The protocol type of groups in which the members' metadata is a ConsumerProtocolSubscription.
 CONSUMER: Final = "consumer"
@@ -409,35 +415,6 @@ def _topic_name(context: GroupContext, topic_id: UUID) -> str:
 def _topic_id(context: GroupContext, name: str) -> UUID:
     topics = context.coordinator.topics
     return (None if topics is None else topics.id(name)) or ZERO_UUID
-
-
-# Subscriptions.
-
-
-def is_subscribed(group: ClassicGroup, topic: str) -> bool:
-    """Return whether a member subscribes to this topic; True if the subscriptions are unknown."""
-    topics = subscribed_topics(group)
-    return topics is None or topic in topics
-
-
-def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """Return all topics of this generation's subscriptions (R128).
-
-    The result is None before the first generation, and if the metadata of a member cannot be decoded.
-    """
-    if group.subscriptions is None:
-        return None
-    topics: set[str] = set()
-    for metadata in dict.fromkeys(group.subscriptions):
-        if len(metadata) < 2:
-            return None
-        try:
-            # The metadata begins with an int16, the version. The topics are decoded as in version 0, because
-            # all versions begin with its fields.
-            topics.update(ConsumerProtocolSubscription.decode(metadata[2:], 0).topics)
-        except DecodeError:
-            return None
-    return frozenset(topics)
 
 
 # Expiry.

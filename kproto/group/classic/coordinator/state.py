@@ -24,7 +24,9 @@ from enum import Enum
 from .... import machine
 from ....deadlines import Deadlines
 from ....error_codes import ErrorCode
+from ....errors import DecodeError
 from ....machine import NEVER, RequestReceived, SendResponse
+from ....messages.consumer_protocol import ConsumerProtocolSubscription
 from ....messages.join_group import JoinGroupRequest
 from ....messages.sync_group import SyncGroupRequest
 from ....wire.message import Message
@@ -402,6 +404,32 @@ def member_error(group: ClassicGroup, member_id: str, group_instance_id: str | N
         if current_id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
     return ErrorCode.NONE if member_id in group else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def is_subscribed(group: ClassicGroup, topic: str) -> bool:
+    """Return whether a member subscribes to this topic; True if the subscriptions are unknown."""
+    topics = subscribed_topics(group)
+    return topics is None or topic in topics
+
+
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
+    """Return all topics of this generation's subscriptions (R128).
+
+    The result is None before the first generation, and if the metadata of a member cannot be decoded.
+    """
+    if group.subscriptions is None:
+        return None
+    topics: set[str] = set()
+    for metadata in dict.fromkeys(group.subscriptions):
+        if len(metadata) < 2:
+            return None
+        try:
+            # The metadata begins with an int16, the version. The topics are decoded as in version 0, because
+            # all versions begin with its fields.
+            topics.update(ConsumerProtocolSubscription.decode(metadata[2:], 0).topics)
+        except DecodeError:
+            return None
+    return frozenset(topics)
 
 
 def move(context: GroupContext, group: ClassicGroup, state: ClassicGroupState) -> None:
