@@ -2,8 +2,8 @@
 
 Rules:
 
-* Nothing is recorded per record. The records that polls return within one millisecond are recorded together,
-  and so are the polls that begin within one millisecond.
+* Nothing is recorded per record. The records that polls return within 20 ms are recorded together, and so are
+  the polls that begin within one millisecond.
 * Sizes and numbers of records per request are recorded when a fetch arrives. The numbers are those of the
   batch headers. Consumed bytes are counted when all records of a fetch were returned. Java records all of
   them when the last record of a fetch was returned.
@@ -60,6 +60,9 @@ from .consumer_metrics import (
 from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
+
+# Interval (ms) in which the records that polls return are recorded. The lag of a partition is then read, too.
+RECORD_INTERVAL_MS = 20
 
 
 class CallSensors:
@@ -187,10 +190,11 @@ class FetchSensors:
         self._topics: defaultdict[str, _TopicSensors] = defaultdict(_TopicSensors)
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
         # What polls have returned and `record_returned` has not recorded yet: the number of records of each
-        # partition, and for each topic the bytes of the fetches whose records were all returned.
-        self._returned: dict[PartitionState, int] = {}
+        # partition, to which the collector adds, and for each topic the bytes of the fetches whose records
+        # were all returned.
+        self.returned: dict[PartitionState, int] = {}
         self._returned_bytes: dict[str, int] = {}
-        self._recorded_at: int | None = None
+        self._record_at = 0  # When to record the counted records (ms).
 
     def record_arrived(self, topics: Mapping[str, tuple[int, int]], now: int) -> None:
         """Record the records in a response: for each topic, their size (bytes) and their number."""
@@ -202,22 +206,16 @@ class FetchSensors:
             self._size.record(sum(size for size, _ in topics.values()), now)
             self._number.record(sum(number for _, number in topics.values()), now)
 
-    def add_returned(self, state: PartitionState, number: int, exhausted_bytes: int) -> None:
-        """Count records that a poll returns.
-
-        `exhausted_bytes` is the size of their fetch if it has no more records, and otherwise 0.
-        """
-        self._returned[state] = self._returned.get(state, 0) + number
-        if exhausted_bytes:
-            topic = state.partition.topic
-            self._returned_bytes[topic] = self._returned_bytes.get(topic, 0) + exhausted_bytes
+    def add_exhausted(self, topic: str, size: int) -> None:
+        """Count the bytes of a fetch whose records were all returned."""
+        self._returned_bytes[topic] = self._returned_bytes.get(topic, 0) + size
 
     def record_returned(self, now: int) -> None:
-        """Record the counted records, unless other records were already recorded in this millisecond."""
-        if now == self._recorded_at:
+        """Record the counted records, unless others were recorded in the last `RECORD_INTERVAL_MS`."""
+        if now < self._record_at:
             return
-        self._recorded_at = now
-        returned, self._returned = self._returned, {}
+        self._record_at = now + RECORD_INTERVAL_MS
+        returned, self.returned = self.returned, {}
         returned_bytes, self._returned_bytes = self._returned_bytes, {}
         topics: dict[str, int] = {}
         lags: list[int] = []
@@ -253,7 +251,7 @@ class FetchSensors:
         self, snapshot: SnapshotBuilder, now: int, states: Mapping[TopicPartition, PartitionState]
     ) -> None:
         """Add the metrics of the client, of each topic and of each assigned partition to a snapshot."""
-        self._recorded_at = None
+        self._record_at = now
         self.record_returned(now)
         self._partitions = {p: known for p, known in self._partitions.items() if states.get(p) is known.state}
         snapshot.add_sensors(

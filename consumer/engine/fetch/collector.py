@@ -84,13 +84,14 @@ class FetchCollector:
                 except KprotoError as error:
                     state.fail(locate_error(error, state.partition, fetch.position, fetch.fetched))
                 state.on_records_taken(fetch)
-                self._sensors.add_returned(
-                    state, len(records) - before, len(fetch.data) if fetch.exhausted else 0
-                )
+                returned = self._sensors.returned
+                returned[state] = returned.get(state, 0) + len(records) - before
                 if state.error is not None or fetch.exhausted:
                     self._decoding.pop(state.partition, None)
                 if state.error is not None:
                     break
+                if fetch.exhausted:
+                    self._sensors.add_exhausted(topic, len(fetch.data))
             if state.error is not None or not state.fetches:
                 self._ready.pop(state.partition, None)
         self.begun = None
@@ -148,9 +149,11 @@ class FetchCollector:
                 if fetch.decodes_in_parts:
                     room = 0  # Millions of records may remain in the fetch; later calls return them.
                 state.on_records_taken(fetch)
-                self._sensors.add_returned(
-                    state, 0 if columns is None else len(columns), len(fetch.data) if fetch.exhausted else 0
-                )
+                if columns is not None:
+                    returned = self._sensors.returned
+                    returned[state] = returned.get(state, 0) + len(columns)
+                if fetch.exhausted:
+                    self._sensors.add_exhausted(state.partition.topic, len(fetch.data))
             if state.error is not None or not state.fetches:
                 self._ready.pop(state.partition, None)
         self.begun = None
