@@ -5,6 +5,8 @@ KPROTO_JUDGES=available       also the tests of each judge that is installed
 KPROTO_JUDGES=required        also the tests of all judges; a missing judge or package is a failure (as in CI)
 KPROTO_PROFILE=quick|ci|soak  the number of examples that Hypothesis draws; quick deselects the slow tests,
                               which are marked thorough
+KPROTO_SEED=NUMBER|random     the seed of random schedules and plays; without it, quick and ci draw the same
+                              ones in every run, and soak draws others
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ import os
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
-# The profiles quick and ci draw the same examples in every run, so that failures are reproducible. Soak draws
+# The profiles quick and ci draw the same examples in every run, so that a failure means a change. Soak draws
 # others.
 for _name, _count in (("quick", 10), ("ci", 200)):
     settings.register_profile(
@@ -34,6 +37,11 @@ settings.load_profile(_PROFILE)
 # modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# The seed is drawn before pytest-xdist starts its workers, so that all of them use this seed.
+if os.environ.get("KPROTO_SEED", "random" if _PROFILE == "soak" else "") == "random":
+    os.environ["KPROTO_SEED"] = str(Random().randrange(1, 10**6))
+_SEED = os.environ.get("KPROTO_SEED") or "unset: each run draws the same schedules"
 
 # pytest-xdist sets COLUMNS in its workers. The output of commands would be wrapped to that width.
 os.environ.pop("COLUMNS", None)
@@ -87,7 +95,7 @@ def _fail_if_an_import_is_missing(report: pytest.CollectReport | pytest.TestRepo
 def pytest_report_header() -> str:
     judges = _ASKED or "none, KPROTO_JUDGES=available adds their tests"
     thorough = ", tox -e thorough adds tests" if _PROFILE == "quick" else ""
-    return f"kproto: profile {_PROFILE}{thorough}; outside judges: {judges}"
+    return f"kproto: profile {_PROFILE}{thorough}; outside judges: {judges}; KPROTO_SEED {_SEED}"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
