@@ -123,6 +123,7 @@ def _print_topic(topic: Any, configs: Mapping[str, str | None], *, as_json: bool
                 "leader": partition.leader,
                 "replicas": list(partition.replicas),
                 "isr": list(partition.isr),
+                "elr": None if partition.elr is None else list(partition.elr),
             }
             for partition in topic.partitions
         ]
@@ -155,12 +156,18 @@ def _print_topic(topic: Any, configs: Mapping[str, str | None], *, as_json: bool
             "Leader": "none" if partition.leader is None else partition.leader,
             "Replicas": _joined(partition.replicas),
             "Isr": _joined(partition.isr),
+            "Elr": _joined_or_unknown(partition.elr),
+            "LastKnownElr": _joined_or_unknown(partition.last_known_elr),
         }
         print("".join(f"\t{title}: {cell(value)}" for title, value in fields.items()))
 
 
 def _joined(nodes: tuple[int, ...]) -> str:
     return ",".join(map(str, nodes))
+
+
+def _joined_or_unknown(nodes: tuple[int, ...] | None) -> str:
+    return "N/A" if nodes is None else _joined(nodes)
 
 
 def _id(topic_id: object) -> str | None:

@@ -13,7 +13,8 @@ def test_a_topic_is_created_described_grown_and_deleted(shell: Shell) -> None:
     assert first.startswith("Topic: t1\tTopicId: ")
     assert first.endswith("\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: retention.ms=1000")
     assert partitions == [
-        f"\tTopic: t1\tPartition: {number}\tLeader: 1\tReplicas: 1\tIsr: 1" for number in range(2)
+        f"\tTopic: t1\tPartition: {number}\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: "
+        for number in range(2)
     ]
     assert shell("topics grow t1 --partitions 3") == ["Set 3 partitions for topic t1."]
     assert len(shell("topics describe t1")) == 4
@@ -50,7 +51,7 @@ def test_found_topics_are_described_and_missing_ones_are_errors(shell: Shell) ->
     shell("topics create there")
     [topic] = shell.json("topics describe there nowhere", code=1)
     assert topic["topic"] == "there"
-    assert topic["partitions"] == [{"partition": 0, "leader": 1, "replicas": [1], "isr": [1]}]
+    assert topic["partitions"] == [{"partition": 0, "leader": 1, "replicas": [1], "isr": [1], "elr": []}]
     assert "topic 'nowhere'" in shell.errors
 
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
+from kproto.errors import PartialFailure
+from kproto.group.subscription import TopicPartition
+from kproto.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    TopicRequest,
+)
 from kproto.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -18,8 +29,8 @@ from kproto.messages.metadata import (
 from ..error_actions import METADATA
 from ..metadata.cluster import NO_TOPIC_ID, ClusterView
 from ..network.call import Call, Prepared
-from .fanout import Answer, ask_broker, fan_out, to_any_broker
-from .plan import Plan, expect_response
+from .fanout import Answer, Router, ask_broker, fan_out, to_any_broker
+from .plan import Ask, DeadlinePassed, Plan, expect_response
 
 # The value of a bit field of operations that was not requested.
 _NOT_REQUESTED: Final = -0x80000000
@@ -56,6 +67,8 @@ class TopicPartitionInfo(msgspec.Struct, frozen=True):
 
     `leader` is None if the partition has no leader. The first of `replicas` is the preferred leader. `isr`
     has the replicas that are in sync, and `offline_replicas` those whose broker or log directory is offline.
+    `elr` and `last_known_elr` are the eligible leader replicas (KIP-966); they are None from brokers before
+    4.0.
     """
 
     partition: int
@@ -64,6 +77,8 @@ class TopicPartitionInfo(msgspec.Struct, frozen=True):
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...] = ()
     leader_epoch: int | None = None
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
@@ -114,12 +129,82 @@ def describe_topics(
         for topic in expect_response(MetadataResponse, call).topics:
             yield Answer(topic.name or "", _description(topic), topic.error_code)
 
-    router = to_any_broker(view, clock)
-    return (
-        yield from fan_out(
+    router: Router[str] = to_any_broker(view, clock)
+    failure: PartialFailure | None = None
+    try:
+        topics: Mapping[str, TopicDescription] = yield from fan_out(
             names, router, "Metadata", METADATA, request, read, name=lambda name: f"topic {name!r}"
         )
+    except PartialFailure as error:
+        failure, topics = error, error.succeeded
+    eligible = yield from _eligible_leaders(sorted(topics))
+    described = {name: _with_eligible_leaders(topic, eligible) for name, topic in topics.items()}
+    if failure is not None:
+        raise PartialFailure(failure.call, described, failure.failed)
+    return described
+
+
+EligibleLeaders: TypeAlias = dict[TopicPartition, DescribeTopicPartitionsResponsePartition]
+
+
+def _eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
+    """Return the eligible leaders of each partition, which Metadata responses do not contain.
+
+    A response has at most 2,000 partitions, so the request is repeated with the cursor of the last response.
+    If a request fails, the partitions of the earlier ones are returned.
+    """
+    leaders: EligibleLeaders = {}
+    request: DescribeTopicPartitionsRequest | None = None
+    if topics:
+        request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in topics])
+    while request is not None:
+        try:
+            [call] = yield [Ask(request)]
+        except DeadlinePassed:
+            break
+        if call.error is not None:
+            break
+        response = expect_response(DescribeTopicPartitionsResponse, call)
+        for topic in response.topics:
+            for entry in topic.partitions:
+                leaders[TopicPartition(topic.name or "", entry.partition_index)] = entry
+        request = _next_page(request, response.next_cursor)
+    return leaders
+
+
+def _next_page(
+    request: DescribeTopicPartitionsRequest, cursor: DescribeTopicPartitionsResponseCursor | None
+) -> DescribeTopicPartitionsRequest | None:
+    """Return the request for the partitions from the cursor on, or None if there is no further page.
+
+    A cursor that does not advance also ends the pages.
+    """
+    if cursor is None:
+        return None
+    following = DescribeTopicPartitionsRequestCursor(
+        topic_name=cursor.topic_name, partition_index=cursor.partition_index
     )
+    last = request.cursor
+    if last is not None and (last.topic_name, last.partition_index) >= (
+        following.topic_name,
+        following.partition_index,
+    ):
+        return None
+    return DescribeTopicPartitionsRequest(topics=request.topics, cursor=following)
+
+
+def _with_eligible_leaders(topic: TopicDescription, eligible: EligibleLeaders) -> TopicDescription:
+    def with_leaders(info: TopicPartitionInfo) -> TopicPartitionInfo:
+        entry = eligible.get(TopicPartition(topic.name, info.partition))
+        if entry is None:
+            return info
+        return replace(
+            info,
+            elr=tuple(entry.eligible_leader_replicas or ()),
+            last_known_elr=tuple(entry.last_known_elr or ()),
+        )
+
+    return replace(topic, partitions=tuple(map(with_leaders, topic.partitions)))
 
 
 def _metadata_request(names: Sequence[str] | None, include_authorized_operations: bool) -> Prepared:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
 from consumer import Admin, TopicPartitionInfo
 from consumer.engine.admin import topic_descriptions as plans
 from kproto.broker.server import Server, running
-from kproto.errors import PartialFailure, UnknownTopic
+from kproto.errors import PartialFailure, UnknownTopic, UnsupportedVersion
+from kproto.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
 from kproto.messages.metadata import MetadataRequest
 from tests.consumer.engine.admin.stage import clock, cluster_of, play, view_of
 
@@ -63,10 +70,48 @@ def test_a_missing_topic_is_not_created_and_does_not_hide_the_others(server: Ser
         assert "missing" not in admin.list_topics()
 
 
+UNSUPPORTED = UnsupportedVersion("DescribeTopicPartitions", -1, "the broker does not support this request")
+
+
 def test_a_partition_without_a_leader_is_described() -> None:
     plan = plans.describe_topics(view_of(1), ["t"], clock, include_authorized_operations=False)
-    descriptions, _ = play(plan, cluster_of(-1))
+    descriptions, _ = play(plan, cluster_of(-1), UNSUPPORTED)
     assert descriptions["t"].partitions == (TopicPartitionInfo(0, None, (), ()),)
+
+
+def eligible(cursor: int | None, *partitions: int) -> DescribeTopicPartitionsResponse:
+    """Return a response for partitions of the topic t, whose next page begins at the partition `cursor`."""
+    described = [
+        DescribeTopicPartitionsResponsePartition(
+            error_code=0,
+            partition_index=number,
+            leader_id=1,
+            replica_nodes=[1],
+            isr_nodes=[1],
+            eligible_leader_replicas=[2],
+            last_known_elr=[3],
+            offline_replicas=[],
+        )
+        for number in partitions
+    ]
+    topic = DescribeTopicPartitionsResponseTopic(
+        error_code=0, name="t", topic_id=UUID(int=1), partitions=described
+    )
+    following = (
+        None
+        if cursor is None
+        else DescribeTopicPartitionsResponseCursor(topic_name="t", partition_index=cursor)
+    )
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[topic], next_cursor=following)
+
+
+@pytest.mark.parametrize("last", [None, 0], ids=["the end", "a cursor that does not advance"])
+def test_eligible_leaders_are_read_page_by_page(last: int | None) -> None:
+    plan = plans.describe_topics(view_of(1), ["t"], clock, include_authorized_operations=False)
+    descriptions, log = play(plan, cluster_of(1), eligible(0), eligible(last, 0))
+    [partition] = descriptions["t"].partitions
+    assert (partition.elr, partition.last_known_elr) == ((2,), (3,))
+    assert log == ["Metadata", "DescribeTopicPartitions", "DescribeTopicPartitions"]
 
 
 def test_a_request_in_version_0_lists_all_topics_with_an_empty_list() -> None:
