@@ -419,8 +419,8 @@ def test_a_second_thread_is_rejected_and_may_close(broker: str) -> None:
     assert consumer.assignment()
     began = time.monotonic()
     consumer.close()
-    thread.join(5)
-    assert time.monotonic() - began < 4.5
+    thread.join(15)
+    assert time.monotonic() - began < 15
     assert messages == ["this consumer is closed; make a new one"]
 
 

@@ -257,7 +257,7 @@ def test_an_address_that_timed_out_is_tried_last_the_next_time(monkeypatch: pyte
     sockets = Sockets()
     for key in (1, 2):
         sockets.perform(Open(key, "broker.test", 9))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while len(tried) < key and time.monotonic() < deadline:
             sockets.wait(0.05)
         sockets.perform(Shut(key))
@@ -440,7 +440,7 @@ def test_a_peer_that_is_not_a_broker_raises_an_error_soon(behaviour: str) -> Non
             pytest.raises((ConnectionFailed, RequestTimedOut)) as caught,
         ):
             cluster.metadata()
-        assert time.monotonic() - started_at < 5
+        assert time.monotonic() - started_at < 20
     if isinstance(caught.value, ConnectionFailed):
         caught.match(why)
 
@@ -514,7 +514,7 @@ def test_writes_to_a_closed_peer_report_a_broken_connection_once() -> None:
         sockets = Sockets()
         sockets.perform(Open(1, "127.0.0.1", port))
         events = list[NetworkEvent]()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline and not any(isinstance(event, Broken) for event in events):
             sockets.perform(Write(1, b"x" * 100_000))
             events += sockets.wait(0.05)

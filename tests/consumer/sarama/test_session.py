@@ -200,7 +200,7 @@ def test_close_with_a_handler_that_does_not_end_commits_the_marks(server: Server
         handler.until(lambda: len(handler.records) == 3)
         before = time.monotonic()
         loop.group.close(1)
-        assert time.monotonic() - before < 5
+        assert time.monotonic() - before < 15
         handler.never.set()
     assert committed(server)[0] == 3
 

@@ -345,7 +345,7 @@ def test_an_offset_that_is_never_written_times_out(filled: Filled) -> None:
         RequestTimedOut, match=r"t-0 at offset 5, in a slice up to 9.*kafkaConsumer.pollTimeoutMs"
     ):
         list(waiting.read(Slice(Range("t", 0, 0, 9))))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
