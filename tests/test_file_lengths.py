@@ -26,7 +26,6 @@ LONG_FILES = {
     "consumer/aio/admin.py": _ADMIN,
     "consumer/blocking/admin.py": _ADMIN,
     "consumer/engine/consumer.py": _POLL,
-    "consumer/engine/fetch/buffers.py": _POLL,
     "consumer/engine/fetch/fetcher.py": _POLL,
     "consumer/engine/positions/partition_states.py": _POLL,
     "consumer/operations/polls.py": _POLL,

@@ -22,7 +22,6 @@ Rules:
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -31,16 +30,16 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kproto.errors import IllegalState, KprotoError, RecordError
-from kproto.group.subscription import TopicPartition
+from kproto.errors import IllegalState, RecordError
 from kproto.records import AbortedTransactions, Batch, Record, batches
-from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, SMALLEST_RECORD, Data
+from kproto.records.batch import SMALLEST_RECORD, Data
 from kproto.records.reader import TOO_MANY, WORTH_COLUMNS
 from kproto.records.record_stream import record_lists
 
 from ...column_module import columns_if_loaded, load_columns
 from ...errors import without_traceback
 from ...records import ConsumerRecord
+from .batch_headers import read_end
 
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
@@ -73,9 +72,6 @@ ROWS_AHEAD = 64
 # Maximum size (bytes) of the fetches of one response that are decoded together. The size is limited because
 # no record is returned until all of them are decoded.
 MAX_JOINT_BYTES = 4 << 20
-
-# Reads six fields of a batch header: base offset, size, leader epoch, magic, last offset delta, count.
-_HEAD = struct.Struct(">qiib6xi30xi").unpack_from
 
 
 _first_offset = itemgetter(0)
@@ -136,7 +132,7 @@ class CompletedFetch:
         self._lent = False
         self.position = position
         # The leader epochs of the batches: each change of the epoch, and the first offset of its batch.
-        self.end, self._epochs, count, self._end_error = _end_of(data)
+        self.end, self._epochs, count, self._end_error = read_end(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
         # `fetched` has all bytes of the fetch, because the error message for an invalid batch contains the
@@ -512,85 +508,3 @@ def _kind_names() -> dict[int, str]:
     from kproto.records.columns import TIMESTAMP_TYPES
 
     return {number: name for name, number in TIMESTAMP_TYPES.items()}
-
-
-def _end_of(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
-    """Read batch headers; return (offset after the last complete batch, leader epochs, count, None).
-
-    The leader epochs are pairs (first offset, epoch): one for the first batch, and one for each batch whose
-    epoch differs from that of the batch before. The count is the number of records according to the headers.
-    If a batch has an invalid offset, the values are those of the batches before it, and the last one is the
-    error instead of None.
-    """
-    stop, end, total = 0, len(data), 0
-    last, epochs, previous_epoch = -INT64_MAX - 2, list[tuple[int, int]](), None
-    while end - stop >= HEADER_SIZE:
-        base, size, epoch, magic, delta, count = _HEAD(data, stop)
-        behind = stop + OVERHEAD + size
-        if magic != 2:
-            return _end_of_unusual(data)
-        if size < HEADER_SIZE - OVERHEAD or behind > end:
-            break
-        if delta < 0 or base <= last or base + delta >= INT64_MAX:
-            return _end_of_unusual(data)
-        if epoch != previous_epoch:
-            epochs.append((base, epoch))
-            previous_epoch = epoch
-        last, stop = base + delta, behind
-        total += max(count, 0)
-    else:
-        if end - stop >= OVERHEAD:
-            return _end_of_unusual(data)
-    return (last + 1, epochs, total, None) if stop else _end_of_unusual(data)
-
-
-def locate_error(error: KprotoError, partition: TopicPartition, position: int, data: Data) -> KprotoError:
-    """Add the partition and the offsets of the malformed batch to a RecordError.
-
-    `position` is the offset at which the error occurred, and `data` has all bytes of the fetch. Other errors
-    are returned unchanged.
-    """
-    if not isinstance(error, RecordError) or error.topic:
-        return error
-    error.topic, error.partition, error.first_offset = partition.topic, partition.partition, position
-    start = 0
-    while len(data) - start >= HEADER_SIZE:
-        base, size, _, magic, delta, _ = _HEAD(data, start)
-        if magic != 2 or size < HEADER_SIZE - OVERHEAD or base < 0 or delta < 0:
-            break
-        if position <= base + delta < INT64_MAX:
-            error.first_offset, error.next_offset = base, base + delta + 1
-            break
-        start += OVERHEAD + size
-    return error
-
-
-def _end_of_unusual(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
-    """Do the work of `_end_of` for data with old message formats or invalid batches, and for empty data."""
-    last: Batch | None = None
-    epochs: list[tuple[int, int]] = []
-    total = 0
-    try:
-        for batch in batches(data, check_crc=False):
-            detail = ""
-            if batch.last_offset == INT64_MAX:
-                detail = f"no offset may follow {INT64_MAX}"
-            elif last is not None and batch.base_offset <= last.last_offset:
-                which = f"a batch that begins with {batch.base_offset}"
-                detail = f"{which} follows offset {last.last_offset}; offsets must increase"
-            if detail:
-                torn = RecordError("RecordBatch", batch.magic, "baseOffset", batch.start, detail)
-                if last is None:
-                    raise torn
-                return last.last_offset + 1, epochs, total, torn
-            if last is None or batch.partition_leader_epoch != last.partition_leader_epoch:
-                epochs.append((batch.base_offset, batch.partition_leader_epoch))
-            last = batch
-            total += batch.count
-    except RecordError:
-        if last is None:
-            raise
-    if last is None:
-        detail = f"{len(data)} bytes contain no complete batch: raise max_partition_fetch_bytes"
-        raise RecordError("RecordBatch", -1, "size", 0, detail)
-    return last.last_offset + 1, epochs, total, None

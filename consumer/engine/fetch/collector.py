@@ -23,7 +23,8 @@ from kproto.group.subscription import TopicPartition
 from ...records import ColumnBatch, ConsumerRecord
 from ..consumer_sensors import FetchSensors
 from ..positions.partition_states import PartitionState
-from .buffers import MAX_DECODED_BYTES, CompletedFetch, locate_error
+from .batch_headers import locate_error
+from .buffers import MAX_DECODED_BYTES, CompletedFetch
 
 # Maximum number of fetches that are decoded at a time. If it were one, as in Java's consumer, a partition
 # with few records would wait for a partition with many.

@@ -45,7 +45,8 @@ from ..network.client import MAIN, SIDE
 from ..positions.offset_lookup import OffsetLookup
 from ..positions.partition_states import PartitionState
 from ..requests import ISOLATION
-from .buffers import CompletedFetch, locate_error
+from .batch_headers import locate_error
+from .buffers import CompletedFetch
 from .partition_ends import PartitionEnds
 from .replicas import PreferredReplicas
 from .sessions import TOPIC_IDS_FROM, BrokerFetches, FetchSessionHandler, FetchTarget

@@ -10,7 +10,7 @@ import pytest
 
 from consumer.column_module import load_columns
 from consumer.engine.fetch import buffers
-from consumer.engine.fetch.buffers import CompletedFetch, locate_error
+from consumer.engine.fetch.buffers import CompletedFetch
 from consumer.records import ConsumerRecord
 from kproto.errors import RecordError
 from kproto.records import Record, batches, encode_batch
@@ -511,19 +511,3 @@ def test_an_error_names_the_partition_and_the_offsets_of_the_batch() -> None:
     reader.seek(tp("t", 0), error.next_offset)
     world.run(1_000)
     assert reader.values() == ["v0", "v1", "v2", "v3", "v8", "v9", "v10", "v11"]
-
-
-def test_the_offset_behind_a_batch_with_one_record_is_known() -> None:
-    data = encode_batch([Record(5, 0, None, b"v")])
-    error = locate_error(RecordError("RecordBatch", 2, "crc", 17, "?"), tp("t", 0), 5, data)
-    assert isinstance(error, RecordError)
-    assert (error.first_offset, error.next_offset) == (5, 6)
-
-
-def test_without_a_readable_header_the_offset_behind_the_batch_is_unknown() -> None:
-    data = bytearray(encode_batch([Record(5, 0, None, b"v")]))
-    data[16] = 7  # The magic number.
-    error = locate_error(RecordError("RecordBatch", 7, "magic", 16, "?"), tp("t", 0), 5, bytes(data))
-    assert isinstance(error, RecordError)
-    assert (error.first_offset, error.next_offset) == (5, None)
-    assert str(error).endswith("; seek to an offset above 5 to continue behind it")

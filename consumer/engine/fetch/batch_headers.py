@@ -1,0 +1,99 @@
+"""Reads the headers of a fetch's batches, without decoding their records.
+
+The headers say where the fetch ends, which leader epochs its batches have, and how many records they contain.
+An error about a malformed batch names the batch's offsets, which are in its header.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from kproto.errors import KprotoError, RecordError
+from kproto.group.subscription import TopicPartition
+from kproto.records import Batch, batches
+from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
+
+# Reads six fields of a batch header: base offset, size, leader epoch, magic, last offset delta, count.
+_HEAD = struct.Struct(">qiib6xi30xi").unpack_from
+
+
+def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
+    """Read batch headers; return (offset after the last complete batch, leader epochs, count, None).
+
+    The leader epochs are pairs (first offset, epoch): one for the first batch, and one for each batch whose
+    epoch differs from that of the batch before. The count is the number of records according to the headers.
+    If a batch has an invalid offset, the values are those of the batches before it, and the last one is the
+    error instead of None.
+    """
+    stop, end, total = 0, len(data), 0
+    last, epochs, previous_epoch = -INT64_MAX - 2, list[tuple[int, int]](), None
+    while end - stop >= HEADER_SIZE:
+        base, size, epoch, magic, delta, count = _HEAD(data, stop)
+        behind = stop + OVERHEAD + size
+        if magic != 2:
+            return _read_unusual_end(data)
+        if size < HEADER_SIZE - OVERHEAD or behind > end:
+            break
+        if delta < 0 or base <= last or base + delta >= INT64_MAX:
+            return _read_unusual_end(data)
+        if epoch != previous_epoch:
+            epochs.append((base, epoch))
+            previous_epoch = epoch
+        last, stop = base + delta, behind
+        total += max(count, 0)
+    else:
+        if end - stop >= OVERHEAD:
+            return _read_unusual_end(data)
+    return (last + 1, epochs, total, None) if stop else _read_unusual_end(data)
+
+
+def locate_error(error: KprotoError, partition: TopicPartition, position: int, data: Data) -> KprotoError:
+    """Add the partition and the offsets of the malformed batch to a RecordError.
+
+    `position` is the offset at which the error occurred, and `data` has all bytes of the fetch. Other errors
+    are returned unchanged.
+    """
+    if not isinstance(error, RecordError) or error.topic:
+        return error
+    error.topic, error.partition, error.first_offset = partition.topic, partition.partition, position
+    start = 0
+    while len(data) - start >= HEADER_SIZE:
+        base, size, _, magic, delta, _ = _HEAD(data, start)
+        if magic != 2 or size < HEADER_SIZE - OVERHEAD or base < 0 or delta < 0:
+            break
+        if position <= base + delta < INT64_MAX:
+            error.first_offset, error.next_offset = base, base + delta + 1
+            break
+        start += OVERHEAD + size
+    return error
+
+
+def _read_unusual_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError | None]:
+    """Do the work of `read_end` for data with old message formats or invalid batches, and for empty data."""
+    last: Batch | None = None
+    epochs: list[tuple[int, int]] = []
+    total = 0
+    try:
+        for batch in batches(data, check_crc=False):
+            detail = ""
+            if batch.last_offset == INT64_MAX:
+                detail = f"no offset may follow {INT64_MAX}"
+            elif last is not None and batch.base_offset <= last.last_offset:
+                which = f"a batch that begins with {batch.base_offset}"
+                detail = f"{which} follows offset {last.last_offset}; offsets must increase"
+            if detail:
+                torn = RecordError("RecordBatch", batch.magic, "baseOffset", batch.start, detail)
+                if last is None:
+                    raise torn
+                return last.last_offset + 1, epochs, total, torn
+            if last is None or batch.partition_leader_epoch != last.partition_leader_epoch:
+                epochs.append((batch.base_offset, batch.partition_leader_epoch))
+            last = batch
+            total += batch.count
+    except RecordError:
+        if last is None:
+            raise
+    if last is None:
+        detail = f"{len(data)} bytes contain no complete batch: raise max_partition_fetch_bytes"
+        raise RecordError("RecordBatch", -1, "size", 0, detail)
+    return last.last_offset + 1, epochs, total, None
