@@ -8,7 +8,9 @@
   times the compressed size if that is more.
 * Beyond the allowance, decompression continues up to `MOST` only if the output starts as records do. `MOST`
   is high, because Java's consumer has no limit, and repetitive logs compress to a thousandth of their size.
-  ``max_decompressed`` (bytes) replaces both limits.
+  ``max_decompressed`` (bytes) replaces both limits. An lz4 frame whose blocks depend on each other has only
+  its allowance, because Java's consumer rejects such a frame.
+* `decompress`, `decompress_blocks` and `decompress_into` accept the same input and return the same output.
 * With these limits, compressed data that does not contain records is rejected within 100 ms and 50 MB of
   memory (measured: 5 to 80 ms). A record of 10 MB of zeros is still read.
 * Malformed or oversized input raises `CodecError`. The readers convert it to a `RecordError` with the
