@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, KprotoError
+from ..errors import ConfigError, DecodeError, KprotoError
+from ..messages.index import RECORDS_OF
 from .arguments import Subparsers, parse_digits, positive, topic_partitions
 from .connection import add_connection, client_options
 from .record_formats import FORMATS, formatted, json_value
@@ -58,6 +59,12 @@ def add(commands: Subparsers) -> None:
     consume.add_argument("--key-format", choices=FORMATS, default="string", help="default: string")
     consume.add_argument("--value-format", choices=FORMATS, default="string", help="default: string")
     consume.add_argument(
+        "--messages",
+        action="store_true",
+        help="print the messages in the keys and values of a topic that Kafka writes, such as "
+        "__consumer_offsets, as JSON lines",
+    )
+    consume.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),
         default="read_uncommitted",
@@ -73,6 +80,8 @@ def _consume(options: argparse.Namespace) -> int:
     fields = options.fields.split(",")
     if unknown := [field for field in fields if field not in _FIELDS]:
         raise ConfigError("--print", unknown[0], f"allowed: {', '.join(_FIELDS)}")
+    if options.messages and (unknown := [topic for topic in options.topics if not _is_internal(topic)]):
+        raise ConfigError("--messages", unknown[0], f"allowed only for {', '.join(RECORDS_OF)}")
     if options.follow and options.to is not None:
         raise ConfigError("--follow", "True", "allowed only without --to")
     config: dict[str, Any] = {"client_id": "kproto-cli", **client_options(options)}
@@ -97,6 +106,10 @@ def _consume(options: argparse.Namespace) -> int:
             if number == options.count:
                 break
     return 0
+
+
+def _is_internal(word: str) -> bool:
+    return word.partition(":")[0] in RECORDS_OF
 
 
 def _of_group(consumer: Consumer, options: argparse.Namespace) -> Iterator[ConsumerRecord]:
@@ -169,7 +182,26 @@ def _places(
     }
 
 
+def _print_messages(record: ConsumerRecord) -> None:
+    """Print the messages in a record of an internal topic as a JSON line."""
+    from ..inspect.internal_records import decode_internal
+    from ..messages.json_form import one_line
+
+    shown: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    try:
+        decoded = decode_internal(record.topic, record.key, record.value)
+    except DecodeError as error:
+        shown["error"] = str(error)
+    else:
+        for part, message in decoded._asdict().items():
+            shown[part] = message and message.to_json()
+    print(one_line(shown))
+
+
 def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespace) -> None:
+    if options.messages:
+        _print_messages(record)
+        return
     if options.json:
         from ..messages.json_form import one_line
 

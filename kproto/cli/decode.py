@@ -69,6 +69,12 @@ def add(commands: Subparsers) -> None:
     kind.add_argument(
         "--records", action="store_true", help="decode a record set: the contents of a records field"
     )
+    decode.add_argument(
+        "--topic",
+        metavar="NAME",
+        help="with --records: the internal topic of the records, such as __consumer_offsets; the messages in "
+        "keys and values are decoded too",
+    )
     kind.add_argument(
         "--pcap",
         type=Path,
@@ -112,6 +118,7 @@ def _decode(options: argparse.Namespace) -> int:
     if options.short:
         raise ConfigError("--short", True, "allowed only with --pcap FILE")
     reject_filters(options, "allowed only with --pcap FILE")
+    _check_topic(options)
     data, form = _bytes(" ".join(options.data) if options.data else "-", options.form)
     if form not in ("hex", _RAW):
         print(f"kproto decode: read as {FORMS[form].description} (--form {form})", file=sys.stderr)
@@ -174,17 +181,25 @@ def _decode_lines(options: argparse.Namespace) -> int:
     return answer(json_lines.decode_records if options.records else json_lines.decode)
 
 
+def _check_topic(options: argparse.Namespace) -> None:
+    from ..messages.index import RECORDS_OF
+
+    if options.topic is not None and not (options.records and options.topic in RECORDS_OF):
+        raise ConfigError("--topic", options.topic, f"allowed with --records: {', '.join(RECORDS_OF)}")
+
+
 def _decode_records(data: bytes, options: argparse.Namespace) -> int:
     from ..inspect.dissect import ERROR_MARK, record_lines
     from ..inspect.json_lines import decode_records
     from ..messages.json_form import one_line
 
     if options.json:
-        decoded = decode_records({"hex": data.hex()})
+        topic = {} if options.topic is None else {"topic": options.topic}
+        decoded = decode_records({"hex": data.hex(), **topic})
         print(one_line(decoded))
         return 0 if decoded["valid"] else 1
     line = ""
-    for line in record_lines(data, whole=options.hex):
+    for line in record_lines(data, whole=options.hex, topic=options.topic):
         print(line)
     if not line:
         print("no batch")

@@ -291,8 +291,13 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
         )
 
 
-def record_lines(data: bytes, *, whole: bool = False, most: int | None = None) -> Iterator[str]:
+def record_lines(
+    data: bytes, *, whole: bool = False, most: int | None = None, topic: str | None = None
+) -> Iterator[str]:
     """Yield a line for each batch of a record set and for its first records, or with `whole` for all.
+
+    `topic` is an internal topic of Kafka, if the records are from one: the messages in their keys and values
+    are then added below each record.
 
     A batch of a few kilobytes may have millions of records. Without `whole`, about `most` records of the
     record set are decoded (default: `_MOST_CHECKED`). The number of the other records is read from the
@@ -310,6 +315,8 @@ def record_lines(data: bytes, *, whole: bool = False, most: int | None = None) -
             for records in record_lists(batch, 1000):
                 for record in records if whole else records[: _FEW - shown]:
                     yield f"  {_record_line(batch, record)}"
+                    if topic is not None and not batch.is_control:
+                        yield from (f"      {text}" for text in _internal_lines(topic, record))
                     shown += 1
                 decoded += len(records)
                 remaining -= len(records)
@@ -326,6 +333,17 @@ def record_lines(data: bytes, *, whole: bool = False, most: int | None = None) -
     else:
         if end < len(data):
             yield f"{len(data) - end} bytes of a truncated batch, which readers fetch again"
+
+
+def _internal_lines(topic: str, record: Record) -> list[str]:
+    """Return a line for the message in the key and one for the message in the value, or the error."""
+    from .internal_records import decode_internal
+
+    try:
+        decoded = decode_internal(topic, record.key, record.value)
+    except DecodeError as error:
+        return [f"<-- {error}"]
+    return [f"{part} {message}" for part, message in decoded._asdict().items() if message is not None]
 
 
 def _fault_of_records(data: bytes, most: int) -> tuple[int, RecordError | None]:

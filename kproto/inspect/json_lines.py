@@ -5,7 +5,7 @@ JSON form of a message.
 
     messages   {"kind", "name", "api_key", "version", "hex"}   ->  {"json": {...}}      decode
                {"kind", "name", "api_key", "version", "json"}  ->  {"hex": "..."}       encode
-    records    {"hex"}                                         ->  {"valid", "batches", "rows"}
+    records    {"hex"}, optionally "topic"                     ->  {"valid", "batches", "rows"}
                {"batches", "rows"}                             ->  {"hex": "..."}
 
 `kind` is request, response, header, data or record. `name` is Kafka's name of the message. The bytes are only
@@ -24,13 +24,14 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from ..errors import ConfigError, EncodeError, KprotoError, RecordError
-from ..messages.index import key_of, kind_of, message_class, no_message
+from ..errors import ConfigError, DecodeError, EncodeError, KprotoError, RecordError
+from ..messages.index import RECORDS_OF, key_of, kind_of, message_class, no_message
 from ..messages.json_form import from_json, to_json
 from ..records import batches, encode_batch
 from ..records.record import Record
 from ..records.record_stream import record_lists
 from ..wire.message import Message
+from .internal_records import decode_internal
 
 Question = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -94,16 +95,26 @@ MOST_ROWS = 200_000
 def decode_records(question: Question) -> Answer:
     """Decode a record set. If a complete batch is invalid, `valid` is false and `error` has the reason.
 
+    With `topic`, the name of an internal topic of Kafka, rows also have `keyMessage` and `valueMessage`, or
+    `messageError` if the bytes are not such messages.
+
     Raises BadQuestion for more than `MOST_ROWS` records, because an answer contains all of them.
     """
     found_batches: list[Answer] = []
     rows: list[Answer] = []
     data = get_hex(question)
+    topic = get_typed(question, "topic", str) if "topic" in question else None
+    if topic is not None and topic not in RECORDS_OF:
+        raise BadQuestion(f"the topic {topic!r} is not one of {', '.join(RECORDS_OF)}")
     try:
         for batch in batches(data):
             batch_rows: list[Answer] = []
             for records in record_lists(batch, 1000):
-                batch_rows += [_row(record, batch.timestamp_type) for record in records]
+                for record in records:
+                    row = _row(record, batch.timestamp_type)
+                    if topic is not None and not batch.is_control:
+                        row |= _internal_messages(topic, record)
+                    batch_rows.append(row)
                 if len(rows) + len(batch_rows) > MOST_ROWS:
                     raise BadQuestion(f"more than {MOST_ROWS} records; split the record set by its batches")
             found_batches.append(
@@ -128,6 +139,15 @@ def decode_records(question: Question) -> Answer:
     except RecordError as error:
         return {"valid": False, "batches": found_batches, "rows": rows, "error": str(error)}
     return {"valid": True, "batches": found_batches, "rows": rows}
+
+
+def _internal_messages(topic: str, record: Record) -> Answer:
+    """Return the messages in the key and the value of a record of an internal topic."""
+    try:
+        decoded = decode_internal(topic, record.key, record.value)
+    except DecodeError as error:
+        return {"messageError": str(error)}
+    return {f"{part}Message": message and message.to_json() for part, message in decoded._asdict().items()}
 
 
 def encode_records(question: Question) -> Answer:

@@ -206,7 +206,8 @@ RECORDS_OF: dict[str, dict[int, str]] = {
     "__remote_log_metadata": REMOTE_LOG_RECORDS,
 }
 
-_WITHOUT_KEYS = ("__cluster_metadata", "__remote_log_metadata")
+# Topics of `RECORDS_OF` whose records have no keys.
+TOPICS_WITHOUT_KEYS = ("__cluster_metadata", "__remote_log_metadata")
 
 _DATA: dict[str, str] = {
     "ConsumerProtocolSubscription": "consumer_protocol",
@@ -265,7 +266,7 @@ def record_classes(
 def record_value_class(record_type: int, topic: str) -> type[Message]:
     """Return the value class of a record type of this topic. Raises KeyError for an unknown type or topic."""
     name = RECORDS_OF[topic][record_type]
-    return message_class(name if topic in _WITHOUT_KEYS else f"{name}Value")
+    return message_class(name if topic in TOPICS_WITHOUT_KEYS else f"{name}Value")
 
 
 def topic_of(name: str) -> str | None:
@@ -359,6 +360,6 @@ def _kinds() -> dict[str, tuple[Kind, int | None, str | None]]:
         kinds[name] = "data", None, None
     for topic, records in RECORDS_OF.items():
         for key, name in records.items():
-            parts = [name] if topic in _WITHOUT_KEYS else [f"{name}Key", f"{name}Value"]
+            parts = [name] if topic in TOPICS_WITHOUT_KEYS else [f"{name}Key", f"{name}Value"]
             kinds |= dict.fromkeys(parts, ("record", key, topic))
     return kinds

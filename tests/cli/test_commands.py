@@ -19,6 +19,7 @@ import kproto
 from kproto.broker.server import running
 from kproto.cli import main
 from kproto.messages.api_versions import ApiVersionsRequest
+from kproto.messages.group_records import GroupMetadataKey
 from kproto.messages.headers import encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.records import Record, encode_batch
@@ -369,6 +370,23 @@ def test_records_are_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[1] == '  0  1970-01-01T00:00:00.000Z  key null  value "v"'
     assert main(["decode", "--records", "--json", data]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["value"] == "dg=="
+
+
+def test_records_of_an_internal_topic_show_their_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    key = b"\0\2" + GroupMetadataKey(group="g").encode(0)
+    data = encode_batch([Record(0, 0, key, None), Record(1, 0, b"\0\x63", b"")]).hex()
+    words = ["decode", "--records", "--topic", "__consumer_offsets", data]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == '      key GroupMetadataKey v0 {"group": "g"}'
+    assert lines[4].startswith("      <-- __consumer_offsets v99: field key at offset 0: record type 99")
+    assert main([*words, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["rows"]
+    assert first["keyMessage"] == {"name": "GroupMetadataKey", "version": 0, "json": {"group": "g"}}
+    assert first["valueMessage"] is None
+    assert "record type 99 is unknown" in second["messageError"]
+    assert main(["decode", "--records", "--topic", "flights", data]) == 2
+    assert "allowed with --records: __consumer_offsets, __transaction_state" in capsys.readouterr().err
 
 
 def test_an_invalid_record_set_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:

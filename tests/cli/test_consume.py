@@ -128,3 +128,8 @@ def test_invalid_arguments_exit_with_2_and_say_what_is_allowed(
 def test_an_unknown_topic_is_an_error(shell: Shell) -> None:
     shell("consume nowhere", code=1)
     assert "nowhere" in shell.errors
+
+
+def test_the_messages_of_internal_topics_are_printed(shell: Shell) -> None:
+    shell("consume c --messages", code=2)
+    assert "--messages='c' is not allowed; allowed only for __consumer_offsets" in shell.errors
