@@ -11,7 +11,8 @@ original clients. The traces show in addition what follows from each error code,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from kproto.group.subscription import TopicPartition
+from kproto.models import contract as c
 from kproto.models import java, kafka_go, librdkafka, sarama, sarama_cluster
 from kproto.models.java import java_2_6
 from tests.models.stage import START, Stage, StageMember
@@ -265,6 +267,28 @@ def a_close_during_a_join(client: str) -> list[StageMember]:
     return [a, b]
 
 
+def small_polls(client: str) -> list[StageMember]:
+    """Read two records at a time, with a seek, a stop of the fetches and a rebalance in between."""
+    stage, a = start(client, auto_commit=True, auto_commit_ms=500)
+    a.run_command("subscribe t")
+    assert stage.run(until=lambda: a.has_printed("assigned"))
+    a.polling = False
+    stage.run(100)
+    for number in range(14):
+        a.poll(60, 2)
+        if number == 3 and client not in ("kafka-go", "sarama", "sarama-cluster"):
+            a.do(c.SeekCalled(TopicPartition("t", 0), 7))
+        if number == 6:
+            stage.produce("t", range(2), 3)
+            stage.run(700)
+        if number == 9:
+            a.run_command("rebalance again")
+        stage.run(20)
+    a.run_command("close")
+    stage.run(1_000)
+    return [a]
+
+
 Scenario = Callable[[str], list[StageMember]]
 SCENARIOS: dict[str, Scenario] = {
     "join errors": lambda client: join_with_errors(client, "Join", 14, 15, 16, 27, 25, 22, 23, 30, 81),
@@ -297,6 +321,17 @@ SCENARIOS: dict[str, Scenario] = {
     "a fenced commit": a_fenced_commit,
     "a failing commit at the end": a_failing_commit_at_the_end,
     "a close during a join": a_close_during_a_join,
+    "small polls": small_polls,
+}
+# The scenarios whose traces end with the Fetch requests.
+WITH_FETCHES = {
+    "fetch errors",
+    "two members",
+    "two cooperative members",
+    "a growing topic",
+    "subscribe and assign",
+    "an assigned member",
+    "small polls",
 }
 # What a client does not have. kafka-go has neither patterns nor static members nor assign.
 LACKS = {
@@ -315,7 +350,7 @@ LACKS = {
 CASES = [(client, name) for client in CLIENTS for name in SCENARIOS if name not in LACKS.get(client, ())]
 
 
-def trace(members: list[StageMember]) -> list[str]:
+def trace(members: list[StageMember], *, fetches: bool) -> list[str]:
     """Return the requests and events of the members in their order."""
     events = [
         (line.now, line.number, f"{member.name} {CONSTANT.sub('', str(line))}")
@@ -330,7 +365,36 @@ def trace(members: list[StageMember]) -> list[str]:
             rest = rest.split(" ")[0] if word in ("error", "commit", "log") else rest
             events.append((at, number, f"{member.name} * {word} {rest}".rstrip()))
     lines = [f"{at - START:6} {text}" for at, _, text in sorted(events)]
-    return lines + [f"     . {member.name} read {_read(member)}".rstrip() for member in members]
+    for member in members:
+        lines.append(f"     . {member.name} read {_read(member)}".rstrip())
+        if fetches:
+            lines += [f"     . {member.name} {text}" for text in _fetches(member)]
+    return lines
+
+
+def _fetches(member: StageMember) -> Iterator[str]:
+    """Describe the different Fetch requests in the order of their first use, with their numbers."""
+    texts = Counter(_fetch(member, line.request) for line in member.lines if line.api == "Fetch")
+    for text, count in texts.items():
+        yield f"{text} x{count}"
+
+
+def _fetch(member: StageMember, request: Any) -> str:
+    names = member.stage.topic_ids
+    partitions = [
+        f"{topic.topic or names[topic.topic_id]}:{p.partition}@{p.fetch_offset}/e{p.current_leader_epoch}"
+        for topic in request.topics
+        for p in topic.partitions
+    ]
+    forgotten = [
+        f"{topic.topic or names[topic.topic_id]}:{number}"
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    ]
+    session = "-" if not request.session_id else "new" if request.session_epoch < 1 else "next"
+    limits = f"wait={request.max_wait_ms} bytes={request.min_bytes}-{request.max_bytes}"
+    forgets = f" forget {' '.join(forgotten)}" if forgotten else ""
+    return f"Fetch session={session} {limits} {' '.join(partitions)}{forgets}"
 
 
 def _read(member: StageMember) -> str:
@@ -348,4 +412,5 @@ def recorded(client: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(("client", "scenario"), CASES)
 def test_requests_and_events_follow_from_each_error_and_each_fault(client: str, scenario: str) -> None:
-    assert trace(SCENARIOS[scenario](client)) == recorded(client)[scenario]
+    members = SCENARIOS[scenario](client)
+    assert trace(members, fetches=scenario in WITH_FETCHES) == recorded(client)[scenario]
