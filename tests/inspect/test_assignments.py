@@ -234,3 +234,30 @@ def test_a_topic_argument_has_partitions_and_racks() -> None:
 def test_a_wrong_topic_argument_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="such as flights:6"):
         parse_topic(text)
+
+
+def test_the_summary_lists_members_and_partitions_with_the_same_outcome() -> None:
+    moving = group("cooperative-sticky", member("m1", {"t": [0, 1, 2, 3]}), member("m2"), partitions=5)
+    assert summary_lines(moving) == [
+        "cooperative-sticky: 5 partitions, 2 members",
+        "",
+        "MEMBER  BEFORE  AFTER  PARTITIONS",
+        "m1      4       3      t:0-2",
+        "m2      0       1      t:4",
+        "",
+        "PARTITIONS  FROM  TO  OUTCOME   WHY",
+        *summary_lines(moving)[7:10],
+        "",
+        "A withheld partition has no owner until its previous owner has revoked it. Then the member",
+        "rejoins, and the next rebalance assigns the partition (KIP-429).",
+    ]
+    rows = [line.split(maxsplit=4)[:4] for line in summary_lines(moving)[7:10]]
+    assert rows == [
+        ["t:0-2", "m1", "m1", "kept"],
+        ["t:3", "m1", "m2", "withheld"],
+        ["t:4", "-", "m2", "assigned"],
+    ]
+    alone = group("range", member("m1"), partitions=1)
+    assert summary_lines(alone)[0] == "range: 1 partition, 1 member"
+    nobody = group("range", member("m1"), member("m2"), partitions=1)
+    assert summary_lines(nobody)[3:5] == ["m1      0       1      t:0", "m2      0       0      -"]

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproto.errors import ConfigError
-from kproto.inspect.hexdump import parse, read
+from kproto.inspect.hexdump import _tcp_payload, parse, read
 
 DATA = bytes.fromhex("000b00090000000700026d650008677cc3a92020780000afc8")
 
@@ -246,3 +246,43 @@ def test_hex_of_any_bytes_is_read(data: bytes, between: str) -> None:
 def test_any_text_is_read_rejected_or_gives_no_bytes(text: str) -> None:
     with contextlib.suppress(ConfigError):
         assert isinstance(read(text), bytes | None)
+
+
+def ipv4(payload: bytes, *, words: int = 5, tcp_words: int = 5, protocol: int = 6, cut: int = 0) -> bytes:
+    """Build an IPv4 packet. `words` and `tcp_words` are the lengths of its headers in words of 4 bytes."""
+    tcp = bytes(12) + bytes([tcp_words << 4]) + bytes(tcp_words * 4 - 13) + payload
+    size = words * 4 + len(tcp)
+    head = bytes([0x40 | words, 0]) + size.to_bytes(2, "big") + bytes(5) + bytes([protocol]) + bytes(10)
+    return (head + bytes(words * 4 - 20) + tcp)[: size - cut]
+
+
+def ipv6(payload: bytes, *, following: int = 6) -> bytes:
+    tcp = bytes(12) + b"\x50" + bytes(7) + payload
+    return b"\x60\0\0\0" + len(tcp).to_bytes(2, "big") + bytes([following, 64]) + bytes(32) + tcp
+
+
+ETHERNET = bytes(12)
+
+
+@pytest.mark.parametrize(
+    ("packet", "payload"),
+    [
+        (ipv4(b"kafka"), b"kafka"),
+        (ipv4(b""), b""),
+        (ipv4(b"kafka", words=7, tcp_words=8), b"kafka"),
+        (ipv4(b"kafka") + b"padding", b"kafka"),
+        (ETHERNET + b"\x08\x00" + ipv4(b"kafka"), b"kafka"),
+        (ETHERNET + b"\x86\xdd" + ipv6(b"kafka"), b"kafka"),
+        (ipv6(b"kafka") + b"padding", b"kafka"),
+        (ipv6(b""), b""),
+        (ipv4(b"kafka", protocol=17), None),
+        (ipv6(b"kafka", following=17), None),
+        (ipv4(b"kafka", cut=1), None),
+        (ipv6(b"kafka")[:-1], None),
+        (ipv4(b"")[:39], None),
+        (ETHERNET + b"\x08\x06" + ipv4(b"kafka"), None),
+        (b"\0\0\0\x08" + bytes(60), None),
+    ],
+)
+def test_the_payload_of_a_tcp_packet_is_what_its_headers_say(packet: bytes, payload: bytes | None) -> None:
+    assert _tcp_payload(packet) == payload

@@ -196,6 +196,16 @@ def test_rows_that_do_not_match_the_counts_are_rejected() -> None:
     assert "0 rows are left" in line["error"]
 
 
+def test_a_batch_may_have_no_rows_but_not_fewer() -> None:
+    (batch,) = RECORDS["batches"]
+    empty = {**RECORDS, "batches": [{**batch, "count": 0}], "rows": []}
+    assert "hex" in encode_records(empty)
+    (line,) = answers([json.dumps({**empty, "batches": [{**batch, "count": -1}]})], encode_records)
+    assert "batches[0].count is -1, but 0 rows are left" in line["error"]
+    (line,) = answers([json.dumps({**RECORDS, "batches": []})], encode_records)
+    assert "the batches count 0 rows, but there are 2" in line["error"]
+
+
 def test_an_answer_has_at_most_the_allowed_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kproto.inspect.json_lines.MOST_ROWS", 3)
     question = {"hex": encode_batch([Record(n, 0, None, b"") for n in range(4)]).hex()}

@@ -65,3 +65,28 @@ def test_show_prints_a_machine_and_writes_its_picture(
 def test_a_picture_needs_a_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "JoinGroup", "--svg", str(tmp_path / "t.svg")]) == 2
     assert "coordinator, member, transaction" in capsys.readouterr().err
+
+
+def test_a_picture_is_wide_enough_for_its_arcs_and_names() -> None:
+    for name in MACHINES:
+        drawing = drawing_of(name)
+        svg = ElementTree.fromstring(picture(name, drawing))
+        _, _, width, height = (float(number) for number in (svg.get("viewBox") or "").split())
+        tag = "{http://www.w3.org/2000/svg}"
+        boxes = list(svg.iter(f"{tag}rect"))
+        assert len(boxes) == len(drawing.columns)
+        for column, box in zip(drawing.columns, boxes, strict=True):
+            x, box_width = float(box.get("x") or ""), float(box.get("width") or "")
+            assert box_width >= 8.5 * len(column)
+            assert x == (width - box_width) / 2
+        for label in svg.iter(f"{tag}text"):
+            assert 0 <= float(label.get("x") or "") <= width
+            assert 0 <= float(label.get("y") or "") <= height
+        for edge in (e for e in svg.iter(f"{tag}path") if " C " in (e.get("d") or "")):
+            numbers = [float(part) for part in (edge.get("d") or "").split() if part not in "MC"]
+            assert all(0 <= x <= width for x in numbers[0::2])
+            # An arc begins and ends at the side of the boxes.
+            sides = {(width - box_width) / 2, (width + box_width) / 2}
+            assert {numbers[0], numbers[-2]} <= sides
+            assert numbers[0] == numbers[-2]
+            assert abs(numbers[2] - numbers[0]) >= 30
