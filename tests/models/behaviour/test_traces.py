@@ -267,6 +267,23 @@ def a_close_during_a_join(client: str) -> list[StageMember]:
     return [a, b]
 
 
+def commits_without_positions(client: str) -> list[StageMember]:
+    """Commit before the group has joined, while it joins, and when no record has been read."""
+    stage, a = start(client)
+    for command in ("subscribe t", "commit", "commit-async"):
+        a.run_command(command)
+    a.hold("Join", 300)
+    stage.run(200)
+    for command in ("commit", "commit-async"):
+        a.run_command(command)
+    stage.run(1_500)
+    stage.run(3_000, until=lambda: a.has_printed("assigned"))
+    a.polling = False
+    a.run_command("commit")
+    stage.run(1_000)
+    return [a]
+
+
 def small_polls(client: str) -> list[StageMember]:
     """Read two records at a time, with a seek, a stop of the fetches and a rebalance in between."""
     stage, a = start(client, auto_commit=True, auto_commit_ms=500)
@@ -321,6 +338,7 @@ SCENARIOS: dict[str, Scenario] = {
     "a fenced commit": a_fenced_commit,
     "a failing commit at the end": a_failing_commit_at_the_end,
     "a close during a join": a_close_during_a_join,
+    "commits without positions": commits_without_positions,
     "small polls": small_polls,
 }
 # The scenarios whose traces end with the Fetch requests.

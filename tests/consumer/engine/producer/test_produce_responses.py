@@ -112,6 +112,18 @@ def test_each_reason_has_its_own_report() -> None:
     assert all(reason.startswith("1 records: ") for reason in reasons)
 
 
+def test_the_reports_of_64_reasons_are_remembered() -> None:
+    world = World({"t": 1})
+    producer = world.producer(linger_ms=0)
+    for number in [*range(65), 0, 64]:
+        world.tamper = reject(ErrorCode.POLICY_VIOLATION, error_message=f"reason {number}")
+        batch = producer.must_send("t", "x")
+        assert world.run(until=lambda batch=batch: batch.done)
+    # Reason 0 is reported again, because it was forgotten for reason 64. Reason 64 is not.
+    assert len(producer.changes) == 66
+    assert "reason 0" in producer.changes[-1].reason
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -213,6 +213,29 @@ def test_connections_are_throttled_independently() -> None:
     check_order(world)
 
 
+def accepted_producer(world: World) -> Producer:
+    """Return a producer whose epoch the broker has accepted for the partition."""
+    producer = world.producer(linger_ms=0, batch_size=1, connections_per_broker=1)
+    producer.must_send("t", "first", partition=0)
+    flush(world, producer)
+    return producer
+
+
+def test_five_batches_of_a_partition_are_in_flight() -> None:
+    """A broker remembers the last five batches of an idempotent producer (NUM_BATCHES_TO_RETAIN)."""
+    world = World({"t": 1}, latency=(20, 20))
+    producer = accepted_producer(world)
+    for number in range(12):
+        producer.must_send("t", str(number), partition=0)
+    producer.tick()
+    most = 0
+    while producer.engine.open_records:
+        world.run(5)
+        most = max(most, *(len(queue.in_flight) for queue in producer.engine.records.queues.values()))
+    assert most == 5
+    assert values_of(world, "t", 0) == ["first", *numbers(12)]
+
+
 def test_a_producer_needs_at_least_one_connection() -> None:
     with pytest.raises(ConfigError, match="connections_per_broker"):
         producer_options({"connections_per_broker": 0})
