@@ -94,6 +94,28 @@ def test_a_seek_passes_the_leader_epoch_of_a_committed_offset(
     assert applied == [(expected,)]
 
 
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda consumer: consumer.seek_to("earliest"), ev.SeekTo(frozenset(), "earliest")),
+        (lambda consumer: consumer.seek_to(1234, T0), ev.SeekTo(frozenset({T0}), 1234)),
+        (lambda consumer: consumer.seek_to("latest", [T0]), ev.SeekTo(frozenset({T0}), "latest")),
+        (lambda consumer: consumer.pause(T0), ev.Pause(frozenset({T0}))),
+        (lambda consumer: consumer.resume([T0]), ev.Resume(frozenset({T0}))),
+    ],
+)
+def test_a_change_of_positions_reaches_the_engine(
+    monkeypatch: pytest.MonkeyPatch, call: Any, expected: Any
+) -> None:
+    with Consumer("localhost:1") as consumer:
+        applied: list[Any] = []
+        runtime: Any = consumer._runtime  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(runtime, "apply", lambda *events: applied.append(events))
+        call(consumer)
+        monkeypatch.undo()
+    assert applied == [(expected,)]
+
+
 def test_a_seek_to_a_committed_offset_reads_from_there() -> None:
     with running(topics={"t": 1}) as server:
         with Producer(server.bootstrap) as producer:

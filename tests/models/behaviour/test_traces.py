@@ -284,6 +284,28 @@ def commits_without_positions(client: str) -> list[StageMember]:
     return [a]
 
 
+def unsubscribe_with_open_requests(client: str) -> list[StageMember]:
+    """Unsubscribe while each kind of request is in flight, and subscribe again."""
+    stage, a = start(client)
+    for api in ("Find", "Join", "Sync", "OffsetFetch", "ListOffsets", "EpochEnd"):
+        a.hold(api, 60)
+        before = sum(line.api == api for line in a.lines)
+        a.run_command("subscribe t")
+        stage.run(1_000, until=lambda api=api, before=before: sum(x.api == api for x in a.lines) > before)
+        stage.run(20)
+        a.run_command("unsubscribe")
+        a.run_command("poll off")
+        stage.run(300)
+        if api == "ListOffsets":
+            a.run_command("subscribe t")
+            stage.run(1_000)
+            a.run_command("commit")
+            stage.run(200)
+            a.run_command("unsubscribe")
+            stage.run(300)
+    return [a]
+
+
 def small_polls(client: str) -> list[StageMember]:
     """Read two records at a time, with a seek, a stop of the fetches and a rebalance in between."""
     stage, a = start(client, auto_commit=True, auto_commit_ms=500)
@@ -339,6 +361,7 @@ SCENARIOS: dict[str, Scenario] = {
     "a failing commit at the end": a_failing_commit_at_the_end,
     "a close during a join": a_close_during_a_join,
     "commits without positions": commits_without_positions,
+    "unsubscribe with open requests": unsubscribe_with_open_requests,
     "small polls": small_polls,
 }
 # The scenarios whose traces end with the Fetch requests.
@@ -361,6 +384,7 @@ LACKS = {
         "subscribe and assign",
         "an assigned member",
         "a fenced commit",
+        "unsubscribe with open requests",
     },
     "sarama": {"a pattern", "a pattern of two members"},
     "sarama-cluster": {"two cooperative members", "a static member", "a fenced commit"},

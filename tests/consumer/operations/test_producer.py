@@ -1,0 +1,113 @@
+"""The operations of producers that reject a call, and what they pass to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from consumer import AsyncProducer, Producer, TopicPartition
+from kproto.errors import ConfigError, IllegalState, RequestTimedOut
+
+NOWHERE = "127.0.0.1:1"
+T0 = TopicPartition("t", 0)
+WAITING: dict[str, Callable[[Any], Any]] = {
+    "abort": lambda producer: producer.abort(1),
+    "begin": lambda producer: producer.begin(1),
+    "close": lambda producer: producer.close(1),
+    "commit": lambda producer: producer.commit(1),
+    "flush": lambda producer: producer.flush(1),
+    "purge": lambda producer: producer.purge(),
+    "send_columns": lambda producer: producer.send_columns("t", {"value": [b"x"]}),
+}
+
+
+def transactional_producer() -> Producer:
+    return Producer(NOWHERE, transactional_id="x", max_block_ms=50)
+
+
+@pytest.mark.parametrize("method", WAITING)
+def test_a_method_that_waits_is_rejected_in_a_signal_handler_that_interrupted_a_call(method: str) -> None:
+    """The interrupted call owns the lock, so the call of the handler would wait for itself."""
+    producer = transactional_producer()
+    try:
+        with producer._runtime.locked(), pytest.raises(IllegalState, match="a signal handler interrupted"):
+            WAITING[method](producer)
+    finally:
+        producer.close(1)
+
+
+@pytest.mark.parametrize("method", WAITING)
+def test_a_method_of_an_asyncio_producer_is_rejected_in_another_event_loop(method: str) -> None:
+    async def start() -> AsyncProducer:
+        producer = AsyncProducer(NOWHERE, transactional_id="x", max_block_ms=50)
+        await producer.__aenter__()
+        return producer
+
+    async def call(producer: AsyncProducer) -> None:
+        with pytest.raises(IllegalState, match="event loop"):
+            await WAITING[method](producer)
+
+    loop = asyncio.new_event_loop()
+    try:
+        producer = loop.run_until_complete(start())
+        asyncio.run(call(producer))
+        loop.run_until_complete(producer.close(1))
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("begin", lambda producer: producer.begin(1)),
+        ("commit", lambda producer: producer.commit(1)),
+        ("abort", lambda producer: producer.abort(1)),
+        ("send_offsets", lambda producer: producer.send_offsets("g", {T0: 1})),
+    ],
+)
+def test_a_method_of_transactions_names_the_option_that_is_missing(
+    method: str, call: Callable[[Producer], Any]
+) -> None:
+    message = rf"{method}\(\) needs a producer with the option transactional_id"
+    with Producer(NOWHERE) as producer, pytest.raises(IllegalState, match=message):
+        call(producer)
+
+
+def test_purge_is_rejected_in_transactions_and_after_close() -> None:
+    producer = transactional_producer()
+    with pytest.raises(IllegalState, match=r"only some of its records; call abort\(\)"):
+        producer.purge()
+    producer.close(1)
+    plain = Producer(NOWHERE)
+    assert plain.purge() == 0
+    plain.close(1)
+    with pytest.raises(IllegalState, match="is closed"):
+        plain.purge()
+
+
+def test_columns_need_partitions_if_the_producer_has_a_partitioner() -> None:
+    with (
+        Producer(NOWHERE, partitioner=lambda topic, key, value, partitions, available: 0) as producer,
+        pytest.raises(ConfigError, match="send_columns does not call the partitioner"),
+    ):
+        producer.send_columns("t", {"value": [b"x"]})
+
+
+def test_an_operation_without_a_broker_ends_after_its_timeout() -> None:
+    producer = Producer(NOWHERE, max_block_ms=50, transactional_id="x")
+    with pytest.raises(RequestTimedOut, match=r"begin\(\): no answer within 50 ms"):
+        producer.begin()
+    with pytest.raises(RequestTimedOut, match=r"begin\(\): no answer within 70 ms"):
+        producer.begin(0.07)
+    producer.close(1)
+
+
+def test_the_callbacks_of_events_and_the_offsets_of_a_transaction_are_passed_on() -> None:
+    changes: list[Any] = []
+    with Producer(NOWHERE) as producer:
+        producer.events(changes.append)
+        assert producer._runtime.event_callbacks == [changes.append]
+        assert producer.metrics()
