@@ -153,11 +153,13 @@ def decompress_blocks(
     limit, most = _limits(len(source), max_decompressed, begins)
     if codec == 2:  # The sizes of snappy's blocks are checked before a block is decompressed.
         limit = _snappy_allowed(source, size_hint(codec, source), limit, most, begins)
-    total = 0
+    total, start = 0, b""
     for block in blocks:
         total += len(block)
+        if len(start) < LOOK:
+            start += block[: LOOK - len(start)]
         if total > limit:
-            limit = _raised(codec, source, limit, most, begins, old_lz4)
+            limit = _raised(codec, source, limit, most, begins, old_lz4, start)
             if total > limit:
                 raise _too_large(limit)
         yield block
@@ -222,15 +224,22 @@ def _limits(compressed: int, max_decompressed: int | None, begins: Begins | None
 
 
 def _raised(
-    codec: int, data: memoryview, limit: int, most: int, begins: Begins | None, old_lz4: bool = False
+    codec: int,
+    data: memoryview,
+    limit: int,
+    most: int,
+    begins: Begins | None,
+    old_lz4: bool = False,
+    start: bytes | None = None,
 ) -> int:
     """Return `most`, the limit of an output that is larger than `limit` and starts like records.
 
-    Raises `CodecError` for another output, and for the lz4 frames that Java's consumer rejects.
+    `start` is the first `LOOK` bytes of output, if the caller has them. Raises `CodecError` for another
+    output, and for the lz4 frames that Java's consumer rejects.
     """
     if begins is None or limit == most or (codec == 3 and lz4.is_linked(data, old_lz4)):
         raise _too_large(limit)
-    if not begins(memoryview(_start(codec, data, old_lz4))):
+    if not begins(memoryview(_start(codec, data, old_lz4) if start is None else start)):
         raise _too_large(limit)
     return most
 
@@ -243,8 +252,8 @@ def _start(codec: int, data: memoryview, old_lz4: bool) -> bytes:
     start = b""
     with suppress(CodecError):
         while len(start) < LOOK and (block := next(blocks, None)) is not None:
-            start += block
-    return start[:LOOK]
+            start += block[: LOOK - len(start)]
+    return start
 
 
 def _blocks(codec: int, data: memoryview, old_lz4: bool) -> Iterator[bytes] | None:

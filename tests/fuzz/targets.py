@@ -382,5 +382,6 @@ def hurried() -> Iterator[None]:
         Package(import_module("kproto.records"), columns, batch_table, column_decoder, errors).hurry(patch)
         patch.setattr(reader, "WORTH_COLUMNS", 4)
         patch.setattr(compressing, "ALWAYS_ALLOWED", 1 << 12)
+        patch.setattr(compressing, "LOOK", 1 << 12)
         patch.setattr(compressing, "MOST", LIMIT)
         yield
