@@ -45,8 +45,8 @@ _CHANGES: Final[Mapping[str, Mapping[str, _Rule]]] = {
         "retries": (lambda value: value.strip() != "0", "above 0; delivery.timeout.ms limits the retries"),
     },
 }
-# The properties that are ignored: bootstrap.servers, and Java's properties that do not change which records
-# are read or written.
+# The properties that are ignored: bootstrap.servers, Java's properties that do not change which records are
+# read or written, and the names of Java's classes of serializers.
 _IGNORED: Final = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -88,7 +88,7 @@ def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[st
     for name, value in properties.items():
         if name.startswith(PREFIXES):
             continue
-        if name in own and (value or own[name] in (bool, int)):
+        if name in own and name not in _IGNORED and (value or own[name] in (bool, int)):
             options[name.replace(".", "_")] = _value(name, value, own[name])
         elif name == level and client == "producer":
             options["compression_level"] = _value(name, value, int)
