@@ -143,7 +143,7 @@ def test_the_outcomes_agree_with_the_assignment(
     [
         (
             {"assignor": "rang"},
-            'assignor is "rang", not one of range, roundrobin, sticky, cooperative-sticky',
+            f'assignor is "rang", not one of {", ".join(ASSIGNORS)}',
         ),
         (
             {"topics": {"t": {"partitions": MAX_PARTITIONS + 1}}},
