@@ -158,8 +158,10 @@ def mask_secret(name: str, value: object) -> object:
     is_key = isinstance(value, str) and "PRIVATE KEY" in value
     if is_key or is_secret_value(name, value):
         return HIDDEN
-    is_url = isinstance(value, str) and "://" in value and "@" in value
-    is_address = name.lower().replace("_", ".").endswith(("servers", "server", "brokers", "broker.list"))
+    dotted = name.lower().replace("_", ".")
+    may_be_url = isinstance(value, str) and ("://" in value or "url" in dotted or "registry" in dotted)
+    is_url = may_be_url and any(mark in str(value) for mark in "@?#")
+    is_address = dotted.endswith(("servers", "server", "brokers", "broker.list"))
     if is_url or is_address:
         return mask_logins(value)
     return value

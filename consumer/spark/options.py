@@ -26,7 +26,7 @@ import difflib
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kproto.errors import ConfigError
@@ -58,7 +58,8 @@ class Options:
     stream or a sink.
     """
 
-    bootstrap_servers: str
+    # The repr does not show the addresses, because a text that was copied from a URL may contain a password.
+    bootstrap_servers: str = field(repr=False)
     client: Mapping[str, object]
     names: frozenset[str]
     access: SecurityProperties = PLAINTEXT
@@ -265,7 +266,7 @@ def _client(options: Mapping[str, str]) -> dict[str, object]:
                 f"did you mean kafka.{similar[0]}?" if similar else f"allowed: {', '.join(sorted(_CLIENT))}"
             )
             raise ConfigError(
-                name, mask_secret(name, value), f"kproto's client does not have the option; {hint}"
+                name, mask_secret(key, value), f"kproto's client does not have the option; {hint}"
             )
     return client
 

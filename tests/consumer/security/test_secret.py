@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 import traceback
@@ -11,8 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer import (
+    Admin,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncPartitionConsumers,
+    AsyncProducer,
+    AsyncSyncProducer,
+    Consumer,
+    ConsumerGroup,
+    PartitionConsumers,
+    Producer,
+    QueueProducer,
+    SyncProducer,
+)
 from consumer.security.secret import is_secret, mask_login
-from kproto import Admin, Consumer, Producer
+from consumer.spark.options import parse
 from kproto.errors import ConfigError
 
 SECRET = "hunter2-hunter2"
@@ -98,6 +113,17 @@ def texts_of(error: BaseException) -> str:
     return "\n".join(texts)
 
 
+# A registry's address with a secret.
+REGISTRIES = (
+    "http://alice:{}@host:8081",
+    "http://host:8081?password={}",
+    "alice:{}@host",
+    "ftp://alice:{}@host",
+)
+CLIENTS = (Consumer, Producer, Admin, PartitionConsumers, SyncProducer, QueueProducer)
+ASYNC_CLIENTS = (AsyncConsumer, AsyncProducer, AsyncAdmin, AsyncPartitionConsumers, AsyncSyncProducer)
+
+
 def shown_by(create: Any) -> str:
     try:
         client = create()
@@ -109,7 +135,7 @@ def shown_by(create: Any) -> str:
 
 @given(data=st.data())
 def test_no_option_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -> None:
-    client = data.draw(st.sampled_from([Consumer, Producer, Admin]))
+    client = data.draw(st.sampled_from(CLIENTS))
     option = data.draw(st.sampled_from(OPTIONS))
     value = data.draw(in_odd_types(SECRET))
     options = {**data.draw(st.sampled_from([{}, LOGIN])), option: value}
@@ -126,7 +152,7 @@ def test_no_option_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -
 
 @given(data=st.data())
 def test_no_address_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -> None:
-    client = data.draw(st.sampled_from([Consumer, Producer, Admin]))
+    client = data.draw(st.sampled_from(CLIENTS))
     text = data.draw(st.sampled_from(ADDRESSES)).format(SECRET)
     servers = data.draw(
         st.sampled_from(
@@ -136,6 +162,79 @@ def test_no_address_shows_a_secret(data: st.DataObject, caplog_text: list[str]) 
     assert SECRET not in shown_by(lambda: client(servers))
     assert SECRET not in shown_by(lambda: client(**{"bootstrap.servers": text}))
     assert SECRET not in "".join(caplog_text)
+
+
+@given(data=st.data())
+def test_no_asyncio_client_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -> None:
+    client = data.draw(st.sampled_from(ASYNC_CLIENTS))
+    option, value = data.draw(st.sampled_from(OPTIONS)), data.draw(in_odd_types(SECRET))
+    address = data.draw(st.sampled_from(ADDRESSES)).format(SECRET)
+    options = {**data.draw(st.sampled_from([{}, LOGIN])), option: value}
+    as_dict = {"bootstrap.servers": "127.0.0.1:1", **options}
+
+    async def show(create: Any) -> str:
+        try:
+            created = create()
+        except (ConfigError, TypeError) as error:
+            return texts_of(error)
+        async with created:
+            return f"{created} {created!r}"
+
+    async def main() -> None:
+        for create in (
+            lambda: client("127.0.0.1:1", **options),
+            lambda: client(as_dict),
+            lambda: client("127.0.0.1:1", options),
+            lambda: client(address),
+            lambda: client([address]),
+        ):
+            assert SECRET not in await show(create)
+
+    asyncio.run(main())
+    assert SECRET not in "".join(caplog_text)
+
+
+@given(data=st.data())
+def test_no_consumer_group_shows_a_secret(data: st.DataObject, caplog_text: list[str]) -> None:
+    option, value = data.draw(st.sampled_from(OPTIONS)), data.draw(in_odd_types(SECRET))
+    address = data.draw(st.sampled_from(ADDRESSES)).format(SECRET)
+    for create in (
+        lambda: ConsumerGroup("127.0.0.1:1", group_id="g", **{option: value}),
+        lambda: ConsumerGroup(address, group_id="g"),
+    ):
+        assert SECRET not in shown_by(create)
+    assert SECRET not in "".join(caplog_text)
+
+
+def message_of(function: Any, *arguments: Any) -> str:
+    """Return the repr of the result, or all that Spark shows of the error: its text and its traceback."""
+    try:
+        return repr(function(*arguments))
+    except ConfigError as error:
+        return "\n".join([repr(error), *traceback.format_exception(error)])
+
+
+@given(data=st.data())
+def test_no_option_of_spark_shows_a_secret(data: st.DataObject) -> None:
+    given_options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+    login = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+    option = data.draw(st.sampled_from(OPTIONS)).replace("_", data.draw(st.sampled_from("_.")))
+    prefix = data.draw(st.sampled_from(["", "kafka.", "KAFKA."]))
+    options = {**given_options, **data.draw(st.sampled_from([{}, login])), prefix + option: SECRET}
+    assert SECRET not in message_of(parse, options)
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_no_address_of_spark_shows_a_secret(address: str) -> None:
+    options = {"kafka.bootstrap.servers": address.format(SECRET), "subscribe": "t"}
+    assert SECRET not in message_of(parse, options)
+
+
+@pytest.mark.parametrize("option", ["schema.registry.url", "value.schema.registry.url", "schema.registry"])
+@pytest.mark.parametrize("address", REGISTRIES)
+def test_no_registry_of_spark_shows_a_secret(option: str, address: str) -> None:
+    options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "value.format": "avro"}
+    assert SECRET not in message_of(parse, {**options, option: address.format(SECRET)})
 
 
 @pytest.fixture(scope="module")
