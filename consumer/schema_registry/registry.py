@@ -19,6 +19,9 @@ from kproto.errors import ConfigError, KprotoError
 from kproto.http import HttpFailed, Response, request
 from kproto.printable import escape_unprintable
 
+from ..security.option_names import mask_secret
+from ..security.secret import HIDDEN
+
 # The id of a schema: a number that the registry has assigned, or a GUID.
 SchemaId: TypeAlias = int | UUID
 
@@ -110,7 +113,7 @@ class Registry:
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigError(
                     names.url,
-                    address,
+                    mask_secret("schema.registry.url", address),
                     "allowed: http://HOST:PORT or https://HOST:PORT, several separated by commas",
                 )
             if parts.username is not None:
@@ -125,7 +128,8 @@ class Registry:
         return cls(tuple(urls), user, names)
 
     def __repr__(self) -> str:
-        return f"Registry({', '.join(self.urls)})"
+        shown = (f"{url.partition('?')[0]}?{HIDDEN}" if "?" in url else url for url in self.urls)
+        return f"Registry({', '.join(shown)})"
 
     def schema(self, schema_id: SchemaId, form: str = "") -> Schema:
         """Return the schema with this id or GUID. Raises NoSuchSchema if the registry does not have it, and
