@@ -153,10 +153,7 @@ def read_by_methods(name: str) -> set[str]:
 
 
 def is_read(class_name: str, field: str) -> bool:
-    """Return whether a config has an effect.
-
-    It has one if code reads it, or if it is the default of a topic config with an effect.
-    """
+    """Return whether code reads a config, or reads the topic config whose default this config is."""
     setting = SETTINGS.get(kafka_name(field))
     if setting is not None and setting.topic_config is not None:
         return TOPIC_CONFIGS[setting.topic_config].acts

@@ -694,8 +694,8 @@ def step(engine: ConsumerEngine, event: Event, now: int) -> list[Action]:
         engine.handle_deadlines()
     engine.forget_deadlines()
     TABLE[type(event)](engine, event)
-    # The events in `QUIET` need no work of the other parts of the engine unless a call has finished. They are
-    # received bytes, the end of a poll, and the beginning of a poll, which is followed by a `Take`.
+    # The events in `QUIET` are received bytes, the end of a poll, and the beginning of a poll (after which a
+    # `Take` follows). After these events the other parts of the engine do nothing unless a call has finished.
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.dirty:
         engine.settle()

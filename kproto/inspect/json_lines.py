@@ -222,7 +222,7 @@ def short_json(value: object) -> str:
 
 
 def get_hex(question: Question, key: str = "hex", where: str = "") -> bytes:
-    """Return the bytes that the value of a key, a string of hex digits, stands for. Raises BadQuestion."""
+    """Return the bytes of a key whose value is a string of hex digits. Raises BadQuestion."""
     text: str = get_typed(question, key, str, where)
     try:
         return bytes.fromhex(text)

@@ -47,8 +47,8 @@ STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
     (("cooperative-sticky",),),
     (("range",),),
     (("sticky",), ("sticky", "range")),
-    (("range",), ("cooperative-sticky", "range")),  # The first half of a rolling upgrade, and its rollback.
-    (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # The second half of the upgrade.
+    (("range",), ("cooperative-sticky", "range")),  # As in the first half of a rolling upgrade.
+    (("cooperative-sticky", "range"), ("cooperative-sticky",)),  # As in its second half.
 )
 
 # The assignors of kproto's members in a mixed group: all clients support range.

@@ -1,8 +1,9 @@
 """Run franz-go's own tests of its client against the embedded broker.
 
-A real Kafka 4.3.1 passes all these tests. They read and write through groups with changing members, and
-exactly once through transactions. At the same time other tests create and delete topics and stop partitions.
-`KPROTO_SEED` draws half of the tests, with fewer records. With `KPROTO_ALL_PLAYS=1` all run (tox -e soak).
+The tests pass on a real Kafka 4.3.1. Some read and write in groups with changing members, and some in
+exactly-once transactions. Others create and delete topics, and pause partitions, at the same time. A run
+draws half of the tests by `KPROTO_SEED`, and gives them fewer records. With `KPROTO_ALL_PLAYS=1` all tests
+run (tox -e soak).
 """
 
 from __future__ import annotations

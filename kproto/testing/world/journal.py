@@ -238,7 +238,11 @@ def _to_json(value: Any) -> Any:
         case set() | frozenset():
             return {"$set": sorted((_to_json(element) for element in collection), key=repr)}
         case _:
-            raise ConfigError("argument", repr(value)[:80], "a value that JSON can hold, to save the journal")
+            raise ConfigError(
+                "argument",
+                repr(value)[:80],
+                "a value that JSON can hold, because the journal is saved as JSON",
+            )
 
 
 def _from_json(value: Any, assignors: Mapping[str, Assignor]) -> Any:
