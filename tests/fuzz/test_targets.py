@@ -45,7 +45,7 @@ def options_of(name: str) -> tuple[str, ...]:
 def test_the_target_passes_on_seeds_and_their_mutations(name: str) -> None:
     target, dice = TARGETS[name], random.Random(0)
     with hurried():
-        for seed in seeds(target, 40):
+        for seed in seeds(target, 15 if PROFILE == "quick" else 40):
             target.run(seed)
             for _ in range(10):
                 changed = bytearray(seed or b"\0")

@@ -4,6 +4,7 @@ kproto.records or for a mutant of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from kproto.records import Record
 from kproto.testing.strategies import NOW, RecordBatch, headers, record_batches, record_sets, timestamps
+
+QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
 
 # Timestamps that include pairs whose difference exceeds int64.
 WILD = timestamps | st.sampled_from([(1 << 63) - 1, -(1 << 63)])
@@ -56,8 +59,12 @@ class Package:
         return records
 
     def examples(self, most: int | None = None) -> settings:
-        """Return the Hypothesis settings. For a mutant they do not shrink the first counterexample."""
-        number = max(most or 0, settings().max_examples)
+        """Return the Hypothesis settings, with at least `most` examples; in the quick tests a fifth of them.
+
+        For a mutant they do not shrink the first counterexample.
+        """
+        least = (most or 0) // (5 if QUICK else 1)
+        number = max(least, settings().max_examples)
         if self.is_mutant:
             return settings(max_examples=2000, derandomize=True, database=None, phases=(Phase.generate,))
         return settings(max_examples=number)

@@ -316,8 +316,9 @@ def test_transaction_invariants_hold_for_random_producers() -> None:
             TransactionEventKind.DEADLINE,
         )
     }
+    examples = min(60, 4 * settings().max_examples)
     with checked_cells() as entered:
-        explore(60)
+        explore(examples)
         for _ in range(5):  # Explore again if the random examples missed a wanted cell.
             if not wanted <= entered:
                 explore(60)
