@@ -27,7 +27,7 @@ def test_the_initial_positions_of_all_partitions_are_saved_by_one_commit() -> No
 
 
 def test_a_broker_that_ignores_the_initial_commit_only_delays_reading() -> None:
-    world = World({"t": 2000})
+    world = World({"t": 500})
     a = world.consumer(**GROUP, request_timeout_ms=1000)
 
     def drop_commits(client: Client, request: Any, version: int) -> Any:
@@ -39,7 +39,7 @@ def test_a_broker_that_ignores_the_initial_commit_only_delays_reading() -> None:
     a.subscribe("t")
     world.run(10_000)
     world.tamper = None
-    world.write("t", 1999, "x")
+    world.write("t", 499, "x")
     assert world.run(20_000, until=lambda: a.values() == ["x"])
 
 

@@ -21,6 +21,8 @@ from tests.consumer.security.authority import KEYS, form, named
 ROOT, OTHER = named("root", authority=True), named("other", authority=True)
 ALICE, BOB, CAROL = named("alice", ROOT), named("bob", ROOT), named("carol", ROOT, kind="RSA")
 OLD = form.PrivateFormat.TraditionalOpenSSL
+# Without ssl_cafile the certificates of all public authorities are loaded, which takes 50 ms.
+AUTHORITY = {"security_protocol": "SSL", "ssl_cafile": ROOT.pem}
 FORMS: dict[str, Callable[[str], str | bytes]] = {
     "as it is": lambda text: text,
     "comments": lambda text: f"Bag Attributes\n  name: ü -----\nsubject=x\n{text}the end",
@@ -85,7 +87,8 @@ def test_keys_of_each_kind_are_read(tmp_path: Path, kind: str, password: str, ho
     certificate = named("x", ROOT, kind=kind)
     text = certificate.pem + certificate.secret(password, how)
     assert context(
-        write_files(tmp_path, ssl_certfile=text, **({"ssl_password": password} if password else {}))
+        AUTHORITY
+        | write_files(tmp_path, ssl_certfile=text, **({"ssl_password": password} if password else {}))
     )
 
 
@@ -137,7 +140,7 @@ CLOSED = ALICE.secret("geheim")
 def test_an_unreadable_file_is_reported_with_its_option_and_what_to_do(
     tmp_path: Path, option: str, texts: dict[str, Any], words: str
 ) -> None:
-    options = write_files(tmp_path, **texts)
+    options = AUTHORITY | write_files(tmp_path, **texts)
     for password in ({}, {"ssl_password": "wrong"} if words.startswith("ssl_password") else {}):
         with pytest.raises(ConfigError, match=words) as caught:
             security_options({**options, **password})
@@ -182,7 +185,7 @@ def test_a_failed_read_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest
         for text in (ALICE.own, ALICE.secret() + BOB.pem):
             for _ in range(5):
                 try:
-                    security_options({"security_protocol": "SSL", "ssl_certfile": text})
+                    security_options({**AUTHORITY, "ssl_certfile": text})
                 except ConfigError:
                     assert text != ALICE.own
         assert list(tmp_path.iterdir()) == []
