@@ -421,7 +421,16 @@ def test_a_signal_stops_a_background_broker_which_writes_its_page(number: int, t
     assert "</html>" in page.read_text()
 
 
-@pytest.mark.parametrize("words", ["scenario", "scenario S1-20", "scenario S0-1", "scenario race"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "scenario",
+        "scenario S3-1",
+        "scenario S0-1",
+        "scenario race",
+        pytest.param("scenario S1-20", marks=pytest.mark.thorough),
+    ],
+)
 def test_stories_fit_a_narrow_terminal_without_loss(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,7 +126,7 @@ def test_a_changed_outcome_has_its_own_reason() -> None:
 
 
 def test_a_longer_refresh_loses_more() -> None:
-    lost = [loss("librdkafka", refresh_ms=ms).lost for ms in (1_000, 5_000)]
+    lost = [loss("librdkafka", refresh_ms=ms, rate=30).lost for ms in (1_000, 5_000)]
     assert 0 < lost[0] < lost[1]
 
 
@@ -313,7 +313,11 @@ def test_a_table_states_its_assumptions(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize(
     ("client", "why"),
-    [("sarama", "Two tickers"), ("kproto", "the member joins again"), ("kafka-go", "the watcher asks")],
+    [
+        ("sarama", "Two tickers"),
+        pytest.param("kproto", "the member joins again", marks=pytest.mark.thorough),
+        pytest.param("kafka-go", "the watcher asks", marks=pytest.mark.thorough),
+    ],
 )
 def test_the_reason_is_that_of_the_chosen_client(
     client: str, why: str, capsys: pytest.CaptureFixture[str]

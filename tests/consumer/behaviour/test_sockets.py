@@ -739,6 +739,7 @@ def test_missing_memory_is_not_reported_as_a_name_that_cannot_be_resolved() -> N
     assert describe_error(ValueError("closed")) == "ValueError: closed"
 
 
+@pytest.mark.thorough
 def test_a_response_above_100_mib_is_read() -> None:
     settings = {
         "fetch.max.bytes": "400000000",
