@@ -208,8 +208,9 @@ def test_a_restored_cluster_with_other_broker_ids_delays_clients_by_seconds(clie
     """The restored cluster has other broker ids. The topic has the same id, but another leader with a lower
     leader epoch. Clients continue within seconds.
     """
-    # Fetch 8 and ListOffsets 3 contain no leader epoch.
-    world = Restored({"t": 1}, highest={"Fetch": 8, "ListOffsets": 3})
+    # Fetch 8 and ListOffsets 3 contain no leader epoch. ApiVersions 4 contains no broker id, which the broker
+    # would reject, because only the Metadata responses are changed.
+    world = Restored({"t": 1}, highest={"ApiVersions": 4, "Fetch": 8, "ListOffsets": 3})
     world.write("t", 0, "x")
     if client == "consumer":
         a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)
