@@ -160,7 +160,7 @@ def replica_paths(name: str, value: Any) -> dict[TopicPartitionReplica, str]:
 
 
 def acl(name: str, value: Any) -> AclBinding:
-    """Check an ACL, which has no "any" and no "match"."""
+    """Check an ACL. The values "any" and "match" are rejected, because only filters have them."""
     if not isinstance(value, AclBinding):
         raise ConfigError(name, value, _ACL)
     _acl_fields(name, value, ("any", "match"))

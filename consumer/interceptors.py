@@ -8,8 +8,9 @@
 
 Rules:
 
-* An interceptor never fails the client. If a method raises an exception, or returns a coroutine or something
-  of another type, an error is logged, and the client continues as if the interceptor did not exist.
+* An interceptor never fails the client. If a method raises an exception, or does not return an object of the
+  documented type (for example, it returns a coroutine), an error is logged, and the client continues as if
+  the interceptor did not exist.
 * Interceptors run in the order of the list; each gets what the one before it has returned.
 * `send_columns` and `poll_columns` call no interceptor.
 """
@@ -114,7 +115,7 @@ def call_interceptor(
 
 
 def nothing(answer: object) -> None:
-    """Accept any result of a method that returns none."""
+    """Accept any result of a method whose result is not used."""
 
 
 def interceptors(name: str, value: Any, base: type, methods: tuple[str, ...]) -> tuple[Any, ...]:

@@ -33,8 +33,8 @@ import msgspec
 from kproto.errors import ConfigError
 
 if TYPE_CHECKING:
-    # Without serializers and deserializers, keys and values are bytes. At runtime, Python 3.11 has no type
-    # variables with defaults.
+    # Without serializers and deserializers, keys and values are bytes. Only type checkers see these defaults,
+    # because the type variables of Python 3.11 have none.
     from typing_extensions import TypeVar
 
     K = TypeVar("K", default=bytes)

@@ -123,8 +123,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         The class of the response depends on the request's class: a ListGroupsRequest returns a
         ListGroupsResponse. Type checkers see Any, so annotate the variable to which you assign the response.
 
-        `node` is a node id, "controller", ("leader", topic, partition), or None, which means any broker. A
-        coordinator is ("group", group_id), ("transaction", transactional_id) or ("share",
+        `node` is a node id, "controller", ("leader", topic, partition), a coordinator, or None, which means
+        any broker. A coordinator is ("group", group_id), ("transaction", transactional_id) or ("share",
         "GROUP:TOPIC_ID:PARTITION").
 
         Error codes in the response are not raised: the caller checks them. Raises ConnectionFailed,
@@ -275,9 +275,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[TopicPartition, FetchedBytes]:
         """Send one Fetch request for these offsets, and return the raw record batches.
 
-        `kproto.records` decodes the batches. With `lent`, batches may be views of the whole response, which
-        saves a copy. The response stays in memory until the last view is freed. The first batch may begin
-        before the requested offset, and the last batch may be truncated.
+        `kproto.records` decodes the batches. With `lent`, batches may be views of the response's memory,
+        which saves a copy. The whole response stays in memory until the last view is freed. The first batch
+        may begin before the requested offset, and the last batch may be truncated.
 
         Error codes of partitions are returned, not raised. After OFFSET_OUT_OF_RANGE (1), fetch at another
         offset. After a retriable error code, call this method again.
@@ -356,8 +356,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
         The method sends one request to each broker, because a broker lists only the groups that it
         coordinates. `states`, `types` and `protocol_types` are filters; without them all groups are listed.
-        A filter raises UnsupportedVersion from brokers that do not have it: states from 2.6, types from 3.8
-        on. Raises PartialFailure, by node id. Java: Admin.listGroups.
+        Raises PartialFailure, keyed by node id, for example because brokers before Kafka 2.6 cannot filter by
+        state, and brokers before 3.8 cannot filter by type. Java: Admin.listGroups.
         """
         plan = group_plans.list_groups(
             self.view,
@@ -545,7 +545,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Set and delete SCRAM credentials (KIP-554). The client sends salted passwords only.
 
-        Kafka accepts one change for each user in a call. Raises PartialFailure, by user. Java:
+        Kafka accepts one change for each user in a call. Raises PartialFailure, keyed by user. Java:
         Admin.alterUserScramCredentials.
         """
         changes = admin_check.scram_alterations("alterations", alterations)
@@ -563,11 +563,11 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         strict: bool = False,
         timeout: float | None = None,
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """Return the quotas of users, client ids and IP addresses, by the name of the quota (KIP-546).
+        """Map each user, client id or IP address to its quotas, a dict from quota name to value (KIP-546).
 
         `match` maps "user", "client-id" or "ip" to a name, to "" for the default, or to None for any name.
-        Without `match` all quotas are returned. With `strict` an entity must have no other types than those
-        of `match`. Java: Admin.describeClientQuotas.
+        Without `match` all quotas are returned. With `strict`, entities that also have a type that is not in
+        `match` are omitted. Java: Admin.describeClientQuotas.
         """
         plan = quota_plans.describe_client_quotas(
             self.view,
@@ -587,8 +587,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Set the quotas of each entity; None removes a quota (KIP-546).
 
         Quotas are called "producer_byte_rate", "consumer_byte_rate" (bytes per second), "request_percentage",
-        "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, by entity. With
-        `validate_only` the brokers check the changes and change nothing. Java: Admin.alterClientQuotas.
+        "controller_mutation_rate" and "connection_creation_rate". Raises PartialFailure, keyed by entity.
+        With `validate_only` the brokers check the changes and change nothing. Java: Admin.alterClientQuotas.
         """
         plan = quota_plans.alter_client_quotas(
             self.view,
@@ -678,7 +678,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
 
         `states` and `producer_ids` are filters; without them all transactions are listed. `min_duration_ms`
         lists only transactions that have been open for longer (KIP-994, Kafka 3.8 and later). Raises
-        PartialFailure, by node id. Java: Admin.listTransactions.
+        PartialFailure, keyed by node id. Java: Admin.listTransactions.
         """
         plan = transaction_plans.list_transactions(
             self.view,
@@ -730,9 +730,9 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Abort a hanging transaction in one partition: write its abort marker at the leader (KIP-664).
 
-        The values are those that `describe_producers` returned. Use it only for a transaction that its
-        coordinator does not know, because the marker does not pass through the coordinator. Java:
-        Admin.abortTransaction.
+        The producer id and the epochs are those that `describe_producers` returned. Use this method only for
+        a transaction that its coordinator does not know, because the marker does not pass through the
+        coordinator. Java: Admin.abortTransaction.
         """
         plan = transaction_plans.abort_transaction(
             self.view,
@@ -767,7 +767,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> ClusterDescription:
         """Return the id, the controller and the brokers of the cluster (KIP-700).
 
-        `include_fenced_brokers` raises UnsupportedVersion from brokers before 4.1 (KIP-1073). Java:
+        `include_fenced_brokers` raises EncodeError if the broker is older than Kafka 4.1 (KIP-1073). Java:
         Admin.describeCluster.
         """
         plan = description_of_cluster.describe_cluster(
@@ -802,7 +802,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Change the level of each feature, such as "metadata.version" (KIP-584).
 
         Since Kafka 4.0 all changes succeed or fail together. With `validate_only` the controller checks the
-        changes and changes nothing. Raises PartialFailure, by feature. Java: Admin.updateFeatures.
+        changes and changes nothing. Raises PartialFailure, keyed by feature. Java: Admin.updateFeatures.
         """
         limit = self._runner.timeout_ms(timeout)
         plan = feature_plans.update_features(
@@ -882,8 +882,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
         """Remove the registration of a controller that no longer exists, by its node id (Kafka 4.4).
 
-        Raises UnsupportedVersion from a broker that does not forward the request to the active controller, as
-        brokers of Kafka 4.4. Java: Admin.unregisterController.
+        Raises UnsupportedVersion if the broker does not forward the request to the active controller. Brokers
+        of Kafka 4.4 do not forward it. Java: Admin.unregisterController.
         """
         plan = quorum_plans.unregister_controller(
             self.view, admin_check.number("controller", controller), self._runner.clock
@@ -918,7 +918,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Elect a leader for each partition; returns whether an election was needed (KIP-460).
 
         `election_type` is "preferred", for the first replica, or "unclean", for any live replica of a
-        partition without a leader, which may lose records. Raises PartialFailure. Java: Admin.electLeaders.
+        partition without a leader. An unclean election may lose records. Raises PartialFailure. Java:
+        Admin.electLeaders.
         """
         kind = admin_check.election_type("election_type", election_type)
         chosen = check.partitions("partitions", partitions)
@@ -961,7 +962,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> dict[int, dict[str, LogDirDescription]]:
         """Return the log directories of each broker by path, with the sizes of their replicas (KIP-113).
 
-        `brokers` are node ids. Raises PartialFailure, by node id. Java: Admin.describeLogDirs.
+        `brokers` are node ids. Raises PartialFailure, keyed by node id. Java: Admin.describeLogDirs.
         """
         nodes = admin_check.numbers("brokers", brokers)
         plan = replica_plans.describe_log_dirs(self.view, nodes, self._runner.clock)
@@ -1095,7 +1096,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         """Remove these static members from a group, or all of its members (KIP-345, KIP-571).
 
         A removed member that still runs joins the group again. The coordinator logs `reason` (KIP-800).
-        Raises PartialFailure, by instance id, or by member id if all members are removed. Java:
+        Raises PartialFailure, keyed by instance id, or by member id if all members are removed. Java:
         Admin.removeMembersFromConsumerGroup.
         """
         plan = group_change_plans.remove_members(
@@ -1130,11 +1131,12 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         require_stable: bool = False,
         timeout: float | None = None,
     ) -> dict[str, dict[TopicPartition, CommittedOffset | None]]:
-        """Return the committed offsets of groups: those of their partitions, or all if they are None.
+        """Return the committed offsets of each group in `groups`.
 
-        The groups are of type classic, consumer or streams. A partition without a committed offset has None.
-        With `require_stable` the call waits for open transactions that commit offsets (KIP-447). Raises
-        PartialFailure, by group. Java: Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
+        `groups` maps a group to partitions, or to None for all of them. Its type is classic, consumer or
+        streams. A partition without a committed offset has None. With `require_stable` the call waits for
+        open transactions that commit offsets (KIP-447). Raises PartialFailure, keyed by group. Java:
+        Admin.listConsumerGroupOffsets and listStreamsGroupOffsets.
         """
         plan = group_offset_plans.list_consumer_group_offsets(
             self.view,
@@ -1147,7 +1149,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def alter_consumer_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
     ) -> None:
-        """Commit offsets for a group without members, with a result for each partition.
+        """Commit offsets for a group without members. Each partition succeeds or fails by itself.
 
         The arguments are those of `commit_offsets`. Raises PartialFailure. Java:
         Admin.alterConsumerGroupOffsets and alterStreamsGroupOffsets.
@@ -1163,9 +1165,10 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     async def list_share_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None], *, timeout: float | None = None
     ) -> dict[str, dict[TopicPartition, SharePartitionOffset | None]]:
-        """Return where share groups begin to read: in their partitions, or in all if they are None (KIP-932).
+        """Return the offsets at which each share group in `groups` begins to read (KIP-932).
 
-        Raises PartialFailure, by group. Java: Admin.listShareGroupOffsets.
+        `groups` maps a group to partitions, or to None for all of them. Raises PartialFailure, keyed by
+        group. Java: Admin.listShareGroupOffsets.
         """
         plan = group_offset_plans.list_share_group_offsets(
             self.view, admin_check.group_partitions("groups", groups), self._runner.clock
@@ -1192,7 +1195,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> None:
         """Delete the offsets of these topics in a share group without members (KIP-932).
 
-        Raises PartialFailure, by topic. Java: Admin.deleteShareGroupOffsets.
+        Raises PartialFailure, keyed by topic. Java: Admin.deleteShareGroupOffsets.
         """
         plan = group_offset_plans.delete_share_group_offsets(
             self.view, check.group("group", group), check.topics("topics", topics), self._runner.clock

@@ -277,7 +277,8 @@ class BlockingRuntime(Runtime):
         except InvalidStateError:
             pass
         except BaseException:
-            # In the application's thread, Ctrl-C is raised to the application.
+            # In a thread of the application, the call that completes the future raises the exception, such as
+            # KeyboardInterrupt after Ctrl-C.
             if threading.current_thread() is not self.thread:
                 raise
             # In the engine's thread, a callback has raised a BaseException.

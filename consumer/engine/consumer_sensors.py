@@ -79,7 +79,7 @@ class CallSensors:
         self.immediate_polls = 0
 
     def poll_began(self, now: int) -> None:
-        """Record the start of a poll. The first poll counts as 0 ms after the previous one, as in Java."""
+        """Record the start of a poll. The time since the previous poll is 0 ms for the first, as in Java."""
         if now == self.polled_at or self.polled_at is None:
             self.polled_at, self._since_previous = now, 0
             self.immediate_polls += 1
@@ -189,9 +189,9 @@ class FetchSensors:
         self._lead = Sensor(LEAD_MIN)
         self._topics: defaultdict[str, _TopicSensors] = defaultdict(_TopicSensors)
         self._partitions: dict[TopicPartition, _PartitionSensors] = {}
-        # What polls have returned and `record_returned` has not recorded yet: the number of records of each
-        # partition, to which the collector adds, and for each topic the bytes of the fetches whose records
-        # were all returned.
+        # What polls have returned and `record_returned` has not recorded yet. `returned` has the number of
+        # records of each partition, which `FetchCollector` counts. `_returned_bytes` has for each topic the
+        # bytes of the fetches whose records were all returned.
         self.returned: dict[PartitionState, int] = {}
         self._returned_bytes: dict[str, int] = {}
         self._record_at = 0  # When to record the counted records (ms).

@@ -9,8 +9,8 @@ Rules of a sensor, those of Java's SampledStat with its default configuration:
   takes no more values.
 * Two samples are measured (`metrics.num.samples`), and a third one while it overlaps the last 60 s. A sample
   whose last value is 60 s old is emptied.
-* A rate divides by the time since the oldest sample began. If less than one sample is complete, 30 s are
-  added, so that the first values do not result in a very high rate.
+* A rate divides by the time since the oldest sample began. While this time is below 30 s, 30 s are added to
+  it, so that the first values do not result in a very high rate.
 * All measures of a sensor share its samples. In Java each has its own, so a rate that is measured before the
   first value begins a sample only for itself.
 * An average, maximum or minimum of no value does not exist. It is None, where Java has NaN.
@@ -134,7 +134,7 @@ class Sensor:
             sample.minimum = value
 
     def _next_sample(self, now: int) -> _Sample:
-        """Return a new sample, or the oldest one, emptied, if there are as many as needed."""
+        """Return an empty sample: a new one or, if there are `SAMPLES` + 1 samples, the oldest one."""
         samples, current = self._samples, self._current
         if current is None or len(samples) <= SAMPLES:
             sample = _Sample(now)
@@ -155,7 +155,7 @@ class Sensor:
             case Measure.COUNT:
                 return self.count
             case Measure.GAUGE:
-                raise ValueError("a gauge is not measured by a sensor")
+                raise ValueError("a sensor cannot measure a gauge; pass its value to SnapshotBuilder.add")
             case Measure.RATE:
                 return sum(sample.total for sample in self._samples) * 1_000 / self._elapsed_ms(now)
             case Measure.COUNT_RATE:

@@ -1,4 +1,4 @@
-"""kproto's clients with OpenTelemetry. Needs the extra `otel`.
+"""Metrics and spans of kproto's clients for OpenTelemetry. Needs the extra `otel`.
 
 The application configures OpenTelemetry and its exporters; kproto needs only `opentelemetry-api`.
 """

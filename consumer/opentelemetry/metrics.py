@@ -133,7 +133,7 @@ class _Snapshots:
 
 
 def _kind(client: Measured) -> str:
-    """Return the key in `TABLES`. The first metric of each client is one of the group CLIENT-metrics."""
+    """Return the kind of a client, a key of `TABLES`. Its first metric is in the group KIND-metrics."""
     return next(iter(client.metrics())).group.removesuffix("-metrics")
 
 

@@ -16,7 +16,7 @@ Rules:
   OpenTelemetry's interceptors for Java's clients end it at the same moment.
 * Each poll that returns records has one span "poll" for each topic, with links to the spans of its records.
 * The span "process" of a record continues the trace of its producer. A record without a context begins a new
-  trace. Within the span, the span is the current one.
+  trace. While `process` runs, its span is the current span.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ProducerTracing(ProducerInterceptor):
 
 
 class ConsumerTracing(ConsumerInterceptor):
-    """Creates a span for each poll that returns records, and by `process` one for each processed record.
+    """Creates the spans of polls that return records. `process` creates the span of a processed record.
 
     `group` and `client_id` are attributes of each span. The tracer provider and the propagator are by default
     the global ones.
@@ -169,7 +169,7 @@ def _attributes(name: str, kind: str, *, group: str = "", client_id: str = "") -
 
 
 def _of_record(topic: str, partition: int | None, key: object, value: object) -> Attributes:
-    """Return the attributes of one record. Only a key that is text, also as bytes, is an attribute."""
+    """Return the attributes of one record. The key is one of them if it is a str, or bytes in UTF-8."""
     attributes: Attributes = {"messaging.destination.name": topic}
     if partition is not None:
         attributes["messaging.destination.partition.id"] = str(partition)

@@ -178,7 +178,8 @@ class Iteration:
     def offsets_from(self, row: int) -> dict[TopicPartition, int]:
         """Map each partition to the offset of its first record in this row or a later one.
 
-        The rows at which the partition changes are computed only once for the records of a poll.
+        `_starts` has the rows at which the records of another partition begin. It is computed once for each
+        poll.
         """
         if self._starts is None:
             self._starts = partition_starts(self.records)

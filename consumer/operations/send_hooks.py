@@ -22,7 +22,7 @@ from .producer import ProducerOperations
 _ASYNC_CLIENT = "AsyncProducer"
 # The types that a serializer may return, in addition to None.
 _BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
-# The most topics whose lists of partitions are kept between two calls of the partitioner.
+# The maximum number of topics whose lists of partitions are kept for the next calls of the partitioner.
 _TOPICS = 1_000
 
 

@@ -51,7 +51,7 @@ class RecordQueue:
         return self.initial_high_water_mark if high_watermark is None else high_watermark
 
     def messages(self) -> AsyncIterator[ConsumerRecord]:
-        """Return an iterator over the records, under sarama's name."""
+        """Return this object, an iterator over the records. In sarama, `Messages` returns a channel."""
         return self
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:

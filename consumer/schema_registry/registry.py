@@ -36,7 +36,7 @@ MAX_MESSAGE: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class OptionNames:
-    """The names of the options that errors show: of the addresses, the login and the subject."""
+    """The names by which errors call the options for the addresses, the login and the subject."""
 
     url: str = "url"
     user: str = "user"
@@ -150,9 +150,9 @@ class Registry:
         return _References(self, form).read(self.get(path, f"the latest schema of {subject}"))
 
     def parse(self, text: str, references: Sequence[Reference] = (), kind: str = "AVRO") -> Schema:
-        """Return a schema that need not be registered, with the registered schemas to which it refers.
+        """Return the schema that `text` defines, with the registered schemas to which it refers.
 
-        Raises NoSuchSchema, RegistryFailed.
+        The schema itself need not be registered. Raises NoSuchSchema, RegistryFailed.
         """
         return _References(self, "").read(_definition(text, references, kind))
 

@@ -174,7 +174,11 @@ def _move(word: str) -> tuple[TopicPartition, list[int] | None]:
     topic, _, number = name.rpartition(":")
     parsed = [parse_digits(node) for node in nodes.split(",")]
     if not topic or parse_digits(number) < 0 or (nodes != "cancel" and min(parsed) < 0):
-        raise ConfigError("TOPIC:P=NODES", word, "allowed: such as flights:0=1,2 or flights:0=cancel")
+        raise ConfigError(
+            "TOPIC:P=NODES",
+            word,
+            "allowed: a partition and its brokers, as in flights:0=1,2, or flights:0=cancel",
+        )
     return TopicPartition(topic, int(number)), None if nodes == "cancel" else parsed
 
 

@@ -162,7 +162,7 @@ def _of_partitions(consumer: Consumer, options: argparse.Namespace) -> Iterator[
 def _places(
     consumer: Consumer, option: str, text: str, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each partition that `--from` or `--to` means."""
+    """Map each partition to the offset that the value of `--from` or `--to` means for it."""
     from .times import offset_time
 
     if parse_digits(text) >= 0:

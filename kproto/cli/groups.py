@@ -269,7 +269,10 @@ def _print_new_offsets(options: argparse.Namespace, wanted: Mapping[TopicPartiti
 
 
 def _partitions(admin: Admin, words: Sequence[str], group: Group) -> list[TopicPartition]:
-    """Return the partitions that `--topic` names, or those of the group's topics with commits."""
+    """Return the partitions that `--topic` names.
+
+    Without `--topic`, return all partitions of the topics in which the group has committed offsets.
+    """
     from .arguments import topic_partitions
 
     topics = words or sorted({partition.topic for partition in group.committed})

@@ -117,5 +117,9 @@ def _record_bound(word: str) -> tuple[TopicPartition, int | str]:
     name, _, offset = word.rpartition("=")
     topic, _, number = name.rpartition(":")
     if not topic or parse_digits(number) < 0 or (offset != "latest" and parse_digits(offset) < 0):
-        raise ConfigError("TOPIC:P=OFFSET", word, "allowed: such as flights:0=1000 or flights:0=latest")
+        raise ConfigError(
+            "TOPIC:P=OFFSET",
+            word,
+            "allowed: a partition and an offset, as in flights:0=1000 or flights:0=latest",
+        )
     return TopicPartition(topic, int(number)), offset if offset == "latest" else int(offset)

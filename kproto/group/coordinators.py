@@ -152,7 +152,7 @@ class GroupCoordinators:
             case DeleteGroupsRequest():
                 names = request.groups_names
                 return self._parts(request, "groups_names", zip(names, names, strict=True))
-            case OffsetFetchRequest(groups=[_, *_]):  # since v8; earlier versions name one group
+            case OffsetFetchRequest(groups=[_, *_]):  # Since v8 of OffsetFetch.
                 return self._parts(request, "groups", [(entry.group_id, entry) for entry in request.groups])
             case _:
                 return None
@@ -189,6 +189,6 @@ def _step_and_join(event: RequestReceived[Message], parts: list[_Part], now: int
 
 
 def _results(response: Any) -> list[Any]:
-    """Return the array of a response about several groups that has an element for each group."""
+    """Return the array of a response that has one element for each group."""
     results: list[Any] = response.results if isinstance(response, DeleteGroupsResponse) else response.groups
     return results

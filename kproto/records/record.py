@@ -357,9 +357,10 @@ NULL = b"\x01"
 
 @cache
 def small_varints() -> tuple[list[bytes], list[bytes]]:
-    """Return two lists of the varints of all numbers below `TABLE_SIZE`.
+    """Return two tables that map each number below `TABLE_SIZE` to its encoded bytes.
 
-    In the second list each varint follows an attributes byte.
+    The first table has the zigzag varint alone. The second table has an attributes byte (0) before the
+    varint.
     """
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLE_SIZE >> 13] for low in _continued()[::2]]

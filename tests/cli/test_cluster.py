@@ -43,4 +43,7 @@ def test_a_reassignment_prints_its_plan(shell: Shell) -> None:
     assert shell("cluster reassign moved:0=cancel") == ["moved-0 on 1: cancel the move"]
     assert shell.json("cluster reassignments") == []
     shell("cluster reassign moved:0=x", code=2)
-    assert "TOPIC:P=NODES='moved:0=x' is not allowed; allowed: such as flights:0=1,2" in shell.errors
+    assert (
+        "TOPIC:P=NODES='moved:0=x' is not allowed; allowed: a partition and its brokers, as in flights:0=1,2"
+        in shell.errors
+    )

@@ -193,7 +193,7 @@ def test_no_description_is_missing() -> None:
 
 
 def test_the_declarations_are_those_of_the_jars(tmp_path: Path) -> None:
-    """With the jars of the declared Kafka the command changes nothing."""
+    """With the jars of the release `index.KAFKA_RELEASE` the command changes nothing."""
     for path in FOLDER.glob("*.py"):
         shutil.copy(path, tmp_path)
     assert update(definitions(jars()), tmp_path, index.KAFKA_RELEASE).written == []

@@ -70,7 +70,10 @@ class ConfigResource(msgspec.Struct, frozen=True, order=True):
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
-    """A place where the value of a config may come from, by precedence. Java: ConfigEntry.ConfigSynonym."""
+    """A value that a config has in one place (`source`). The first of `ConfigEntry.synonyms` applies.
+
+    Java: ConfigEntry.ConfigSynonym.
+    """
 
     name: str
     value: str | None

@@ -79,11 +79,11 @@ def alter_user_scram_credentials(
 ) -> Plan[dict[str, None]]:
     """Set and delete credentials, one for each user. Kafka rejects two changes of a user in one request.
 
-    `new_salt` returns the salt of a credential that has none.
+    `new_salt` creates the salt of an upsertion whose `salt` is None.
     """
     upsertions = [change for change in alterations if isinstance(change, UserScramCredentialUpsertion)]
     deletions = [change for change in alterations if isinstance(change, UserScramCredentialDeletion)]
-    # A password is salted once, and not for each attempt, because that takes milliseconds.
+    # Salting takes milliseconds, so each password is salted once, and not for each attempt.
     salted_passwords = {change: _upsertion(change, new_salt) for change in upsertions}
 
     def request(users: Sequence[str]) -> AlterUserScramCredentialsRequest:

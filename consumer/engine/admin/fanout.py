@@ -12,8 +12,8 @@ Rules:
   wrong one, its broker is located again.
 * If every item has succeeded, the plan returns the values. Otherwise it raises PartialFailure with the values
   and errors of all items.
-* An error of the lookup, such as ConnectionFailed for all brokers, is raised itself if no item has a result
-  yet.
+* An error of the lookup, such as ConnectionFailed for all brokers, is raised instead of PartialFailure if no
+  item has a result yet.
 * At the deadline, items that are still open fail with RequestTimedOut. Responses that have arrived count.
 
 Java: AdminApiDriver, with its AdminApiLookupStrategy (here `Router`) and AdminApiHandler (here `request` and
@@ -46,8 +46,8 @@ V = TypeVar("V")
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-# The broker of an item: a node id, or None for any broker. An error is final for the item. After a `Rest` the
-# item is located again.
+# The broker of an item: a node id, or None for any broker. Instead of a broker, an error says that the item
+# has failed, and a `Rest` that the item is located again after a pause.
 Location: TypeAlias = int | KprotoError | Rest | None
 
 
@@ -120,7 +120,8 @@ def fan_out(
             if work.open:
                 yield Rest(why)
     except DeadlinePassed as timeout:
-        # Without batches the plan was waiting for a lookup, whose calls say nothing about the items.
+        # Without batches the plan was waiting for a lookup. The responses to a lookup contain no results of
+        # items.
         for batch, call in zip(batches, timeout.calls, strict=False):
             if call.response is not None or call.error is not None:
                 work.settle(batch, call)
@@ -162,7 +163,7 @@ def ask_broker(
             yield Answer(item, value, code, message)
 
     def no_name(item: str) -> str:
-        return ""  # The name of the request says enough.
+        return ""  # Errors contain only the name of the request.
 
     items = ["the request"]
     plan = fan_out(items, router, api, row, lambda items: request, read_all, repeated=repeated, name=no_name)
@@ -194,7 +195,7 @@ class _Work(Generic[K, V]):
         self._repeated = repeated
         self._name = name
         self._unanswered: set[K] = set()  # Items of requests that got no response.
-        self._unknown: dict[K, int] = {}  # Item -> number of responses that it does not exist.
+        self._unknown: dict[K, int] = {}  # Item -> number of responses with UNKNOWN_TOPIC_OR_PARTITION.
 
     def values(self) -> dict[K, V]:
         return {item: self.succeeded[item] for item in self.items if item in self.succeeded}
@@ -302,7 +303,7 @@ def to_any_broker(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
 def to_controller(view: ClusterView, clock: Callable[[], int]) -> Router[Any]:
     """Send every item to the controller (Java: ControllerNodeProvider).
 
-    A cluster without a known controller gets the requests at any broker, which forwards them (KIP-590).
+    If the controller is unknown, any broker gets the requests, and forwards them to the controller (KIP-590).
     """
 
     def locate(items: Collection[Any]) -> Plan[Mapping[Any, Location]]:
@@ -418,6 +419,6 @@ def to_coordinators(view: ClusterView, key_type: int, key_of: Callable[[K], str]
 
 
 def for_all(items: Sequence[K], code: int, message: str | None = None) -> Iterator[Answer[K, Any]]:
-    """Yield the answers of all items to a response that has one error code for the whole request."""
+    """Yield an answer for each item, if a response has one error code for the whole request."""
     for item in items:
         yield Answer(item, None, code, message)

@@ -139,7 +139,7 @@ def describe_groups(
             for entry in expect_response(DescribeGroupsResponse, call).groups:
                 code = entry.error_code
                 if not code and entry.group_state == DEAD:
-                    code = ErrorCode.GROUP_ID_NOT_FOUND  # The code that version 6 returns for it (KIP-1043).
+                    code = ErrorCode.GROUP_ID_NOT_FOUND  # Version 6 itself returns this code (KIP-1043).
                 yield Answer(entry.group_id, _classic_group(entry, node), code, entry.error_message)
         else:
             response: Any = expect_response(Message, call)

@@ -38,8 +38,9 @@ class QuorumReplicaState(msgspec.Struct, frozen=True):
     """A voter or observer of the metadata quorum, as the active controller sees it.
 
     `replica_directory_id` is None from brokers before 3.9. `log_end_offset` is None if the replica has not
-    fetched yet. The times in ms since 1970 are None if they are unknown: the last fetch, and the last time at
-    which the replica had the whole log. Java: QuorumInfo.ReplicaState.
+    fetched yet. `last_fetch_timestamp` is the time of the last fetch, and `last_caught_up_timestamp` the last
+    time at which the replica had the whole log. Both are in ms since 1970, or None if unknown. Java:
+    QuorumInfo.ReplicaState.
     """
 
     replica_id: int
@@ -175,7 +176,7 @@ def _change(
 ) -> Plan[None]:
     """Send a change to any broker, which forwards it to the active controller.
 
-    `repeated` is the error code that a change gets if it was made before.
+    `repeated` is the error code for a change that was already made, for example by an earlier attempt.
     """
 
     def read(call: Call) -> tuple[int, str | None, None]:

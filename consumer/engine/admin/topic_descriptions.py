@@ -175,9 +175,9 @@ def _eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
 def _next_page(
     request: DescribeTopicPartitionsRequest, cursor: DescribeTopicPartitionsResponseCursor | None
 ) -> DescribeTopicPartitionsRequest | None:
-    """Return the request for the partitions from the cursor on, or None if there is no further page.
+    """Return the request for the partitions from the cursor on, or None after the last page.
 
-    A cursor that does not advance also ends the pages.
+    The result is also None if the cursor does not advance, so that the requests come to an end.
     """
     if cursor is None:
         return None

@@ -34,7 +34,8 @@ from .plan import Plan, expect_response
 
 _TRANSACTION = COORDINATOR_KEYS.index("transactional id")
 
-# InitProducerId, as in FenceProducersHandler: the coordinator is still completing the transaction.
+# The error codes of InitProducerId. CONCURRENT_TRANSACTIONS is retried, as in Java's FenceProducersHandler:
+# the coordinator is still completing the transaction.
 _FENCE: Row = {**GROUPS, ErrorCode.CONCURRENT_TRANSACTIONS: ErrorAction.RETRY}
 
 
@@ -117,7 +118,7 @@ def list_transactions(
 def list_transactions_request(
     states: Collection[str], producer_ids: Collection[int], min_duration_ms: int | None
 ) -> Prepared:
-    """Build a ListTransactions request. Building raises UnsupportedVersion if a filter is too new."""
+    """Return a ListTransactions request. Before Kafka 3.8, `min_duration_ms` raises UnsupportedVersion."""
 
     def build(version: int) -> ListTransactionsRequest:
         if min_duration_ms is not None and version < 1:

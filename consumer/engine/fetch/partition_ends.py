@@ -27,7 +27,7 @@ class PartitionEnds:
         self._visited: dict[PartitionState, None] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """Check the partition in the next poll if it is at its end.
+        """If the partition is at its end, remember it for `report`, and wake the poll.
 
         The method is called after a response without records, and after each change of the partition. A fetch
         session omits a partition that is sought to its end, as the end has not changed.

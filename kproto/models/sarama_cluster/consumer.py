@@ -52,7 +52,10 @@ def _on_connected(consumer: ClusterConsumer, error: GoError | None) -> None:
 
 
 def _create_consumer(consumer: ClusterConsumer) -> None:
-    """Create a Consumer for the requested topics, or close the client (NewConsumer)."""
+    """Create a Consumer for the requested topics, if there are any (NewConsumer).
+
+    If the application has closed the client (`finished`), finish closing it instead.
+    """
     consumer.dying = False
     if consumer.finished:
         consumer_close.close(consumer)

@@ -1,4 +1,4 @@
-"""The connection to one broker: one open request at a time."""
+"""The connection to one broker: one request at a time waits for its response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.models.sarama.stage import fetches, stage_with_member, time_of_reques
 
 
 def test_nothing_is_fetched_while_a_cooperative_member_joins() -> None:
-    # There is one connection to each broker, with one open request at a time.
+    # There is one connection to each broker, on which one request at a time waits for its response.
     stage, a = stage_with_member(2, assignors=["cooperative-sticky"])
     a.inject("Heartbeat", 27)
     a.hold("Join", 2_000)
@@ -22,7 +22,7 @@ def test_nothing_is_fetched_while_a_cooperative_member_joins() -> None:
 
 
 def broker_with_request() -> tuple[SaramaBroker, c.SendRequest]:
-    """Return an open broker, and its open request."""
+    """Return a broker with an open connection, and the request that waits for a response."""
     client = sarama.start(c.ModelConfig(client_id="a", group_id="g"))
     broker = SaramaBroker(client, 1, "broker1", 9092).open()
     broker.call(MessageReceiver(FeederState.IDLE), MetadataRequest(topics=None))
