@@ -123,6 +123,8 @@ class NetworkClient:
         self.on_broken: Callable[[Address, int, str], None] = lambda address, lane, why: None
         # Called when a broker has rejected a connection because it leads to another broker (KIP-1242).
         self.on_misrouted: Callable[[], None] = lambda: None
+        # The broker that the client last named at an address, and that the broker there said not to be.
+        self._rejected: dict[Address, ExpectedBroker] = {}
         self._recovers = recovers
         self._max_throttle_ms = max_throttle_ms
         self._throttles = ThrottleReports(max_throttle_ms)
@@ -298,12 +300,18 @@ class NetworkClient:
         return connection
 
     def _expected_broker(self, address: Address) -> ExpectedBroker | None:
-        """Return the only broker that the metadata lists at this address, or None."""
+        """Return the only broker that the metadata lists at this address, or None.
+
+        If the broker at the address has said that it is not this one, and the metadata of the bootstrap
+        addresses still lists it, then the client names no broker. So wrong metadata, and proxies that change
+        node ids, do not lock the client out. Java's client does not connect in this case.
+        """
         cluster_id, brokers = self.view.cluster_id, self.view.brokers
         if not self._recovers or cluster_id is None:
             return None
         nodes = [node for node, broker in brokers.items() if (broker.host, broker.port) == address]
-        return ExpectedBroker(cluster_id, nodes[0]) if len(nodes) == 1 else None
+        expected = ExpectedBroker(cluster_id, nodes[0]) if len(nodes) == 1 else None
+        return None if expected == self._rejected.get(address) else expected
 
     def rebootstrap(self, now: int) -> None:
         """Forget the brokers and close their connections, so that a bootstrap address is used next."""
@@ -348,6 +356,8 @@ class NetworkClient:
                     self._collect(connection)
                     self._disconnect(connection, error.detail, now)
                     if isinstance(error, Misrouted) and self._recovers:
+                        if connection.expected_broker is not None:
+                            self._rejected[connection.host, connection.port] = connection.expected_broker
                         self.rebootstrap(now)
                         self.on_misrouted()
                     return
