@@ -319,6 +319,8 @@ class Operator(NetworkExchange):
         self.step(node, machine.ClientConnected(conn, "operator"))
         body = encode_request(request, version, 1, "operator")
         self.step(node, machine.FrameReceived(conn, body, self.random_id()))
+        while self.operator_responses[conn] is None and self.brokers[node].large_requests:
+            self.step(node, machine.Tick())  # A broker serves a large request in several steps.
         self.step(node, machine.ClientDisconnected(conn))
         response = self.operator_responses.pop(conn)
         if response is None or request.__api_key__ is None:
