@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DecodeError, KprotoError
-from ..messages.index import RECORDS_OF
 from .arguments import Subparsers, parse_digits, positive, topic_partitions
 from .connection import add_connection, client_options
 from .record_formats import FORMATS, formatted, json_value
@@ -81,6 +80,8 @@ def _consume(options: argparse.Namespace) -> int:
     if unknown := [field for field in fields if field not in _FIELDS]:
         raise ConfigError("--print", unknown[0], f"allowed: {', '.join(_FIELDS)}")
     if options.messages and (unknown := [topic for topic in options.topics if not _is_internal(topic)]):
+        from ..messages.index import RECORDS_OF
+
         raise ConfigError("--messages", unknown[0], f"allowed only for {', '.join(RECORDS_OF)}")
     if options.follow and options.to is not None:
         raise ConfigError("--follow", "True", "allowed only without --to")
@@ -109,6 +110,8 @@ def _consume(options: argparse.Namespace) -> int:
 
 
 def _is_internal(word: str) -> bool:
+    from ..messages.index import RECORDS_OF
+
     return word.partition(":")[0] in RECORDS_OF
 
 
