@@ -164,10 +164,14 @@ def test_an_interrupt_in_a_serializer_reaches_the_caller_and_sends_nothing(serve
             signal.raise_signal(signal.SIGINT)
         return str(value).encode()
 
-    with Producer(server.bootstrap, value_serializer=interrupted) as producer:
-        with pytest.raises(KeyboardInterrupt):
-            producer.send("t", "stop")
-        producer.send("t", "go")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Background jobs ignore SIGINT.
+    try:
+        with Producer(server.bootstrap, value_serializer=interrupted) as producer:
+            with pytest.raises(KeyboardInterrupt):
+                producer.send("t", "stop")
+            producer.send("t", "go")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert written(server) == [(None, b"go")]
 
 
