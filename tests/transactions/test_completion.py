@@ -12,6 +12,7 @@ from kproto.transactions import (
     SendResponse,
     TransactionSettings,
     WriteMarkers,
+    next_deadline,
     step,
 )
 from kproto.transactions.state import LAST_EPOCH
@@ -36,6 +37,20 @@ def test_an_end_is_answered_with_the_decision_and_complete_with_the_markers(
     assert stage.end(before, committed=not committed).error_code == E.INVALID_TXN_STATE
     assert stage.end(after, committed=committed).error_code == E.PRODUCER_FENCED
     assert stage.end(Identity(77, 0)).error_code == E.INVALID_PRODUCER_ID_MAPPING
+
+
+@rule("X2", "X3")
+def test_while_markers_are_written_the_coordinator_waits_for_no_time(stage: Stage) -> None:
+    stage.hold_markers = True
+    producer = stage.take_id(timeout=5_000)
+    assert next_deadline(stage.coordinator) is not None
+    stage.add(producer)
+    assert next_deadline(stage.coordinator) == stage.now + 5_001
+    stage.end(producer)
+    assert next_deadline(stage.coordinator) is None
+    stage.step(MarkersWritten("x"))
+    expiration_ms = TransactionSettings().transactional_id_expiration_ms
+    assert next_deadline(stage.coordinator) == stage.now + expiration_ms
 
 
 @rule("X2")

@@ -120,6 +120,9 @@ def test_wakeup_before_a_commit_ends_it_after_its_request_was_sent(release: Modu
     assert a.committed[token][0] == "WakeupException"
     world.run(500)
     assert world.committed("g", T0) == 0
+    later = a.commit({T0: 0})
+    world.run(500)
+    assert a.committed[later] is None
 
 
 @BOTH

@@ -306,6 +306,21 @@ def unsubscribe_with_open_requests(client: str) -> list[StageMember]:
     return [a]
 
 
+def closes_in_a_backoff(client: str) -> list[StageMember]:
+    """Close three members: while they back off after an error of Find, of Join and of Sync."""
+    stage = Stage({"t": 2})
+    members: list[StageMember] = []
+    for name, api in (("A", "Find"), ("B", "Join"), ("C", "Sync")):
+        member = stage.add_member(name, CLIENTS[client], reset="earliest", assignors=["range"])
+        members.append(member)
+        member.inject(api, *[15] * 20)
+        member.run_command("subscribe t")
+        stage.run(60)
+        member.run_command("close")
+        stage.run(4_000)
+    return members
+
+
 def small_polls(client: str) -> list[StageMember]:
     """Read two records at a time, with a seek, a stop of the fetches and a rebalance in between."""
     stage, a = start(client, auto_commit=True, auto_commit_ms=500)
@@ -362,6 +377,7 @@ SCENARIOS: dict[str, Scenario] = {
     "a close during a join": a_close_during_a_join,
     "commits without positions": commits_without_positions,
     "unsubscribe with open requests": unsubscribe_with_open_requests,
+    "closes in a backoff": closes_in_a_backoff,
     "small polls": small_polls,
 }
 # The scenarios whose traces end with the Fetch requests.
