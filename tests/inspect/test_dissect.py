@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -145,6 +146,68 @@ def test_records_are_printed_below_their_field() -> None:
 
 def test_all_records_are_printed_on_request() -> None:
     assert len(list(record_lines(encode_batch(RECORDS), whole=True))) == 13
+
+
+@pytest.mark.parametrize(
+    ("fields", "details"),
+    [
+        ({}, "offset 5, 1 record, none, magic 2, CreateTime 2023-11-14T22:13:20.001Z"),
+        (
+            {"last_offset": 9, "partition_leader_epoch": 0, "timestamp_type": "LogAppendTime"},
+            "offsets 5 to 9, 1 record, none, magic 2, LogAppendTime 2023-11-14T22:13:20.001Z, leader epoch 0",
+        ),
+        (
+            {"producer_id": 0, "producer_epoch": 3, "base_sequence": 7, "is_transactional": True},
+            "offset 5, 1 record, none, magic 2, CreateTime 2023-11-14T22:13:20.001Z, "
+            "producer 0 epoch 3 sequence 7, transactional",
+        ),
+        (
+            {"delete_horizon_ms": 1, "base_timestamp": 1_700_000_000_001},
+            "offset 5, 1 record, none, magic 2, CreateTime 2023-11-14T22:13:20.001Z, "
+            "delete horizon 1970-01-01T00:00:00.001Z",
+        ),
+        ({"max_timestamp": -1}, "offset 5, 1 record, none, magic 2, CreateTime no time"),
+        (
+            {"max_timestamp": 253_402_300_800_000},
+            "offset 5, 1 record, none, magic 2, CreateTime 253402300800000",
+        ),
+    ],
+)
+def test_the_line_of_a_batch_has_the_fields_of_its_header(fields: dict[str, Any], details: str) -> None:
+    data = encode_batch([Record(5, 1_700_000_000_001, None, b"v")], **fields)
+    assert next(iter(record_lines(data))) == f"batch at 0000, {len(data)} bytes: {details}"
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (Record(5, 0, b"k", None), '5  1970-01-01T00:00:00.000Z  key "k"  value null'),
+        (
+            Record(5, -1, None, b"\xff\0", (("h", b"1"), ("i", None))),
+            '5  no time  key null  value 2 bytes ff00  header "h" "1"  header "i" null',
+        ),
+        (Record(5, -7, b"a\nb", b""), '5  -7  key 3 bytes 610a62  value ""'),
+    ],
+)
+def test_the_line_of_a_record_has_its_parts(record: Record, text: str) -> None:
+    lines_of_batch = list(record_lines(encode_batch([record])))
+    assert lines_of_batch[1].strip() == text
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (b"\0\0\0\0", "marker ABORT"),
+        (b"\0\0\0\2", "marker LEADER_CHANGE"),
+        (b"\0\0\0\x63", "marker of the unknown type 99"),
+        (b"\0\0\0", "key 3 bytes 000000"),
+    ],
+)
+def test_the_type_of_a_control_record_is_in_its_key(key: bytes, name: str) -> None:
+    data = encode_batch([Record(0, 0, key, b"")], is_control=True, is_transactional=True, producer_id=1)
+    head, row = record_lines(data)
+    assert head.endswith("transactional, control")
+    assert name in row
 
 
 def test_a_transaction_marker_is_named() -> None:

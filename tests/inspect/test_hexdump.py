@@ -143,6 +143,7 @@ def test_a_star_does_not_exceed_the_maximum_frame_size() -> None:
     ("lines", "is_base64"),
     [
         (["G" * 16, "G" * 16, "Gg=="], True),
+        (["G" * 16, "Gg=="], True),
         (["G" * 16, "G" * 12, "Gg=="], False),
         (["G" * 12, "G" * 12, "Gg=="], False),
         (["G" * 12, "G" * 16], False),

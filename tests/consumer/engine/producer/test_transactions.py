@@ -34,6 +34,7 @@ from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kproto.records import batches
+from kproto.records.list_encoder import unnumbered
 from kproto.wire.types import ZERO_UUID
 from tests.consumer.scripted_coordinator import Script
 from tests.consumer.stage import World, tp
@@ -146,9 +147,16 @@ def test_sends_outside_of_a_transaction_raise() -> None:
         play.engine.append("t", None, b"a", 0, 0, ())
     play.begin()
     play.producer.must_send("t", "a", partition=0)
+    assert play.engine.records.count("t") == 2
     assert play.call("commit") is None
     with pytest.raises(IllegalState, match="no transaction is open"):
         play.engine.append("t", None, b"a", 0, 0, ())
+    # For send_columns, the number of partitions and whole batches are rejected in the same way.
+    with pytest.raises(IllegalState, match="no transaction is open"):
+        play.engine.records.count("t")
+    whole = unnumbered([5], [None], [b"a"], [()])
+    with pytest.raises(IllegalState, match="no transaction is open"):
+        play.engine.records.append_batch("t", 0, whole, [5])
     assert play.engine.records.open == {}
 
 
