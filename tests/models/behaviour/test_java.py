@@ -250,6 +250,18 @@ def test_s0_14_assign_after_subscribe_throws(release: ModuleType) -> None:
 
 
 @BOTH
+def test_subscribe_after_assign_throws_and_keeps_the_assignment(release: ModuleType) -> None:
+    stage = Stage({"t": 1})
+    a = add_member(stage, release)
+    a.do(c.AssignCalled({T0: 2}))
+    for event in (c.SubscribeCalled(("t",)), c.SubscribeCalled(pattern="t.*")):
+        a.do(event)
+    text = "error IllegalStateException Subscription to topics, partitions and pattern are mutually exclusive"
+    assert a.has_printed(text, 2)
+    assert (set(a.state.assigned), a.state.auto_assigned) == ({T0}, False)
+
+
+@BOTH
 def test_an_unexpected_error_fails_the_commit(release: ModuleType) -> None:
     stage, a = stage_with_member(release, auto_commit=False)
     a.inject("Commit", ErrorCode.INVALID_REQUEST)
