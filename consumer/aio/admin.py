@@ -767,8 +767,8 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
     ) -> ClusterDescription:
         """Return the id, the controller and the brokers of the cluster (KIP-700).
 
-        `include_fenced_brokers` raises EncodeError if the broker is older than Kafka 4.1 (KIP-1073). Java:
-        Admin.describeCluster.
+        `include_fenced_brokers` raises UnsupportedVersion if the broker is older than Kafka 4.1 (KIP-1073).
+        Java: Admin.describeCluster.
         """
         plan = description_of_cluster.describe_cluster(
             self.view,

@@ -14,7 +14,7 @@ from ..error_actions import ADMIN
 from ..metadata.cluster import ClusterView
 from ..network.call import Call, Prepared
 from .fanout import ask_broker, to_any_broker
-from .plan import Plan, expect_response
+from .plan import Plan, expect_response, require_version
 from .topic_descriptions import operations_of
 
 
@@ -84,11 +84,16 @@ def describe_cluster(
         return response.error_code, None, description
 
     router = to_any_broker(view, clock)
-    request = DescribeClusterRequest(
-        include_cluster_authorized_operations=include_authorized_operations,
-        # Encoding fails in versions before 2, which do not list fenced brokers.
-        include_fenced_brokers=include_fenced_brokers,
-    )
+
+    def build(version: int) -> DescribeClusterRequest:
+        if include_fenced_brokers:
+            require_version("DescribeCluster", version, 2, "4.1", "to list fenced brokers")
+        return DescribeClusterRequest(
+            include_cluster_authorized_operations=include_authorized_operations,
+            include_fenced_brokers=include_fenced_brokers,
+        )
+
+    request = Prepared(DescribeClusterRequest, build)
     try:
         return (yield from ask_broker(router, "DescribeCluster", ADMIN, request, read))
     except UnsupportedVersion:

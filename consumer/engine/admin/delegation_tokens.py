@@ -28,7 +28,7 @@ from ..error_actions import ADMIN
 from ..metadata.cluster import ClusterView
 from ..network.call import Call, Prepared
 from .fanout import ask_broker, to_any_broker
-from .plan import Plan, expect_response
+from .plan import Plan, expect_response, require_version
 
 
 class DelegationToken(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ def create_delegation_token(
             max_lifetime_ms=-1 if max_lifetime_ms is None else max_lifetime_ms,
         )
         if owner is not None:
-            # Encoding fails in versions before 3 for an owner, which they do not have (KIP-373).
+            require_version("CreateDelegationToken", version, 3, "3.3", "to name an owner (KIP-373)")
             request.owner_principal_type, request.owner_principal_name = _parts(owner)
         return request
 

@@ -19,7 +19,7 @@ from ..metadata.cluster import ClusterView
 from ..network.api_versions import SOFTWARE_NAME, SOFTWARE_VERSION
 from ..network.call import Call, Prepared
 from .fanout import Answer, Router, ask_broker, fan_out, for_all, to_controller, to_nodes
-from .plan import Plan, expect_response
+from .plan import Plan, expect_response, require_version
 
 # The codes of FeatureUpdate.UpgradeType.
 UPGRADE_TYPES: Final = {"upgrade": 1, "safe_downgrade": 2, "unsafe_downgrade": 3}
@@ -94,7 +94,8 @@ def update_features(
 
     def request(names: Sequence[str]) -> Prepared:
         def build(version: int) -> UpdateFeaturesRequest:
-            # Encoding fails in version 0 for `validate_only`, which it does not have (KIP-778).
+            if validate_only:
+                require_version("UpdateFeatures", version, 1, "3.3", "to validate only (KIP-778)")
             return UpdateFeaturesRequest(
                 timeout_ms=timeout_ms,
                 feature_updates=[_update(name, updates[name], version) for name in names],

@@ -13,7 +13,7 @@ from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 from ..error_actions import GROUPS
 from ..metadata.cluster import ClusterView
-from ..network.call import Call
+from ..network.call import Call, Prepared
 from .cluster import read_metadata
 from .fanout import Answer, Router, fan_out, single, to_nodes
 from .group_descriptions import (
@@ -25,7 +25,7 @@ from .group_descriptions import (
     is_other_type,
 )
 from .offsets import committed_offsets
-from .plan import Plan, Rest, expect_response
+from .plan import Plan, Rest, expect_response, require_version
 from .records import list_offsets
 
 
@@ -92,9 +92,15 @@ def list_groups(
     coordinates its groups now.
     """
 
-    def request(nodes: Sequence[int]) -> ListGroupsRequest:
-        # Encoding fails for filters in versions that do not have them.
+    def build(version: int) -> ListGroupsRequest:
+        if states:
+            require_version("ListGroups", version, 4, "2.6", "to filter by state")
+        if types:
+            require_version("ListGroups", version, 5, "3.8", "to filter by type")
         return ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+    def request(nodes: Sequence[int]) -> Prepared:
+        return Prepared(ListGroupsRequest, build)
 
     def read(call: Call, nodes: Sequence[int]) -> Iterator[Answer[int, dict[str, ListedGroup]]]:
         response = expect_response(ListGroupsResponse, call)

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import ConnectionFailed, RequestTimedOut
+from kproto.errors import ConnectionFailed, RequestTimedOut, UnsupportedVersion
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
@@ -88,3 +88,13 @@ def pause_after_error(row: Row, code: int, request: str, detail: str) -> Rest:
 def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
     """Return the pause after a response that does not contain the requested `item`."""
     return Rest(f"the response to {request} does not contain {item}")
+
+
+def require_version(api: str, version: int, least: int, release: str, purpose: str) -> None:
+    """Raise UnsupportedVersion if the request's version is below `least`, the first one with a feature.
+
+    `release` is Kafka's first release with this version, and `purpose` names the feature: "to filter by
+    state". The caller calls the function only if its request uses the feature.
+    """
+    if version < least:
+        raise UnsupportedVersion(api, version, f"{least} and higher (Kafka {release} and later) {purpose}")

@@ -41,7 +41,7 @@ from ..metadata.cluster import ClusterView
 from ..network.call import Call, Prepared
 from ..requests import by_topic
 from .fanout import Answer, Router, ask_broker, fan_out, for_all, to_controller, to_nodes
-from .plan import Plan, expect_response
+from .plan import Plan, expect_response, require_version
 
 ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}
 
@@ -128,7 +128,8 @@ def elect_leaders(
                 TopicPartitions(topic=name, partitions=[p.partition for p in entries])
                 for name, entries in by_topic(items).items()
             ]
-            # Encoding fails in version 0 for an unclean election, which it does not have (KIP-460).
+            if election_type == "unclean":
+                require_version("ElectLeaders", version, 1, "2.4", "for an unclean election (KIP-460)")
             return ElectLeadersRequest(
                 election_type=ELECTION_TYPES[election_type], topic_partitions=topics, timeout_ms=timeout_ms
             )

@@ -8,7 +8,7 @@ from consumer import Admin
 from consumer.engine.admin import delegation_tokens as plans
 from consumer.engine.network.call import Prepared
 from kproto.error_codes import ErrorCode
-from kproto.errors import BrokerError, ConfigError, EncodeError
+from kproto.errors import BrokerError, ConfigError, UnsupportedVersion
 from kproto.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
@@ -50,7 +50,7 @@ def test_an_owner_is_sent_from_version_3_on() -> None:
     assert isinstance(message, CreateDelegationTokenRequest)
     assert (message.owner_principal_type, message.owner_principal_name) == ("User", "alice")
     assert (message.renewers[0].principal_name, message.max_lifetime_ms) == ("b:c", 5)
-    with pytest.raises(EncodeError):
+    with pytest.raises(UnsupportedVersion, match="to name an owner"):
         ask.request.build(2).encode(2)
 
 

@@ -6,10 +6,12 @@ effect.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
+from consumer import Admin, TopicPartition
 from consumer.engine.admin import cluster as cluster_plans
 from consumer.engine.admin import groups as group_plans
 from consumer.engine.admin import offsets as offset_plans
@@ -18,8 +20,16 @@ from consumer.engine.admin import topics as topic_plans
 from consumer.engine.admin.plan import Plan
 from consumer.engine.admin.records import FetchedBytes, OffsetAt
 from consumer.engine.metadata.cluster import ClusterView, TopicView
+from kproto.broker.server import running
 from kproto.error_codes import ErrorCode
-from kproto.errors import BrokerError, ConnectionFailed, NotAuthorized
+from kproto.errors import (
+    BrokerError,
+    ConnectionFailed,
+    KprotoError,
+    NotAuthorized,
+    PartialFailure,
+    UnsupportedVersion,
+)
 from kproto.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from kproto.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kproto.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
@@ -335,3 +345,34 @@ def test_the_leader_is_looked_up_each_time() -> None:
         topics=[MetadataResponseTopic(error_code=0, name="t", partitions=[partition])],
     )
     assert play(cluster_plans.leader_of(view, P0, clock), elected) == (2, ["Metadata"])
+
+
+T0 = TopicPartition("t", 0)
+# Call -> the API and its last version without the feature, and the words that name what is required.
+TOO_OLD: dict[str, tuple[Callable[[Admin], object], str, int, str]] = {
+    "states": (lambda a: a.list_groups(states=["Stable"]), "ListGroups", 3, "4 and higher (Kafka 2.6"),
+    "types": (lambda a: a.list_groups(types=["classic"]), "ListGroups", 4, "5 and higher (Kafka 3.8"),
+    "fenced brokers": (
+        lambda a: a.describe_cluster(include_fenced_brokers=True),
+        "DescribeCluster",
+        1,
+        "2 and higher (Kafka 4.1",
+    ),
+    "unclean": (lambda a: a.elect_leaders("unclean", [T0]), "ElectLeaders", 0, "1 and higher (Kafka 2.4"),
+}
+
+
+@pytest.mark.parametrize("call", TOO_OLD)
+def test_a_feature_that_the_broker_is_too_old_for_raises_unsupported_version(call: str) -> None:
+    """The error names the version that has the feature, and Kafka's first release with it."""
+    function, api, last, words = TOO_OLD[call]
+    with (
+        running({"t": 1}, highest={api: last}) as server,
+        Admin(server.bootstrap) as admin,
+        pytest.raises(KprotoError) as raised,
+    ):
+        function(admin)
+    error = raised.value
+    [cause] = error.failed.values() if isinstance(error, PartialFailure) else [error]
+    assert isinstance(cause, UnsupportedVersion)
+    assert words in str(cause)
