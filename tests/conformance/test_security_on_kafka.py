@@ -24,6 +24,7 @@ from kproto.records import Record, encode_batch
 from kproto.security.plain import PlainClient
 from kproto.wire.frame import frame
 from tests.conformance import judges
+from tests.conformance.kafka_cluster import until
 from tests.testing.stage import MemberProcess
 
 secured = pytest.importorskip("tests.conformance.secured_kafka")
@@ -211,6 +212,11 @@ def test_a_produce_without_acks_writes_allowed_topics_and_closes_the_connection(
             permission_type=3,
         )
         cluster.request(CreateAclsRequest(creations=[allow_bob]))
+        # The broker answers before its authorizer has read the new ACL from the metadata log.
+        until(
+            lambda: any(acl.resource_name == "may" for acl in cluster.describe_acls()),
+            "the authorizer has the ACL",
+        )
         host, _, port = kafka.places["SASL_PLAINTEXT"].rpartition(":")
         with socket.create_connection((host, int(port)), timeout=60) as raw:
 
