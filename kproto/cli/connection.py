@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -63,14 +63,13 @@ def client_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def admin_client(options: argparse.Namespace) -> Iterator[Admin]:
+def admin_client(options: argparse.Namespace) -> Generator[Admin]:
     """Yield an admin client for the cluster that the options name."""
     from consumer import Admin
 
     settings = client_options(options)
-    with Admin(
-        options.bootstrap, **{"client_id": "kproto-cli", **settings}, timeout=options.timeout
-    ) as admin:
+    settings.setdefault("client_id", "kproto-cli")
+    with Admin(options.bootstrap, **settings, timeout=options.timeout) as admin:
         yield admin
 
 
