@@ -232,16 +232,16 @@ class Metrics:
         used it.
         """
         expected = {tag.replace("_", "-"): str(value) for tag, value in tags.items()}
-        others: list[str] = []
+        described_tags: list[str] = []
         for metric in self._metrics:
             if metric.name == name:
                 own = {tag: value for tag, value in metric.tags.items() if tag != "client-id"}
                 if own == expected:
                     return metric.value
-                others.append(_described(own))
-        if not others:
+                described_tags.append(_described(own))
+        if not described_tags:
             raise ConfigError("name", name, "the name of a metric in this snapshot")
-        allowed = f"the tags of a metric {name!r} in this snapshot: {'; '.join(sorted(others)[:5])}"
+        allowed = f"the tags of a metric {name!r} in this snapshot: {'; '.join(sorted(described_tags)[:5])}"
         raise ConfigError("tags", _described(expected), allowed)
 
 

@@ -459,12 +459,14 @@ class PollOperations:
         The time that deserializers take is not limited. The engine must be locked.
         """
         states = self.engine.partitions
-        gone = {
+        released = {
             partition
             for _, partition in partition_starts(records)
             if (state := states.get(partition)) is None or not state.has_returned
         }
-        return [record for record in records if record.topic_partition not in gone] if gone else records
+        return (
+            [record for record in records if record.topic_partition not in released] if released else records
+        )
 
     def give_back(self, *, also_last: bool = False) -> bool:
         """Give the engine back the records that an iteration still holds. Return False if there are none."""

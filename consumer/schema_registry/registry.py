@@ -79,12 +79,12 @@ class Schema:
 
     def references(self) -> Iterator[tuple[str, Schema]]:
         """Yield the schemas to which this schema refers, each once and after its own references."""
-        seen: set[str] = set()
+        requested: set[str] = set()
 
         def visit(schema: Schema) -> Iterator[tuple[str, Schema]]:
             for name, reference in schema.names.items():
-                if name not in seen:
-                    seen.add(name)
+                if name not in requested:
+                    requested.add(name)
                     yield from visit(reference)
                     yield name, reference
 

@@ -92,7 +92,7 @@ def exit_code(command: str, failures: list[KprotoError]) -> int:
     return 1 if failures else 0
 
 
-def say_not_executed(what: str) -> int:
+def say_not_executed(outcome: str) -> int:
     """Print that only the plan was printed, and return the exit code."""
-    print(f"{what}; add --execute to do it", file=sys.stderr)
+    print(f"{outcome}; add --execute to do it", file=sys.stderr)
     return 0

@@ -170,11 +170,11 @@ def test_a_reported_removal_says_whether_the_connection_had_ended(ended: bool) -
     world.kill(a)
     world.run(10_000)
     history = GroupHistory()
-    seen = list(exchanges(world.entries))
-    connection = next(e.connection for e in seen if (e.client, e.api) == ("a", "JoinGroup"))
+    recorded = list(exchanges(world.entries))
+    connection = next(e.connection for e in recorded if (e.client, e.api) == ("a", "JoinGroup"))
     steps: list[tuple[int, Callable[[], object]]] = [
         (exchange.answered_at or exchange.asked_at, lambda exchange=exchange: history.add(exchange))
-        for exchange in seen
+        for exchange in recorded
     ]
     if ended:
         steps.append((START + 5_000, lambda: history.add_disconnection(connection, START + 5_000)))
@@ -227,5 +227,5 @@ def test_a_leave_group_names_its_members_by_member_id_or_instance_id() -> None:
     by_instance = MemberIdentity(member_id="", group_instance_id="i", reason="removed by an operator")
     history.add(leave("g", world.now, by_instance, MemberIdentity(member_id="unknown")))
     history.add(leave("g", world.now + 1, member_id=b.member_id))
-    left = [(event.member, event.reason) for event in history.all() if event.kind == "left"]
-    assert left == [("a", "removed by an operator"), ("tool", ""), ("b", "")]
+    departures = [(event.member, event.reason) for event in history.all() if event.kind == "left"]
+    assert departures == [("a", "removed by an operator"), ("tool", ""), ("b", "")]

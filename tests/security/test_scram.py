@@ -135,15 +135,15 @@ def test_another_authorization_id_is_rejected() -> None:
 
 @pytest.mark.parametrize("iterations", [4096, MOST_ITERATIONS])
 def test_a_client_does_as_many_iterations_as_the_broker_asks_for_within_the_limits(iterations: int) -> None:
-    asked: list[tuple[bytes, int]] = []
+    requested: list[tuple[bytes, int]] = []
 
     def salt_password(salt: bytes, count: int) -> bytes:
-        asked.append((salt, count))
+        requested.append((salt, count))
         return b"salted"
 
     client = ScramClient("SCRAM-SHA-256", "alice", "right", "c", salt_password=salt_password)
     assert client.answer(f"r=cs,s=c2FsdA==,i={iterations},x=y".encode()) is not None
-    assert asked == [(b"salt", iterations)]
+    assert requested == [(b"salt", iterations)]
 
 
 @pytest.mark.parametrize(

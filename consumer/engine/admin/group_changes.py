@@ -42,10 +42,10 @@ def delete_groups(
             yield Answer(result.group_id, None, result.error_code, message)
 
     router: Router[str] = to_coordinators(view, GROUP_KEY)
-    gone = ErrorCode.GROUP_ID_NOT_FOUND
+    deleted = ErrorCode.GROUP_ID_NOT_FOUND
     return (
         yield from fan_out(
-            names, router, "DeleteGroups", GROUPS, request, read, repeated=gone, name=group_name
+            names, router, "DeleteGroups", GROUPS, request, read, repeated=deleted, name=group_name
         )
     )
 

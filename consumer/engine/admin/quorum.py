@@ -161,8 +161,8 @@ def remove_raft_voter(
 def unregister_broker(view: ClusterView, broker: int, clock: Callable[[], int]) -> Plan[None]:
     """Remove the registration of a broker that no longer exists (KIP-631)."""
     request = UnregisterBrokerRequest(broker_id=broker)
-    gone = ErrorCode.BROKER_ID_NOT_REGISTERED
-    return (yield from _change(view, clock, "UnregisterBroker", request, gone))
+    unregistered = ErrorCode.BROKER_ID_NOT_REGISTERED
+    return (yield from _change(view, clock, "UnregisterBroker", request, unregistered))
 
 
 def unregister_controller(view: ClusterView, controller: int, clock: Callable[[], int]) -> Plan[None]:

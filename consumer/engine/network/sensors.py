@@ -49,11 +49,11 @@ def _responses(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...
     )
 
 
-def _events(name: str, what: str, unit: str) -> tuple[MetricDefinition, ...]:
+def _events(name: str, description: str, unit: str) -> tuple[MetricDefinition, ...]:
     """Return the rate and the number of events of a connection."""
     return (
-        _client(f"{name}-rate", measure=M.COUNT_RATE, unit=f"{unit}/s", description=what),
-        _client(f"{name}-total", measure=M.COUNT, unit=unit, description=what),
+        _client(f"{name}-rate", measure=M.COUNT_RATE, unit=f"{unit}/s", description=description),
+        _client(f"{name}-total", measure=M.COUNT, unit=unit, description=description),
     )
 
 

@@ -186,7 +186,7 @@ def test_results_are_true_and_complete_under_random_faults(seeds: list[int]) -> 
         for node in BROKERS:
             if node not in world.brokers:
                 world.start_broker(node)
-        again = admin.run(delete(admin))
-        assert (again.error, again.value) == (None, ENDS)
+        repeated = admin.run(delete(admin))
+        assert (repeated.error, repeated.value) == (None, ENDS)
 
     check_each(seeds, check)

@@ -130,8 +130,8 @@ def test_an_exception_sets_the_status_of_the_span_and_is_raised() -> None:
 def test_a_poll_has_one_span_per_topic_with_a_link_to_each_record() -> None:
     spans = Spans()
     records = [received(spans.sent(), offset) for offset in range(3)]
-    other = ConsumerRecord("u", 0, 0, 0, "CreateTime", None, b"x")
-    assert spans.consumer.on_consume([*records, other]) == [*records, other]
+    unrelated = ConsumerRecord("u", 0, 0, 0, "CreateTime", None, b"x")
+    assert spans.consumer.on_consume([*records, unrelated]) == [*records, unrelated]
     assert len(spans.only("poll t").links) == 3
     assert spans.only("poll u").links == ()
 

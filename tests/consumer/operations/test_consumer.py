@@ -34,31 +34,33 @@ def test_why_names_a_closed_asyncio_consumer() -> None:
 def test_why_names_the_function_of_the_application_that_poll_waits_for() -> None:
     class Audit(ConsumerInterceptor):
         def on_consume(self, records: list[Any]) -> list[Any]:
-            seen.append(reader.why(T0))
+            statuses.append(reader.why(T0))
             return records
 
         def on_commit(self, offsets: Any) -> None:
-            seen.append(reader.why(T0))
+            statuses.append(reader.why(T0))
 
     def deserialize(topic: str, data: bytes, headers: Any) -> bytes:
-        seen.append(reader.why(T0))
+        statuses.append(reader.why(T0))
         return data
 
-    seen: list[Any] = []
+    statuses: list[Any] = []
     with running(topics={"t": 1}) as server:
         with Producer(server.bootstrap) as producer:
             producer.send("t", b"x")
         with Consumer(
             server.bootstrap, group_id="g", value_deserializer=deserialize, interceptors=[Audit()]
         ) as reader:
-            reader.events(lambda change: seen.append(reader.why(T0)))
+            reader.events(lambda change: statuses.append(reader.why(T0)))
             reader.assign({T0: 0})
             while not reader.poll(1):
                 pass
             reader.commit()
             assert reader.why(T0).reason == "caught up"
     name = "test_why_names_the_function_of_the_application_that_poll_waits_for.<locals>.Audit"
-    running_since = [status for status in seen if status.reason == "callback" and status.since is not None]
+    running_since = [
+        status for status in statuses if status.reason == "callback" and status.since is not None
+    ]
     assert {status.detail.partition(" has been running for ")[0] for status in running_since} == {
         "a deserializer",
         "a callback of events()",

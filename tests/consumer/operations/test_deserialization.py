@@ -33,9 +33,9 @@ async def number_later(topic: str, data: bytes, headers: Any) -> int:
 
 
 def deserializer(*, awaits: bool = False, **options: Any) -> RecordDeserializer:
-    made = record_deserializer(consumer_options(options), awaits=awaits)
-    assert made is not None
-    return made
+    deserializer = record_deserializer(consumer_options(options), awaits=awaits)
+    assert deserializer is not None
+    return deserializer
 
 
 def test_without_the_options_there_is_no_deserializer() -> None:

@@ -65,8 +65,8 @@ def _definition(body: dict[str, Any]) -> dict[str, Any]:
     schema = json.loads(body["schema"])
     if isinstance(schema, dict) and set(schema) == {"type"}:
         body = {**body, "schema": json.dumps(schema["type"])}
-    kept = {name: body[name] for name in ("schema", "references") if body.get(name)}
-    return kept | ({"schemaType": body["schemaType"]} if body.get("schemaType", "AVRO") != "AVRO" else {})
+    schema = {name: body[name] for name in ("schema", "references") if body.get(name)}
+    return schema | ({"schemaType": body["schemaType"]} if body.get("schemaType", "AVRO") != "AVRO" else {})
 
 
 @contextmanager

@@ -435,10 +435,10 @@ def trace(members: list[StageMember], *, detailed: bool) -> list[str]:
     ]
     for member in members:
         for at, number, text in (*member.printed, *member.logged):
-            word, _, rest = text.partition(" ")
+            word, _, details = text.partition(" ")
             # Only the name of an exception: the texts are the originals', and are long.
-            rest = rest.split(" ")[0] if word in ("error", "commit", "log") else rest
-            events.append((at, number, f"{member.name} * {word} {rest}".rstrip()))
+            details = details.split(" ")[0] if word in ("error", "commit", "log") else details
+            events.append((at, number, f"{member.name} * {word} {details}".rstrip()))
     lines = [f"{at - START:6} {text}" for at, _, text in sorted(events)]
     for member in members:
         beats = sum(line.api == "Heartbeat" for line in member.lines)

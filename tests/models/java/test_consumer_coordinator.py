@@ -115,8 +115,8 @@ def test_a_pattern_decides_whether_an_assigned_topic_matches() -> None:
     (callback,) = complete(state)
     assert isinstance(callback, c.RunCallback)
     assert state.topics == state.joined_topics == {"t", "t2"}
-    other = member(JAVA_4_3, Assignment(partitions=(TopicPartition("at", 0),)).encode())
-    other.pattern = "t.*"
-    (log,) = complete(other)
+    matching = member(JAVA_4_3, Assignment(partitions=(TopicPartition("at", 0),)).encode())
+    matching.pattern = "t.*"
+    (log,) = complete(matching)
     assert isinstance(log, c.Notify)
     assert "Subscribe(t.*)" in log.text

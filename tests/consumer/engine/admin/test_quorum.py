@@ -90,13 +90,13 @@ def test_a_change_whose_response_was_lost_has_succeeded() -> None:
     )
     remove = plans.remove_raft_voter(known(), 2, DIRECTORY, clock, cluster_id=None)
     assert play(remove, CONNECTION_LOST, cluster_of(1), missing)[0] is None
-    gone = UnregisterBrokerResponse(
+    unregistered = UnregisterBrokerResponse(
         throttle_time_ms=0, error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message="no broker 9"
     )
     unregister = plans.unregister_broker(known(), 9, clock)
-    assert play(unregister, CONNECTION_LOST, cluster_of(1), gone)[0] is None
+    assert play(unregister, CONNECTION_LOST, cluster_of(1), unregistered)[0] is None
     with pytest.raises(BrokerError, match="no broker 9"):
-        play(plans.unregister_broker(known(), 9, clock), gone)
+        play(plans.unregister_broker(known(), 9, clock), unregistered)
 
 
 def test_invalid_voters_are_rejected_before_a_request() -> None:

@@ -39,15 +39,15 @@ def test_the_end_follows_the_last_record() -> None:
     world.write("t", 0, "a", "b", "c")
     a = reader(world)
     a.limit = 1
-    seen: list[int] = []
+    counts: list[int] = []
 
     def is_at_end() -> bool:
-        if not seen and (0, 3) in ends(a):
-            seen.append(len(a.records))
-        return bool(seen)
+        if not counts and (0, 3) in ends(a):
+            counts.append(len(a.records))
+        return bool(counts)
 
     assert world.run(10_000, until=is_at_end)
-    assert seen == [3]
+    assert counts == [3]
 
 
 def test_a_seek_makes_the_end_reported_again() -> None:
