@@ -57,9 +57,10 @@ def add_execute(parser: argparse.ArgumentParser, change: str) -> None:
     )
 
 
-def client_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the client options in the file of `--command-config`, or none."""
-    return {} if options.command_config is None else dict(client_security(options.command_config))
+def client_options(options: argparse.Namespace, **more: Any) -> dict[str, Any]:
+    """Return the options of a client: `more`, and the options in the file of `--command-config`."""
+    file = options.command_config
+    return {"client_id": "kproto-cli", **more, **({} if file is None else client_security(file))}
 
 
 @contextmanager
@@ -67,9 +68,7 @@ def admin_client(options: argparse.Namespace) -> Generator[Admin]:
     """Yield an admin client for the cluster that the options name."""
     from consumer import Admin
 
-    settings = client_options(options)
-    settings.setdefault("client_id", "kproto-cli")
-    with Admin(options.bootstrap, **settings, timeout=options.timeout) as admin:
+    with Admin(options.bootstrap, **client_options(options), timeout=options.timeout) as admin:
         yield admin
 
 

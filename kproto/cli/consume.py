@@ -85,8 +85,8 @@ def _consume(options: argparse.Namespace) -> int:
         raise ConfigError("--messages", unknown[0], f"allowed only for {', '.join(RECORDS_OF)}")
     if options.follow and options.to is not None:
         raise ConfigError("--follow", "True", "allowed only without --to")
-    config: dict[str, Any] = {"client_id": "kproto-cli", **client_options(options)}
-    config["isolation_level"] = options.isolation
+    config = client_options(options, default_api_timeout_ms=int(options.timeout * 1_000))
+    config |= {"isolation_level": options.isolation, "auto_offset_reset": "earliest"}
     if options.group is not None:
         if options.to is not None or options.start not in ("earliest", "latest"):
             allowed = "allowed with --group: --from earliest or --from latest, and not --to"
@@ -165,19 +165,22 @@ def _of_partitions(consumer: Consumer, options: argparse.Namespace) -> Iterator[
 def _places(
     consumer: Consumer, option: str, text: str, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Map each partition to the offset that the value of `--from` or `--to` means for it."""
+    """Map each partition to the offset that the value of `--from` or `--to` means for it.
+
+    An offset outside of the log becomes the start or the end of the log.
+    """
     from .times import offset_time
 
-    if parse_digits(text) >= 0:
-        return dict.fromkeys(partitions, int(text))
+    offset = parse_digits(text)
     back = parse_digits(text.removeprefix("-")) if text.startswith("-") else -1
     ends = consumer.list_offsets(dict.fromkeys(partitions, "latest"))
-    if back >= 0:
+    if offset >= 0 or back >= 0:
         starts = consumer.list_offsets(dict.fromkeys(partitions, "earliest"))
-        return {
-            partition: max(starts[partition].offset or 0, (ends[partition].offset or 0) - back)
-            for partition in partitions
-        }
+        places: dict[TopicPartition, int] = {}
+        for partition in partitions:
+            first, end = starts[partition].offset or 0, ends[partition].offset or 0
+            places[partition] = max(first, min(end, offset) if back < 0 else end - back)
+        return places
     listed = consumer.list_offsets(dict.fromkeys(partitions, offset_time(option, text)))
     return {
         partition: (at if at.offset is not None else ends[partition]).offset or 0

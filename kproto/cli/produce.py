@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from consumer.delivery import Delivery
 
+# The time for which a record waits for further records of its batch, as in Java's producer.
+_LINGER_MS = 5
 _KEYS = ("key", "value", "headers", "partition", "timestamp")
 
 
@@ -61,7 +63,14 @@ def _produce(options: argparse.Namespace) -> int:
 
     if sys.stdin.isatty():
         print("type one record per line, then press Ctrl-D", file=sys.stderr)
-    config: dict[str, Any] = {"client_id": "kproto-cli", **client_options(options)}
+    limit = int(options.timeout * 1_000)
+    config = client_options(
+        options,
+        max_block_ms=limit,
+        request_timeout_ms=min(30_000, limit),
+        linger_ms=_LINGER_MS,
+        delivery_timeout_ms=limit + _LINGER_MS,
+    )
     headers = [(name, value.encode()) for name, value in key_values("--header", options.header).items()]
     parse = _from_json if options.json else _from_text
     deliveries: list[Delivery] = []

@@ -48,6 +48,8 @@ def numbers(shell: Shell, words: str) -> list[int]:
         ("c --from latest", []),
         ("c --from 2", [2, 3]),
         ("c --from -1", [3, 5]),
+        ("c:0 --from 99", []),
+        ("c:0 --to 99", [0, 1, 2, 3]),
         ("c --from 1970-01-01T00:00:01.003", [3, 4, 5]),
         ("c --to 1", [0, 4]),
         ("c --from 1970-01-01T00:00:01.001 --to 1970-01-01T00:00:01.003", [1, 2]),
@@ -133,3 +135,26 @@ def test_an_unknown_topic_is_an_error(shell: Shell) -> None:
 def test_the_messages_of_internal_topics_are_printed(shell: Shell) -> None:
     shell("consume c --messages", code=2)
     assert "--messages='c' is not allowed; allowed only for __consumer_offsets" in shell.errors
+
+
+def test_an_offset_before_the_start_of_the_log_begins_at_its_start(shell: Shell) -> None:
+    shell("topics create cut")
+    with Producer(shell.bootstrap) as producer:
+        for number in range(4):
+            producer.send("cut", b"%d" % number)
+    shell("offsets delete-records cut:0=2 --execute")
+    assert shell("consume cut --from 1") == ["2", "3"]
+
+
+def test_an_open_transaction_ends_a_read_committed_consume(shell: Shell) -> None:
+    """The end is the last stable offset, so the command does not wait for the end of the transaction."""
+    shell("topics create pending")
+    with Producer(shell.bootstrap, transactional_id="consume-pending") as producer:
+        with producer.transaction():
+            producer.send("pending", b"committed")
+        producer.begin()
+        producer.send("pending", b"open")
+        producer.flush()
+        assert shell("consume pending --isolation read_committed") == ["committed"]
+        assert shell("consume pending") == ["committed", "open"]
+        producer.abort()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import socket
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
 
+from kproto.cli import main
 from tests.cli.stage import Shell
 
 
@@ -99,3 +102,17 @@ def test_an_invalid_line_is_an_error_after_the_lines_before_it(
     shell(f"produce {topic} {words}", code=2 if message else 0)
     assert message in shell.errors
     assert shell(f"consume {topic}")[0] == "first"
+
+
+def test_the_timeout_limits_the_wait_for_a_cluster(
+    stdin: Callable[[str | bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin("x\n")
+    began = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert main(["produce", "t", "--bootstrap", address, "--timeout", "0.5"]) == 1
+        assert "500 ms" in capsys.readouterr().err
+        assert main(["consume", "t", "--bootstrap", address, "--timeout", "0.5"]) == 1
+        assert "500 ms" in capsys.readouterr().err
+    assert time.monotonic() - began < 30  # The defaults of the clients are 60 s each.
