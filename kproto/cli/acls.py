@@ -6,7 +6,7 @@ import argparse
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..errors import KprotoError
+from ..errors import ConfigError, KprotoError
 from .arguments import Subparsers
 from .connection import (
     add_execute,
@@ -32,8 +32,20 @@ _RESOURCES = {
     "user": "user",
 }
 _OPERATIONS = (
-    "read, write, create, delete, alter, describe, cluster_action, describe_configs, alter_configs, "
-    "idempotent_write or all"
+    "read",
+    "write",
+    "create",
+    "delete",
+    "alter",
+    "describe",
+    "cluster_action",
+    "describe_configs",
+    "alter_configs",
+    "idempotent_write",
+    "create_tokens",
+    "describe_tokens",
+    "two_phase_commit",
+    "all",
 )
 
 
@@ -64,7 +76,9 @@ def add(commands: Subparsers) -> None:
     delete = add_verb(verbs, "remove", _delete, "remove ACLs")
     _add_resource(delete, "on this")
     delete.add_argument("--principal", metavar="PRINCIPAL", help="only of this principal, such as User:alice")
-    delete.add_argument("--operation", metavar="OPERATION", default="any", help=f"only for {_OPERATIONS}")
+    delete.add_argument(
+        "--operation", choices=_OPERATIONS, metavar="OPERATION", default="any", help="only for this operation"
+    )
     add_execute(delete, "remove the ACLs")
 
 
@@ -85,12 +99,31 @@ def _add_resource(parser: argparse.ArgumentParser, which: str) -> None:
 
 
 def _add_rights(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--principal", required=True, action="append", metavar="PRINCIPAL", help="User:alice")
     parser.add_argument(
-        "--operation", required=True, action="append", metavar="OPERATION", help=f"{_OPERATIONS}"
+        "--principal",
+        required=True,
+        action="append",
+        type=_principal,
+        metavar="PRINCIPAL",
+        help="a user, such as User:alice; User:* is every user",
+    )
+    parser.add_argument(
+        "--operation",
+        required=True,
+        action="append",
+        choices=_OPERATIONS,
+        metavar="OPERATION",
+        help=f"any of {', '.join(_OPERATIONS)}",
     )
     parser.add_argument("--host", default="*", metavar="HOST", help="the client's IP address; default: all")
     parser.add_argument("--deny", action="store_true", help="deny the operations; default: allow them")
+
+
+def _principal(text: str) -> str:
+    kind, _, name = text.partition(":")
+    if not kind or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE:NAME, such as User:alice")
+    return text
 
 
 def _resource(options: argparse.Namespace) -> tuple[str, str | None]:
@@ -148,19 +181,17 @@ def _create(options: argparse.Namespace) -> int:
     kind, name = _resource(options)
     if name is None:
         resources = ", ".join(f"--{option.replace('_', '-')}" for option in _RESOURCES)
-        return exit_code("acls add", [KprotoError(f"name a resource: {resources} or --cluster")])
-    permission, failures = "deny" if options.deny else "allow", list[KprotoError]()
+        raise ConfigError("--topic", "", f"allowed: one resource, by {resources} or --cluster")
+    permission = "deny" if options.deny else "allow"
+    failures: list[KprotoError] = []
     acls = [
         AclBinding(kind, name, principal, operation, permission, options.host, options.pattern or "literal")
         for principal in options.principal
         for operation in options.operation
     ]
     with admin_client(options) as admin:
-        created = succeeded(lambda: admin.create_acls(acls), failures) if acls else {}
-    if not failures:
-        _print(acls, as_json=options.json)
-    elif created:
-        _print(created, as_json=options.json)
+        created = succeeded(lambda: admin.create_acls(acls), failures)
+    _print(created if failures else acls, as_json=options.json)
     return exit_code("acls add", failures)
 
 

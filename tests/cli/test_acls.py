@@ -49,8 +49,19 @@ def test_acls_are_added_listed_and_removed(shell: Shell) -> None:
     assert [acl["operation"] for acl in shell.json("acls list --topic flights")] == ["write"]
 
 
-def test_an_acl_needs_a_resource_and_a_known_operation(shell: Shell) -> None:
-    shell("acls add --operation read --principal User:alice", code=1)
-    assert "name a resource: --topic, --group, --transactional-id, --user or --cluster" in shell.errors
-    shell("acls add --cluster --operation fly --principal User:alice", code=2)
-    assert "fly" in shell.errors
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--operation read --principal User:alice",
+            "one resource, by --topic, --group, --transactional-id, --user",
+        ),
+        ("--cluster --operation fly --principal User:alice", "--operation: invalid choice: 'fly'"),
+        ("--cluster --operation read --principal alice", "'alice' is not TYPE:NAME, such as User:alice"),
+    ],
+)
+def test_invalid_arguments_exit_with_2_and_say_what_is_allowed(
+    words: str, message: str, shell: Shell
+) -> None:
+    shell(f"acls add {words}", code=2)
+    assert message in shell.errors
