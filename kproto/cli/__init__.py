@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
@@ -71,6 +72,8 @@ EXIT_CODES = (
     "Exit codes: 0 success; 1 the command failed, found a fault or could not write its output; 2 invalid "
     "arguments; 130 Ctrl-C."
 )
+# A user name and a password before an address, as in alice:PASSWORD@host:9092.
+_LOGIN = re.compile(r"[^\s@]:[^\s@]+(?:@|%40)", re.IGNORECASE)
 _NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 
 
@@ -102,9 +105,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = run(options)
         sys.stdout.flush()  # Without the flush, a failing write would raise only when Python exits.
         return code
+    except ConfigError as error:
+        text = without_long_words(str(_without_secrets(error)))
+        print(f"kproto {options.command}: {text}", file=sys.stderr)
+        return 2
     except KprotoError as error:
         print(f"kproto {options.command}: {without_long_words(str(error))}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+        return 1
     except BrokenPipeError:
         _discard_unwritten_output()
         return 1
@@ -115,6 +122,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         return 130
+
+
+def _without_secrets(error: ConfigError) -> ConfigError:
+    """Return the error, without its value if that is a secret, and without a login in an address."""
+    from consumer.security.secret import HIDDEN, is_secret_value, mask_login
+
+    if not isinstance(error.value, str):
+        return error
+    if is_secret_value(error.option.lstrip("-"), error.value):
+        return ConfigError(error.option, HIDDEN, error.allowed)
+    if _LOGIN.search(error.value):
+        return ConfigError(error.option, mask_login(error.value), error.allowed)
+    return error
 
 
 class _Parser(argparse.ArgumentParser):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -505,3 +506,29 @@ def test_a_full_output_is_not_reported_as_an_invalid_address(command: str) -> No
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr == f"kproto {command.split()[0]}: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "topics list --bootstrap alice:s3cr3t@h:9092",
+        "member --as kproto alice:s3cr3t@h:9092 c g",
+        "watch alice:s3cr3t@h:9092",
+        "watch alice:s3cr3t%40h:9092",
+        "watch 127.0.0.1:1 --listen alice:s3cr3t@h:9092",
+        "broker --listen alice:s3cr3t@h:9092",
+        "broker --advertise alice:s3cr3t@h:9092",
+        "broker --set sasl.password=s3cr3t",
+        "broker --set advertised.listeners=alice:s3cr3t@h:9",
+    ],
+)
+def test_no_error_shows_a_password(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A password that stands in an address, or in the value of another option, is not shown."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with contextlib.suppress(SystemExit):
+        assert main(words.split()) != 0
+    printed = capsys.readouterr()
+    assert "kproto" in printed.err
+    assert "s3cr3t" not in printed.out + printed.err
