@@ -157,7 +157,7 @@ class DeliveryWatch:
         if state.revoking:
             detail = "the partition is being revoked" + self._failure(state, "OffsetCommit")
             return _Obstacle("revoking", detail)
-        if state.start_uncommitted:
+        if state.awaits_start_commit:
             detail = "the start offset is being committed before the first record is returned"
             return _Obstacle("commit", detail + self._failure(state, "OffsetCommit"))
         return None

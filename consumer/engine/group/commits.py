@@ -297,6 +297,7 @@ class Committer:
         if commit is None or commit.call is None or node is None or node == commit.call.node:
             return
         self._in_flight, commit.call, commit.needs_check = None, None, True
+        self._hold_records(commit, False)
         if commit.is_single_attempt:
             detail = f"node {node} is the coordinator now, and the previous one has not answered"
             self._complete(commit, broker_error(ErrorCode.NOT_COORDINATOR, "OffsetCommit", detail))
@@ -422,8 +423,16 @@ class Committer:
             max_version=None if has_all_ids and not core.options.as_java else LAST_WITH_NAMES,
         )
         self._in_flight = self._queue.pop()
+        self._hold_records(commit, True)
         if not commit.is_initial:
             self._unconfirmed.update(commit.offsets)
+
+    def _hold_records(self, commit: QueuedCommit, in_flight: bool) -> None:
+        """Hold back the records of an initial commit's partitions while the commit is in flight."""
+        for partition in commit.offsets if commit.is_initial else ():
+            if (state := self._core.partitions.get(partition)) is not None:
+                state.set_start_commit_in_flight(in_flight)
+                self._core.wake_poll()
 
     def _check(self, commit: QueuedCommit, node: int) -> None:
         """Look up whether the application has committed offsets of partitions of the initial commit (M206).
@@ -503,6 +512,7 @@ class Committer:
         if commit.call is not call:
             return  # `commit` was queued again, because the coordinator has changed.
         self._in_flight = None
+        self._hold_records(commit, False)
         if isinstance(call.response, OffsetCommitResponse):
             self.sensor.record(self._core.now - call.created_at, self._core.now)
             self._on_response(commit, call, call.response)

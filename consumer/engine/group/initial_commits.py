@@ -6,7 +6,10 @@
   consumer skip records of a new partition (M209).
 * An initial commit never overwrites a commit of the application. All commits are sent in the order of their
   requests. If an earlier commit of the application succeeds, the initial commit of its partitions is dropped.
-  The same applies to partitions for which the application calls seek().
+  The same applies to partitions for which the application calls seek(). If the initial commit is already
+  in flight then, the records wait for its response. The application may commit the offsets of records in a
+  transaction, on another connection. Only the offsets of a transaction that commits offsets before the first
+  record of the partition was returned can be overwritten.
 * Before an initial commit that had to wait, or follows a commit of the application without a response, the
   committed offsets are looked up again. The application may have committed offsets in a transaction, and its
   commit may have reached the coordinator although it timed out. The lookup waits for the end of open

@@ -108,6 +108,7 @@ class PartitionState:
         "retry_at",
         "revoking",
         "stable_since",
+        "start_commit_in_flight",
         "start_offset",
         "start_uncommitted",
         "state",
@@ -144,6 +145,8 @@ class PartitionState:
         # (M206) commits this offset. None after a seek, and if the group had a commit.
         self.start_offset: int | None = None
         self.start_uncommitted = False
+        # Whether an initial commit of the partition has been sent and has got no response yet.
+        self.start_commit_in_flight = False
         self.paused = False
         self.revoking = False
         self.announced = announced
@@ -268,6 +271,11 @@ class PartitionState:
     def announce(self) -> None:
         """Allow records to be returned, because the assigned callback has returned."""
         self.announced = True
+        self.mark_dirty()
+
+    def set_start_commit_in_flight(self, in_flight: bool) -> None:
+        """Record whether an initial commit of the partition has been sent and has got no response yet."""
+        self.start_commit_in_flight = in_flight
         self.mark_dirty()
 
     def on_start_committed(self) -> None:
@@ -408,9 +416,18 @@ class PartitionState:
             and not self.paused
             and not self.revoking
             and self.announced
-            and not self.start_uncommitted
+            and not self.awaits_start_commit
             and self.error is None
         )
+
+    @property
+    def awaits_start_commit(self) -> bool:
+        """Whether an initial commit (M206) holds the records back.
+
+        The records also wait after a seek, if the initial commit is in flight. The application could send
+        their offsets in a transaction, and the initial commit could reach the coordinator after them.
+        """
+        return self.start_uncommitted or self.start_commit_in_flight
 
     @property
     def lag(self) -> int | None:

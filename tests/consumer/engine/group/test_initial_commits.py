@@ -347,6 +347,42 @@ def test_an_initial_commit_that_waited_for_its_coordinator_does_not_overwrite_a_
 
 
 @pytest.mark.rule("M206")
+def test_after_a_seek_records_wait_for_the_initial_commit_in_flight() -> None:
+    """A transaction with the offsets of these records reaches the coordinator after the initial commit."""
+    world = World({"t": 1}, brokers=2, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = member_at(world, ListOffsetsRequest, session_timeout_ms=30_000)
+    world.fault("delay", a, world.cluster.group_coordinator_of("g"), ms=1_000, lasts=5_000)
+    world.run(100)
+    a.seek(tp("t", 0), 7)
+    world.run(500)
+    assert not a.records
+    assert not offsets_sent(world, a)
+    assert a.engine.delivery_watch.status(tp("t", 0), world.now).reason == "commit"
+    assert world.run(until=lambda: bool(a.records))
+    assert a.values() == numbers(7, 10)
+    end = begin_transaction(world, a, 8)
+    world.run(500)
+    call = end("commit")
+    world.run(10_000)
+    assert call.done
+    assert offsets_sent(world, a) == [0]
+    assert world.committed("g", tp("t", 0)) == 8
+
+
+@pytest.mark.rule("M206")
+def test_after_a_seek_records_are_returned_if_the_initial_commit_gets_no_response() -> None:
+    world = World({"t": 1}, brokers=2, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = member_at(world, ListOffsetsRequest, session_timeout_ms=30_000, request_timeout_ms=501)
+    world.fault("drop", a, world.cluster.group_coordinator_of("g"))
+    world.run(100)
+    a.seek(tp("t", 0), 7)
+    assert world.run(1_000, until=lambda: bool(a.records))
+    assert a.values() == numbers(7, 10)
+
+
+@pytest.mark.rule("M206")
 def test_a_delayed_initial_commit_is_dropped_after_a_seek() -> None:
     world = World({"t": 1}, latency=(20, 20))
     world.write("t", 0, *numbers(0, 10))
