@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from consumer import AsyncConsumer, CommittedOffset, Consumer, Producer, TopicPa
 from consumer.engine import events as ev
 from consumer.interceptors import ConsumerInterceptor
 from kproto.broker.server import running
+from kproto.errors import ConfigError, IllegalState, RequestTimedOut
 
 T0 = TopicPartition("t", 0)
 NOWHERE = "127.0.0.1:1"
@@ -135,3 +138,102 @@ def test_a_seek_to_a_committed_offset_reads_from_there() -> None:
             while not (records := consumer.poll(1)):
                 pass
             assert [record.value for record in records] == [b"3", b"4"]
+
+
+def test_what_a_consumer_knows_without_a_request_follows_its_calls() -> None:
+    t1 = TopicPartition("t", 1)
+    with Consumer(NOWHERE, group_id="g", enable_auto_commit=False) as reader:
+        assert (reader.assignment(), reader.subscription(), reader.paused()) == (set(), set(), set())
+        reader.assign({T0: 3, t1: 4})
+        reader.pause(t1)
+        assert (reader.assignment(), reader.paused()) == ({T0, t1}, {t1})
+        assert (reader.position(T0), reader.position(t1)) == (3, 4)
+        # Without a response of a broker, the end of the log is unknown.
+        assert (reader.lag(T0), reader.high_watermark(T0)) == (None, None)
+        assert (reader.lag(TopicPartition("t", 9)), reader.high_watermark(TopicPartition("t", 9))) == (
+            None,
+            None,
+        )
+        reader.resume([t1])
+        assert reader.paused() == set()
+        reader.unsubscribe()
+        reader.subscribe(["t", "u"])
+        assert (reader.assignment(), reader.subscription()) == (set(), {"t", "u"})
+        metadata = reader.group_metadata()
+        assert (metadata.group_id, metadata.member_id, metadata.generation) == ("g", "", -1)
+
+
+@pytest.mark.parametrize("config", [{}, {"group_id": "g"}], ids=["no group", "a group"])
+def test_the_last_event_of_a_consumer_is_that_it_was_closed(config: dict[str, Any]) -> None:
+    kinds: list[str] = []
+    reader = Consumer(NOWHERE, **config)
+    reader.events(lambda change: kinds.append(change.kind))
+    reader.close()
+    assert kinds == ["closed"]
+    reader.close()
+    assert kinds == ["closed"]
+
+
+def test_a_committed_offset_is_passed_to_the_interceptors_when_commit_returns() -> None:
+    class Audit(ConsumerInterceptor):
+        def on_commit(self, offsets: Any) -> None:
+            commits.append({partition: offset.offset for partition, offset in offsets.items()})
+
+    commits: list[dict[TopicPartition, int]] = []
+    with (
+        running(topics={"t": 1}) as server,
+        Consumer(server.bootstrap, group_id="g", interceptors=[Audit()]) as reader,
+    ):
+        reader.assign({T0: 0})
+        reader.commit({T0: 5})
+        assert commits == [{T0: 5}]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda reader: reader.subscribe("t", pattern="t.*"), "either topics or a pattern, not both"),
+        (lambda reader: reader.subscribe([]), r"at least one topic, or a pattern; unsubscribe\(\) ends"),
+    ],
+)
+def test_a_subscription_has_either_topics_or_a_pattern(call: Any, message: str) -> None:
+    with Consumer(NOWHERE, group_id="g") as reader:
+        with pytest.raises(ConfigError, match=message):
+            call(reader)
+        assert reader.subscription() == set()
+
+
+def test_the_position_of_a_partition_that_is_not_assigned_is_an_error() -> None:
+    with Consumer(NOWHERE) as reader, pytest.raises(IllegalState, match="t-0 is not assigned"):
+        reader.position(T0)
+
+
+@pytest.fixture
+def silent_broker() -> Iterator[str]:
+    """Yield the address of a broker that accepts connections and never responds."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("position", lambda reader, timeout: reader.position(T0, timeout)),
+        ("unsubscribe", lambda reader, timeout: reader.unsubscribe(timeout)),
+        ("list_offsets", lambda reader, timeout: reader.list_offsets({T0: "earliest"}, timeout)),
+        ("partitions_for", lambda reader, timeout: reader.partitions_for("t", timeout)),
+        ("committed", lambda reader, timeout: reader.committed([T0], timeout)),
+        ("commit", lambda reader, timeout: reader.commit({T0: 1}, timeout)),
+    ],
+)
+@pytest.mark.parametrize(("timeout", "limit"), [(None, 40), (0.02, 20)])
+def test_a_call_without_a_response_ends_after_its_timeout_or_that_of_the_consumer(
+    silent_broker: str, method: str, call: Any, timeout: float | None, limit: int
+) -> None:
+    reader = Consumer(silent_broker, group_id="g", default_api_timeout_ms=40)
+    try:
+        reader.assign({T0: 1} if method == "unsubscribe" else [T0])
+        with pytest.raises(RequestTimedOut, match=f"within {limit} ms"):
+            call(reader, timeout)
+    finally:
+        reader.kill()

@@ -121,15 +121,16 @@ def test_after_a_stop_longer_than_the_session_no_buffered_record_is_returned(
     assert b"lost" in after
 
 
+@pytest.mark.parametrize("wall_clock", [30, -3_600], ids=["continues", "is set back"])
 def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered(
-    broker: str, monkeypatch: pytest.MonkeyPatch
+    broker: str, monkeypatch: pytest.MonkeyPatch, wall_clock: int
 ) -> None:
     """After a pause beyond the session timeout, no record that was buffered is returned.
 
     Only the iteration itself checks the clock, because the client's thread sleeps until the next heartbeat.
     """
     calls: list[str] = []
-    slept = 0
+    slept = jump = 0
 
     class PrintingListener(RebalanceListener):
         def lost(self, partitions: Any) -> None:
@@ -149,8 +150,8 @@ def test_the_first_record_after_a_pause_longer_than_the_session_was_not_buffered
         ):
             monkeypatch.setattr(module, "now", now)
         for module in (consumer.operations.polls, consumer.blocking.consumer):
-            monkeypatch.setattr(module, "time", lambda: time.time() + slept)
-        slept = 30
+            monkeypatch.setattr(module, "time", lambda: time.time() + jump)
+        slept, jump = 30, wall_clock
         next(reader)
         assert calls == ["lost"]
 

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from consumer.engine.producer.accumulator import (
     BATCH_OVERHEAD,
     FIRST_BYTES,
+    HEADER_OVERHEAD,
     RECORD_OVERHEAD,
     RecordAccumulator,
 )
 from consumer.engine.producer.batches import NO_BATCH, ProducerBatch
+from consumer.engine.timeouts import SENDER_WAKEUP_MS
 from consumer.options import producer_options
 from kproto.errors import BrokerError, IllegalState
 from kproto.records.builder import UnnumberedBatch
@@ -121,6 +123,129 @@ def test_a_batch_is_not_larger_than_its_reserved_memory(character: str) -> None:
     reserved = batch.size
     batch.encode("none", None)
     assert len(batch.data or b"") <= reserved
+
+
+class Clock:
+    """The clock of an accumulator, which a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 5_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_an_error_of_a_topic_is_raised_by_the_sends_that_waited_for_it() -> None:
+    clock = Clock()
+    records = RecordAccumulator(producer_options({}), Random(1), clock, RLock())
+    error = IllegalState("no such topic")
+    records.fail_waiting_sends("t", error)  # No send waits for the topic.
+    assert records.take("t", None, b"v", None, 0, ()) is None
+    assert records.why == "no metadata for topic 't' yet"
+    assert not records.waits_for_memory
+    records.fail_waiting_sends("t", error)
+    clock.now += SENDER_WAKEUP_MS
+    with pytest.raises(IllegalState, match="no such topic"):
+        records.take("t", None, b"v", None, 0, ())
+    # The next send requests the metadata again. An error of long ago is not raised.
+    assert records.take("t", None, b"v", None, 0, ()) is None
+    records.fail_waiting_sends("t", error)
+    clock.now += SENDER_WAKEUP_MS + 1
+    assert records.take("t", None, b"v", None, 0, ()) is None
+
+
+def test_a_record_larger_than_an_empty_buffer_is_accepted() -> None:
+    records = accumulator(buffer_memory=1_000)
+    first = put(records, (MOMENTS[0], None, b"v" * 5_000, ()))
+    assert records.buffered == first.size == 5_000 + RECORD_OVERHEAD + BATCH_OVERHEAD
+    assert records.take("t", None, b"v", None, 0, ()) is None
+    assert records.waits_for_memory
+    first.done = True
+    records.end_batch(first)
+    assert records.buffered == 0
+
+
+def test_the_last_bytes_of_a_buffer_are_used() -> None:
+    """A batch reserves memory for further records only if the memory is free."""
+    size = 100 + RECORD_OVERHEAD
+    records = accumulator(buffer_memory=FIRST_BYTES + size + BATCH_OVERHEAD)
+    records.route("t", 2, [0, 1])
+    assert records.take("t", None, b"v" * 100, 0, 0, ()) is not None
+    second = records.take("t", None, b"v" * 100, 1, 0, ())
+    assert second is not None
+    assert second._batch.size == size + BATCH_OVERHEAD
+    assert records.buffered == FIRST_BYTES + size + BATCH_OVERHEAD
+    assert records.take("t", None, b"v" * 100, 1, 0, ()) is None
+
+
+def test_the_largest_record_is_that_of_max_request_size() -> None:
+    records = accumulator(max_request_size=1_000)
+    largest = 1_000 - RECORD_OVERHEAD - BATCH_OVERHEAD
+    assert put(records, (MOMENTS[0], None, b"v" * largest, ())).count == 1
+    with pytest.raises(BrokerError, match=rf"a record of {1_001 - BATCH_OVERHEAD} bytes for 't'"):
+        accumulator(max_request_size=1_000).take("t", None, b"v" * (largest + 1), None, 0, ())
+
+
+def test_the_key_and_the_headers_count_as_bytes_of_a_record() -> None:
+    records = accumulator()
+    batch = put(records, (MOMENTS[0], b"k" * 7, b"v" * 11, (("name", b"x" * 5), ("n", None))))
+    used = RECORD_OVERHEAD + 7 + 11 + (HEADER_OVERHEAD + 4 * 4 + 5) + (HEADER_OVERHEAD + 4)
+    assert batch.size - batch.room == BATCH_OVERHEAD + used
+
+
+def test_a_partition_is_stalled_after_a_second_beyond_linger_with_half_of_the_buffer_in_use() -> None:
+    clock = Clock()
+    options = producer_options({"linger_ms": 300, "buffer_memory": 4 * FIRST_BYTES})
+    records = RecordAccumulator(options, Random(1), clock, RLock())
+    records.route("t", 3, [0, 1, 2])
+    first, second = (records.take("t", None, b"v" * 4_000, partition, 0, ()) for partition in (0, 1))
+    assert first is not None
+    assert second is not None
+    records.seal_all()
+    first._batch.queue.waiting.append(first._batch)
+    clock.now += 1_300
+    assert records.buffered <= 2 * FIRST_BYTES  # Half of the buffer is in use, but not more.
+    assert records.take("t", None, b"v" * 4_000, 0, 0, ()) is not None
+    records.seal_all()
+    assert records.take("t", None, b"v" * 4_000, 0, 0, ()) is None
+    assert "t-0 has made no progress for 1300 ms, and half of the buffer" in records.why
+    assert records.waits_for_memory
+    clock.now -= 1
+    assert not records._is_stalled(first._batch.queue)
+    assert records.take("t", None, b"v", 2, 0, ()) is not None
+
+
+def test_a_closed_accumulator_keeps_the_first_reason() -> None:
+    records = accumulator()
+    put(records, (MOMENTS[0], None, b"v", ()))
+    for reason in ("the producer was closed", "another reason"):
+        records.close(reason)
+        records.route("t", 1, [0])
+        with pytest.raises(IllegalState, match="the producer was closed"):
+            records.take("t", None, b"v", None, 0, ())
+
+
+def test_the_callbacks_of_a_batch_are_called_once_and_failures_without_one_are_counted() -> None:
+    records = accumulator()
+    batch = put(records, (MOMENTS[0], None, b"0", ()))
+    for number in range(1, 4):
+        assert put(records, (MOMENTS[0], None, b"%d" % number, ())) is batch
+    called: list[str] = []
+    assert records.add_callback(batch, 0, lambda: called.append("reports"))
+    assert records.add_callback(batch, 1, lambda: called.append("observes"), is_known=False)
+    batch.error = IllegalState("failed")
+    callbacks = records.end_batch(batch)
+    assert called == []
+    for callback in callbacks:
+        callback()
+    assert called == ["reports", "observes"]
+    assert not records.add_callback(batch, 2, lambda: called.append("too late"))
+    assert (records.delivery_failures.count, records.delivery_failures.first) == (3, batch.error)
+    for _ in range(2):
+        records.mark_failure_known(batch, 3)
+        records.mark_failure_known(batch, 0)
+    assert records.take_failures().count == 2
+    assert (records.take_failures().count, records.open_records, records.buffered) == (0, 0, 0)
 
 
 class SendingFinalizer:

@@ -82,6 +82,23 @@ def test_large_batches_do_not_keep_records_without_a_key_on_one_partition() -> N
     assert len(records.open) == 4  # Each partition has one batch that is not full yet.
 
 
+def test_delivered_records_without_a_key_change_the_partition_after_16_kib_as_well() -> None:
+    """Each record is delivered before the next one is sent, so that each batch has one record."""
+    records = new_accumulator()
+    records.route("t", 4, [0, 1, 2, 3])
+    partitions: list[int] = []
+    for _ in range(600):
+        delivery = records.take("t", None, b"x" * 909, None, 0, ())
+        assert delivery is not None
+        partitions.append(delivery._batch.partition.partition)
+        records.seal_all()
+        records.end_batch(delivery._batch)
+    runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
+    # A batch of one record counts as 1000 bytes. The same partition may be drawn again, as in Java.
+    assert {run % 17 for run in runs[:-1]} == {0}
+    assert set(partitions) == {0, 1, 2, 3}
+
+
 def test_a_partition_with_waiting_batches_is_drawn_less_often() -> None:
     """The more batches of a partition wait, the less often it is drawn (KIP-794). If n is the largest number
     of waiting batches, a partition with n batches is drawn once for every n + 1 times that an idle one is.

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.network.client import MORE
-from consumer.engine.producer.batches import PartitionQueue
+from consumer.engine.network.client import MAIN, MORE
+from consumer.engine.producer.batches import BrokerConnection, PartitionQueue
 from consumer.engine.producer.schedule import SendSchedule
 from consumer.engine.timeouts import EXTRA_CONNECTION_BACKOFF_MS
 from consumer.options import producer_options
@@ -88,6 +88,73 @@ def test_a_broker_at_its_in_flight_limit_gets_further_connections(limit: int) ->
         len({(conn, index) for conn, index, _ in batches_of(world)}) <= 2 * PARTITIONS - PARTITIONS // limit
     )
     check_order(world)
+
+
+def producer_with_three_full_connections() -> tuple[World, Producer]:
+    """Return a producer with a request in flight on each connection, and ready batches on each of them."""
+    world = World({"t": PARTITIONS + 3}, latency=(5, 5))
+    producer = warmed_up_producer(world, max_in_flight_requests_per_connection=1)
+    for partitions in ([0], [1, 2, 3, 4, 5], [6, 7, 8]):
+        for index in partitions:
+            assert producer.send("t", "x", partition=index) is not None
+        producer.tick()
+    return world, producer
+
+
+def test_further_connections_are_used_as_soon_as_the_first_one_is_full() -> None:
+    """The first batches are sent over them before the broker has sent any response."""
+    world, producer = producer_with_three_full_connections()
+    queues = producer.engine.records.queues.values()
+    assert len({queue.connection for queue in queues if queue.in_flight}) == 3
+    assert len(producer.engine.schedule.queues) == 3
+    flush(world, producer)
+    assert {values_of(world, "t", index)[-1] for index in range(PARTITIONS + 3)} == {"x"}
+
+
+def test_the_ready_queues_of_failed_connections_use_the_main_connection() -> None:
+    _, producer = producer_with_three_full_connections()
+    schedule = producer.engine.schedule
+    ready = set(schedule.ready_queues())
+    (failed, _) = [connection for connection in schedule.queues if connection.lane != MAIN]
+    schedule.on_connection_failed(failed)
+    assert {connection.lane for connection in schedule.queues} == {MAIN}
+    assert set(schedule.ready_queues()) == ready
+    assert len(ready) == 5
+    assert not schedule.use_all_connections(failed.node)
+
+
+def test_a_failure_of_the_main_connection_keeps_the_further_ones() -> None:
+    _, producer = producer_with_three_full_connections()
+    schedule = producer.engine.schedule
+    before = dict(schedule.queues)
+    node = next(iter(before)).node
+    schedule.on_connection_failed(BrokerConnection(node, MAIN))
+    assert schedule.queues == before
+    assert len(schedule.connections(node)) == 3
+
+
+def test_a_batch_that_waits_for_its_connection_follows_its_partition_to_a_new_leader() -> None:
+    world = World({"t": 2}, brokers=2, latency=(5, 5))
+    for partition in (0, 1):
+        world.elect("t", partition, 1)
+    producer = world.producer(linger_ms=0, max_in_flight_requests_per_connection=1, connections_per_broker=1)
+    for partition in (0, 1):
+        warm = producer.must_send("t", "warm", partition=partition)
+        assert world.run(until=lambda warm=warm: warm.done)
+    world.fault("stall", node=1)
+    blocked = producer.must_send("t", "blocked", partition=0)
+    producer.tick()
+    moved = producer.must_send("t", "moved", partition=1)
+    producer.tick()
+    world.elect("t", 1, 2)
+    assert not world.run(100, until=lambda: moved.done)
+    producer.engine.core.view.set_leader(moved.partition, 2, 9)
+    producer.engine._metadata_changed(frozenset({"t"}))
+    producer.tick()
+    assert world.run(100, until=lambda: moved.done)
+    assert moved.error is None
+    assert not blocked.done
+    assert values_of(world, "t", 1) == ["warm", "moved"]
 
 
 def test_a_broker_that_keeps_up_has_one_connection() -> None:
