@@ -1,0 +1,59 @@
+"""The formats of keys and values as text, as JSON, and back."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from kproto.cli.record_formats import FORMATS, formatted, json_value, parsed
+
+# The format, the bytes, their text, and their value in a JSON line.
+CASES: list[tuple[str, bytes, str, Any]] = [
+    ("string", "é\t".encode(), "é\t", "é\t"),
+    ("hex", b"\x00\xff", "00ff", "00ff"),
+    ("base64", b"\x00\xff", "AP8=", "AP8="),
+    ("json", '{ "é" : [1, null] }'.encode(), '{"é":[1,null]}', {"é": [1, None]}),
+    ("json", b"null", "null", None),
+]
+
+
+@pytest.mark.parametrize(("form", "data", "text", "value"), CASES)
+def test_a_value_has_a_text_and_a_json_form(form: str, data: bytes, text: str, value: Any) -> None:
+    assert formatted(data, form) == text
+    assert json_value(data, form) == value
+    if form != "json":
+        assert parsed(text, form) == data
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_missing_value_is_null(form: str) -> None:
+    assert formatted(None, form) == "null"
+    assert json_value(None, form) is None
+
+
+def test_json_is_sent_as_it_was_written() -> None:
+    assert parsed('{ "a" : 1 }', "json") == b'{ "a" : 1 }'
+    assert parsed("\udcff", "string") == b"\xff"
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "message"),
+    [
+        ("hex", "0", "non-hexadecimal"),
+        ("hex", "zz", "non-hexadecimal"),
+        ("base64", "A*==", "base64"),
+        ("json", "{", "Expecting"),
+    ],
+)
+def test_text_that_is_not_in_its_format_is_rejected(form: str, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"(?i){message}"):
+        parsed(text, form)
+
+
+def test_unprintable_characters_are_escaped_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert formatted(b"\x1b[2J\xff", "string") == "\x1b[2J\\xff"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert formatted(b"\x1b[2J", "string") == "\\u001b[2J"
+    assert formatted(b"\x1b", "hex") == "1b"

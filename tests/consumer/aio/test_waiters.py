@@ -1,0 +1,120 @@
+"""Tasks that wait for a change of a client, and tasks that let others run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from consumer import clock
+from consumer.aio import waiters as module
+from consumer.aio.waiters import TaskWaiters, current_task
+
+SOON = 60_000
+
+
+def run(story: Callable[[TaskWaiters], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(TaskWaiters()), 30))
+
+
+def test_a_wait_for_an_earlier_change_ends_at_once() -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        before = waiters.changes
+        waiters.notify()
+        assert await waiters.wait(before, clock.now() - 1)
+        assert not await waiters.wait(waiters.changes, clock.now() - 1)
+
+    run(story)
+
+
+def test_one_change_wakes_all_waiting_tasks() -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        tasks = [asyncio.create_task(waiters.wait(0, clock.now() + SOON)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert len(waiters._futures) == 3
+        waiters.notify()
+        assert await asyncio.gather(*tasks) == [True] * 3
+        assert waiters.changes == 1
+        assert waiters._futures == []
+
+    run(story)
+
+
+def test_a_wait_ends_at_its_deadline_and_is_forgotten() -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        began = time.monotonic()
+        assert not await waiters.wait(0, clock.now() + 30)
+        assert time.monotonic() - began >= 0.02
+        assert waiters._futures == []
+
+    run(story)
+
+
+def test_a_cancelled_wait_is_forgotten_and_later_changes_reach_the_others() -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        cancelled, other = (asyncio.create_task(waiters.wait(0, clock.now() + SOON)) for _ in range(2))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert len(waiters._futures) == 1
+        waiters.notify()
+        assert await other
+
+    run(story)
+
+
+async def turns_during(pause: Coroutine[Any, Any, None]) -> int:
+    """Return how many turns of the event loop another task gets during a pause."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(count())
+    await pause
+    task.cancel()
+    return turns
+
+
+def test_a_pause_lets_other_tasks_run_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        monkeypatch.setattr(module, "MAX_HOG_S", 3_600)
+        assert await turns_during(waiters.pause(delivering=True)) == 1
+        # The last pause was less than an hour ago.
+        assert await turns_during(waiters.pause(delivering=True)) == 0
+        assert await turns_during(waiters.pause(delivering=False)) == 0
+
+    run(story)
+
+
+def test_a_task_that_polls_repeatedly_without_records_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task sleeps for MAX_HOG_S, so that threads get the GIL. A task with records does not sleep."""
+
+    async def story(waiters: TaskWaiters) -> None:
+        monkeypatch.setattr(module, "MAX_HOG_S", 0.05)
+        assert await turns_during(waiters.pause(delivering=False)) == 1
+        waiters._pause_at = time.monotonic()
+        assert await turns_during(waiters.pause(delivering=True)) == 1
+        began = waiters._pause_at = time.monotonic()
+        await waiters.pause(delivering=False)
+        assert time.monotonic() - began >= 0.04
+        # After a long time without a pause, the task does not poll repeatedly.
+        waiters._pause_at = time.monotonic() - 1
+        assert await turns_during(waiters.pause(delivering=False)) == 1
+
+    run(story)
+
+
+def test_the_calling_task_is_none_outside_of_an_event_loop() -> None:
+    async def story(waiters: TaskWaiters) -> None:
+        assert current_task() is asyncio.current_task()
+
+    run(story)
+    assert current_task() is None
