@@ -1,0 +1,100 @@
+"""The methods of the public clients pass their arguments on, and return the results unchanged.
+
+A recorder replaces what the clients pass their calls to: their operations, or for the blocking admin client
+the coroutines of the asyncio client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from consumer import Admin, AsyncConsumer, AsyncProducer, Consumer, Producer
+from consumer.runtime import run_to_end
+
+NOWHERE = "127.0.0.1:1"
+KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Result:
+    """The result of a recorded call. If a client awaits it or runs it as a coroutine, it returns itself."""
+
+    def send(self, value: None) -> None:
+        raise StopIteration(self)
+
+    def __await__(self) -> Iterator[Any]:
+        yield from ()
+        return self  # noqa: B901
+
+
+class Recorder:
+    """Records the name, the arguments and the result of each call of an object's methods."""
+
+    def __init__(self, replaced: Any) -> None:
+        self.replaced = replaced
+        self.runtime = getattr(replaced, "runtime", None)
+        self.calls: list[tuple[str, dict[str, Any], Result]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Result]:
+        signature = inspect.signature(getattr(self.replaced, name))
+
+        def method(*args: Any, **kwargs: Any) -> Result:
+            result = Result()
+            self.calls.append((name, dict(signature.bind(*args, **kwargs).arguments), result))
+            return result
+
+        return method
+
+
+def methods_of(client: type, *left_out: str) -> list[Any]:
+    """Return the name of each public method that only passes its call on, with the class of the client."""
+    return [
+        pytest.param(client, name, id=f"{client.__name__}.{name}")
+        for name, method in vars(client).items()
+        if inspect.isfunction(method) and not name.startswith("_") and name not in left_out
+    ]
+
+
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        *methods_of(Admin),
+        *methods_of(Consumer, "wakeup", "kill"),
+        *methods_of(AsyncConsumer, "wakeup", "kill"),
+        *methods_of(Producer, "send", "transaction"),
+        *methods_of(AsyncProducer, "send", "transaction"),
+    ],
+)
+def test_a_method_passes_each_argument_on_under_its_name(client: type, name: str) -> None:
+    async def call() -> None:
+        used: Any = client(NOWHERE)
+        operations = used._operations
+        used._operations = recorder = Recorder(operations)
+        method = getattr(used, name)
+        given = {
+            parameter.name: object()
+            for parameter in inspect.signature(method).parameters.values()
+            if parameter.kind in KINDS
+        }
+        returned = method(**given)
+        if inspect.iscoroutine(returned):
+            returned = run_to_end(returned)
+        ((called, passed, result),) = recorder.calls
+        if called == "transact":
+            assert passed.pop("call") == name
+        else:
+            assert called == name
+        assert passed == given
+        assert returned in (result, None)
+        assert (returned is None) == (inspect.signature(method).return_annotation == "None")
+        if client is Producer or client is AsyncProducer:
+            operations.kill()
+        else:
+            used._operations = operations
+            used.close() if client is Admin else used.kill()
+
+    asyncio.run(call())
