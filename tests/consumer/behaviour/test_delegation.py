@@ -28,7 +28,7 @@ class Result:
 
     def __await__(self) -> Iterator[Any]:
         yield from ()
-        return self  # noqa: B901
+        return self
 
 
 class Recorder:

@@ -204,6 +204,89 @@ def test_a_fenced_producer_fails_for_good(code: int, request_: type) -> None:
     assert play.engine.open_records == 0
 
 
+def test_a_broker_without_producer_ids_fails_the_producer() -> None:
+    """A broker before Kafka 0.11 has no transactions."""
+    world = World({"t": 1}, highest={"InitProducerId": -1})
+    producer = world.producer(transactional_id="x")
+    transactions = producer.engine.transactions
+    assert transactions is not None
+    begin = transactions.call("begin")
+    producer.tick()
+    assert world.run(5_000, until=lambda: begin.done)
+    assert isinstance(begin.error, UnsupportedVersion)
+    assert begin.error.__notes__ == ["The producer of 'x' has failed: create a new one."]
+    assert transactions.state is ProducerTransactionState.FATAL_ERROR
+    assert [change.kind for change in producer.changes] == ["failed"]
+    assert transactions.close() is None
+    begin.reported = True
+    with pytest.raises(UnsupportedVersion):
+        transactions.call("begin")
+
+
+def test_a_repeated_call_waits_for_the_same_operation_until_its_result_is_known() -> None:
+    play = TransactionWorld()
+    begin = play.machine.call("begin", "task 1")
+    assert play.machine.call("begin", "task 1") is begin
+    begin.waiting.add("task 1")
+    assert play.machine.call("begin", "task 1") is begin
+    with pytest.raises(IllegalState, match=r"another thread or task has called begin\(\)"):
+        play.machine.call("begin", "task 2")
+    begin.waiting.clear()
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    commit = play.machine.call("commit")
+    assert not commit.done
+    assert play.machine.call("commit", "task 2") is commit
+    assert (
+        play.machine.open_reason()
+        == "'x': the transaction is being committed; 1 records are not acknowledged"
+    )
+    play.producer.tick()
+    assert play.world.run(60_000, until=lambda: commit.done)
+    assert play.machine.call("commit") is commit
+    commit.reported = True
+    with pytest.raises(IllegalState, match=r"no transaction is open; allowed now: begin\(\)"):
+        play.machine.call("commit")
+
+
+def test_close_aborts_an_open_transaction_and_waits_for_the_end_of_another() -> None:
+    play = TransactionWorld()
+    assert play.machine.close() is None
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    abort = play.machine.close()
+    assert abort is not None
+    assert (abort.name, abort.done) == ("abort", False)
+    assert play.machine.close() is abort
+    play.producer.tick()
+    assert play.world.run(60_000, until=lambda: abort.done)
+    assert play.machine.close() is None
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    commit = play.machine.call("commit")
+    assert play.machine.close() is commit
+
+
+@pytest.mark.parametrize(
+    ("code", "least", "most"),
+    [(ErrorCode.CONCURRENT_TRANSACTIONS, 15, 35), (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 800, 1_300)],
+)
+def test_partitions_are_added_again_after_20_ms_while_the_previous_transaction_ends(
+    code: ErrorCode, least: int, most: int
+) -> None:
+    """As in Java, whose AddPartitionsToTxnHandler uses its own backoff for CONCURRENT_TRANSACTIONS."""
+    play = TransactionWorld(retry_backoff_ms=1_000, retry_backoff_max_ms=1_000)
+    play.refusals[AddPartitionsToTxnRequest] = [code]
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    play.run_until(AddPartitionsToTxnRequest)
+    began = play.world.now
+    play.asked.clear()
+    play.run_until(AddPartitionsToTxnRequest)
+    assert least <= play.world.now - began <= most
+    assert play.call("commit") is None
+
+
 def test_an_unauthorized_transactional_id_is_a_fatal_error() -> None:
     play = TransactionWorld()
     play.refusals[FindCoordinatorRequest] = [53]
