@@ -15,10 +15,9 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, TypeAlias, cast
 
@@ -26,27 +25,11 @@ from kproto.errors import ConfigError, MissingExtra
 
 from ..serializers import RecordHeaders
 from .registry import Reference, Registry, Schema, SchemaId
+from .subjects import RequestedOnce, SubjectNameStrategy, checked_part, require_kind, subject_of, topic_name
 from .wire_format import encoded_id, split
 
-# A function of (topic, part, name of the record type) that returns a subject. `part` is "key" or "value".
-SubjectNameStrategy: TypeAlias = Callable[[str, str, str], str]
 # A schema id and the parsed schema.
 _Writer: TypeAlias = tuple[SchemaId, Any]
-
-
-def topic_name(topic: str, part: str, record: str) -> str:
-    """Return the subject of Confluent's TopicNameStrategy, the default: the topic and the part."""
-    return f"{topic}-{part}"
-
-
-def record_name(topic: str, part: str, record: str) -> str:
-    """Return the subject of Confluent's RecordNameStrategy: the full name of the record type."""
-    return record
-
-
-def topic_record_name(topic: str, part: str, record: str) -> str:
-    """Return the subject of Confluent's TopicRecordNameStrategy: the topic and the record type."""
-    return f"{topic}-{record}"
 
 
 class _Decoder:
@@ -55,17 +38,15 @@ class _Decoder:
     def __init__(self, registry: Registry, reader_schema: str | None = None, *, part: str = "value") -> None:
         self._fastavro = _fastavro()
         self._registry = registry
-        self._part = _checked_part(part)
+        self._part = checked_part(part)
         self._reader = (
             None if reader_schema is None else _parsed(self._fastavro, registry.parse(reader_schema))
         )
-        self._writers: dict[SchemaId, Any] = {}
+        self._writers: RequestedOnce[SchemaId, Any] = RequestedOnce(self._requested)
 
-    def _writer(self, schema_id: SchemaId) -> Any:
+    def _requested(self, schema_id: SchemaId) -> Any:
         """Return the parsed schema with this id. Raises NoSuchSchema, RegistryFailed."""
-        if schema_id not in self._writers:
-            self._writers[schema_id] = _parsed(self._fastavro, self._registry.schema(schema_id))
-        return self._writers[schema_id]
+        return _parsed(self._fastavro, require_kind(self._registry.schema(schema_id), "AVRO"))
 
     def _decode(self, writer: Any, data: bytes) -> Any:
         return self._fastavro.schemaless_reader(io.BytesIO(data), writer, self._reader)
@@ -81,7 +62,7 @@ class AvroDeserializer(_Decoder):
     def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> Any:
         """Return the value. Raises ValueError without a schema id, RegistryFailed, and fastavro's errors."""
         schema_id, encoded = split(self._part, data, headers)
-        return self._decode(self._writer(schema_id), encoded)
+        return self._decode(self._writers.get(schema_id), encoded)
 
 
 class AsyncAvroDeserializer(_Decoder):
@@ -90,10 +71,7 @@ class AsyncAvroDeserializer(_Decoder):
     async def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> Any:
         """Return the value; see `AvroDeserializer.deserialize`."""
         schema_id, encoded = split(self._part, data, headers)
-        writer = self._writers.get(schema_id)
-        if writer is None:
-            writer = await asyncio.to_thread(self._writer, schema_id)
-        return self._decode(writer, encoded)
+        return self._decode(await self._writers.get_async(schema_id), encoded)
 
 
 class _Encoder:
@@ -115,7 +93,7 @@ class _Encoder:
             raise ConfigError("schema", None, "an Avro schema in JSON, unless use_latest_version is True")
         self._fastavro = _fastavro()
         self._registry = registry
-        self._part = _checked_part(part)
+        self._part = checked_part(part)
         self._text = schema
         self._references = tuple(references)
         self._strategy = subject_name_strategy
@@ -124,22 +102,16 @@ class _Encoder:
         self._latest = use_latest_version
         self._name = "" if schema is None else _record_type(schema)
         self._parsed: Any = None
-        self._writers: dict[str, _Writer] = {}
+        self._writers: RequestedOnce[str, _Writer] = RequestedOnce(self._requested)
 
     def _subject(self, topic: str) -> str:
-        return self._strategy(topic, self._part, self._name)
-
-    def _writer(self, subject: str) -> _Writer:
-        """Return the schema of a subject and its id. Raises NoSuchSchema, RegistryFailed."""
-        writer = self._writers.get(subject)
-        if writer is None:
-            writer = self._writers[subject] = self._requested(subject)
-        return writer
+        return subject_of(self._strategy, topic, self._part, self._name)
 
     def _requested(self, subject: str) -> _Writer:
+        """Return the schema of a subject and its id. Raises NoSuchSchema, RegistryFailed."""
         if self._latest or self._text is None:
             schema_id, schema = self._registry.latest_id(subject)
-            return schema_id, _parsed(self._fastavro, schema)
+            return schema_id, _parsed(self._fastavro, require_kind(schema, "AVRO"))
         schema_id = self._registry.id_of(
             subject, self._text, self._references, register=self._register, normalize=self._normalize
         )
@@ -166,7 +138,7 @@ class AvroSerializer(_Encoder):
 
     def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
         """Return the schema id and the value in Avro. Raises RegistryFailed, and fastavro's errors."""
-        return self._encode(self._writer(self._subject(topic)), value)
+        return self._encode(self._writers.get(self._subject(topic)), value)
 
 
 class AsyncAvroSerializer(_Encoder):
@@ -174,11 +146,7 @@ class AsyncAvroSerializer(_Encoder):
 
     async def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
         """Return the schema id and the value in Avro; see `AvroSerializer.serialize`."""
-        subject = self._subject(topic)
-        writer = self._writers.get(subject)
-        if writer is None:
-            writer = await asyncio.to_thread(self._writer, subject)
-        return self._encode(writer, value)
+        return self._encode(await self._writers.get_async(self._subject(topic)), value)
 
 
 def _fastavro() -> Any:
@@ -186,12 +154,6 @@ def _fastavro() -> Any:
         return import_module("fastavro")
     except ImportError:
         raise MissingExtra("consumer.schema_registry.avro", "fastavro", "avro") from None
-
-
-def _checked_part(part: str) -> str:
-    if part not in ("key", "value"):
-        raise ConfigError("part", part, 'allowed: "key", "value"')
-    return part
 
 
 def _record_type(text: str) -> str:

@@ -172,17 +172,37 @@ class Registry:
         NoSuchSchema if the subject does not have the schema, and RegistryFailed if the registry rejects the
         request, for example because the schema is not compatible with the subject's other versions.
         """
+        return self._post_schema(subject, _definition(schema, references, kind), register, normalize, "id")
+
+    def version_of(
+        self,
+        subject: str,
+        schema: str,
+        references: Sequence[Reference] = (),
+        *,
+        kind: str = "AVRO",
+        register: bool = False,
+        normalize: bool = False,
+    ) -> int:
+        """Return the version of a schema under a subject; arguments and errors are those of `id_of`."""
+        definition = _definition(schema, references, kind)
+        if register:  # The response to a registration has a version only since Confluent Platform 7.
+            self._post_schema(subject, definition, True, normalize, "id")
+        return self._post_schema(subject, definition, False, normalize, "version")
+
+    def _post_schema(
+        self, subject: str, definition: dict[str, Any], register: bool, normalize: bool, required: str
+    ) -> int:
         path = f"subjects/{quote(subject, safe='')}" + ("/versions" if register else "")
         query = f"?normalize={'true' if normalize else 'false'}"
-        body = _definition(schema, references, kind)
-        data = json.dumps(body).encode()
-        return int(self._ask("POST", f"{path}{query}", f"the schema of {subject}", "id", data)["id"])
+        data = json.dumps(definition).encode()
+        return int(self._ask("POST", f"{path}{query}", f"the schema of {subject}", required, data)[required])
 
-    def latest_id(self, subject: str) -> tuple[int, Schema]:
+    def latest_id(self, subject: str, form: str = "") -> tuple[int, Schema]:
         """Return the id and the newest schema of a subject. Raises as `latest` does."""
-        path = f"subjects/{quote(subject, safe='')}/versions/latest"
+        path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
         answer = self._ask("GET", path, f"the latest schema of {subject}", "id")
-        return int(answer["id"]), _References(self, "").read(answer)
+        return int(answer["id"]), _References(self, form).read(answer)
 
     def get(self, path: str, schema: str) -> dict[str, Any]:
         """Return the registry's response to a request for `schema`: a JSON object that contains the schema.
@@ -206,7 +226,7 @@ class Registry:
             headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
         if self.user is not None:
             headers["Authorization"] = f"Basic {self._login}"
-        kind, reason = int if required == "id" else str, ""
+        kind, reason = str if required == "schema" else int, ""
         for attempt in range(TRIES):
             if attempt:
                 time.sleep(PAUSE_S * attempt)

@@ -3,11 +3,14 @@
 A schema id is the byte 0 and a number as a big-endian int32, or the byte 1 and a GUID of 16 bytes. Confluent
 Platform 8 can write the schema id into the header ``__value_schema_id`` or ``__key_schema_id`` instead. Such
 a header takes precedence, as in Confluent's DualSchemaIdDeserializer.
+
+For Protobuf, message indexes follow the schema id: their number and the indexes as zigzag varints. The usual
+indexes [0] are the single byte 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -32,6 +35,48 @@ def encoded_id(schema_id: SchemaId) -> bytes:
     if isinstance(schema_id, UUID):
         return b"\x01" + schema_id.bytes
     return b"\x00" + schema_id.to_bytes(4, "big")
+
+
+def encoded_indexes(indexes: Sequence[int]) -> bytes:
+    """Return the bytes of message indexes, which stand after the schema id of a Protobuf message."""
+    if tuple(indexes) == (0,):
+        return b"\x00"
+    encoded = bytearray()
+    for number in (len(indexes), *indexes):
+        zigzag = number << 1
+        while zigzag > 127:
+            encoded.append(zigzag & 127 | 128)
+            zigzag >>= 7
+        encoded.append(zigzag)
+    return bytes(encoded)
+
+
+def split_indexed(
+    part: str, data: bytes, headers: Iterable[tuple[str, bytes | None]]
+) -> tuple[SchemaId, tuple[int, ...], bytes]:
+    """Return the schema id and the message indexes of a Protobuf message, and the encoded message.
+
+    The arguments and errors are those of `split`. Raises ValueError also for invalid message indexes.
+    """
+    schema_id, encoded = split(part, data, headers)
+    in_header = len(encoded) == len(data)
+    place = id_header(part)
+    if in_header:
+        encoded = next(content or b"" for key, content in reversed(list(headers)) if key == place)
+        encoded = encoded[id_size(schema_id) :]
+    indexes, end = list[int](), 0
+    count, end = _varint(encoded, 0)
+    while end <= len(encoded) and len(indexes) < count >> 1:
+        index, end = _varint(encoded, end)
+        indexes.append(index >> 1)
+        if index & 1:
+            end = len(encoded) + 1  # The index is negative.
+    if end > len(encoded) or count & 1:
+        where = f"the header {place}" if in_header else "the bytes"
+        raise ValueError(
+            f"{where} have no valid message indexes after the schema id: {encoded[:20].hex(' ')}"
+        )
+    return schema_id, tuple(indexes) or (0,), data if in_header else encoded[end:]
 
 
 def split(part: str, data: bytes, headers: Iterable[tuple[str, bytes | None]]) -> tuple[SchemaId, bytes]:

@@ -16,8 +16,9 @@ import confluent_kafka.schema_registry as confluent
 import confluent_kafka.schema_registry.avro as theirs
 from confluent_kafka.serialization import SerializationContext
 
-from consumer.schema_registry.avro import AvroDeserializer, AvroSerializer, record_name, topic_record_name
+from consumer.schema_registry.avro import AvroDeserializer, AvroSerializer
 from consumer.schema_registry.registry import Reference, Registry
+from consumer.schema_registry.subjects import record_name, topic_record_name
 from tests.consumer.schema_registry.stage import RegistryServer, registry_server
 
 RECORD = {

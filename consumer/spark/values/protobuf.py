@@ -18,11 +18,12 @@ import numpy as np
 from kproto.errors import ConfigError
 from kproto.records.arrow_arrays import from_numpy, from_texts, to_numpy
 
+from ...schema_registry.protobuf_schema import SERIALIZED, message_names
 from .arrow_types import arrow_type
 from .lanes import Ints, Lanes, pa, scatter
-from .protobuf_schema import ENUM, KINDS, MESSAGE, column_type, is_map, known, message_names, repeated
+from .protobuf_schema import ENUM, KINDS, MESSAGE, column_type, is_map, known, repeated
 from .protobuf_schema import message as descriptor
-from .registered import Registered
+from .registered import Mismatch, Registered
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -48,7 +49,10 @@ def decoder(column_format: ColumnFormat, kind: DataType) -> Decode:
         return plain
 
     def registered(schema_id: SchemaId) -> Decode:
-        names = message_names(registry.schema(schema_id, "serialized"))
+        try:
+            names = message_names(registry.schema(schema_id, SERIALIZED))
+        except ValueError as error:
+            raise Mismatch(str(error)) from None
 
         def indexed(values: Column) -> tuple[Column, Bad]:
             lanes = Lanes(values)

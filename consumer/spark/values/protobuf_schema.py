@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from kproto.errors import ConfigError, MissingExtra
 
+from ...schema_registry.protobuf_schema import InvalidSchema, descriptor_pool, registered_files
 from .avro_schema import quoted
 from .names import REGISTRY_URL
-from .registered import Mismatch
 
 if TYPE_CHECKING:
-    from ...schema_registry.registry import Schema
     from .types import ColumnFormat
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
@@ -54,7 +52,6 @@ def message(column_format: ColumnFormat) -> Any:
     option = column_format.option("schema")
     try:
         pb: Any = import_module("google.protobuf.descriptor_pb2")
-        pools: Any = import_module("google.protobuf.descriptor_pool")
         messages: Any = import_module("google.protobuf.message")
     except ImportError:
         raise MissingExtra(f"{column_format.column}.format=protobuf", "protobuf", "protobuf") from None
@@ -73,10 +70,11 @@ def message(column_format: ColumnFormat) -> Any:
             f"the query may read several topics: set the subject, or {option}",
         )
     else:
-        _registered(column_format, column_format.with_latest_schema().latest, files)
-    pool = pools.DescriptorPool()
-    remaining = {file.name: file for file in files.file}
-    _add(column_format, pool, remaining)
+        files = _registered(column_format, column_format.with_latest_schema().latest)
+    try:
+        pool = descriptor_pool(files, _missing_import)
+    except InvalidSchema as error:
+        raise ConfigError(option, error.file, error.reason) from None
     names = [f"{file.package}.{m.name}".strip(".") for file in files.file for m in file.message_type]
     # The registry's schema is the last file. Its first message is the default, as in Confluent's clients.
     own = len(files.file[-1].message_type) if column_format.schema is None and files.file else 0
@@ -95,124 +93,29 @@ def message(column_format: ColumnFormat) -> Any:
         ) from None
 
 
-def message_names(schema: Schema) -> dict[tuple[int, ...], str]:
-    """Return the full name of each message in a schema of the registry, by its message indexes.
-
-    A message index is the position of a message in its file, or in its enclosing message. As in Confluent's
-    Java clients, the entries of maps do not count. Raises Mismatch if the schema is not Protobuf.
-    """
-    if schema.kind != "PROTOBUF":
-        raise Mismatch(f"the registry has a schema of the type {schema.kind}, but PROTOBUF is needed")
-    pb: Any = import_module("google.protobuf.descriptor_pb2")
-    file = pb.FileDescriptorProto()
-    try:
-        file.ParseFromString(base64.b64decode(schema.text, validate=True))
-    # The registry has ignored `format=serialized`, and has sent the text of the .proto file.
-    except Exception:
-        return _message_names_in_text(schema.text)
-    names: dict[tuple[int, ...], str] = {}
-
-    def add(messages: Any, place: tuple[int, ...], prefix: str) -> None:
-        for number, message in enumerate(m for m in messages if not m.options.map_entry):
-            names[*place, number] = f"{prefix}.{message.name}".strip(".")
-            add(message.nested_type, (*place, number), names[*place, number])
-
-    add(file.message_type, (), file.package)
-    return names
-
-
-_NOISE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
-_BLOCK = re.compile(r"\bpackage\s+([\w.\s]+);|\bmessage\s+(\w+)\s*\{|([{}])")
-
-
-def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
-    """Return what `message_names` returns, for a schema that is the text of a .proto file."""
-    names: dict[tuple[int, ...], str] = {}
-    package = ""
-    # The blocks that are open at the current position, outermost first. A message is represented by its
-    # message indexes, and any other block by None.
-    blocks: list[tuple[int, ...] | None] = []
-    for match in _BLOCK.finditer(_NOISE.sub(" ", text)):
-        if match[1]:
-            package = "".join(match[1].split())
-        elif match[2]:
-            above = blocks[-1] if blocks else ()
-            if above is None:
-                blocks.append(None)
-                continue
-            number = sum(len(place) == len(above) + 1 and place[:-1] == above for place in names)
-            names[*above, number] = f"{names.get(above, package)}.{match[2]}".strip(".")
-            blocks.append((*above, number))
-        elif match[3] == "{":
-            blocks.append(None)
-        elif blocks:
-            blocks.pop()
-    return names
-
-
 _SHAPE = "a descriptor set (protoc --include_imports --descriptor_set_out), its path or its bytes in base64"
 
 
-def _registered(column_format: ColumnFormat, schema: Any, files: Any) -> None:
-    """Add a schema of the registry to `files`, after the schemas to which it refers."""
+def _registered(column_format: ColumnFormat, schema: Any) -> Any:
+    """Return the files of a schema of the registry, in which its own file is the last one."""
     if schema.kind != "PROTOBUF":
         raise ConfigError(
             column_format.option("format"),
             "protobuf",
             f"the registry has a schema of the type {schema.kind} for this subject or id, not PROTOBUF",
         )
-    for name, reference in (*schema.references(), ("", schema)):
-        file = files.file.add()
-        try:
-            file.ParseFromString(base64.b64decode(reference.text, validate=True))
-        # A DecodeError or a base64 error means that the registry has ignored format=serialized.
-        except Exception as error:
-            files.file.pop()
-            reason = f"the registry sends no descriptor ({error}); set this option to a descriptor set"
-            raise ConfigError(column_format.option("schema"), None, reason) from None
-        file.name = name or file.name or "latest.proto"
+    try:
+        return registered_files(schema)
+    except InvalidSchema as error:
+        reason = f"{error}; set this option to a descriptor set"
+        raise ConfigError(column_format.option("schema"), None, reason) from None
 
 
-def _add(column_format: ColumnFormat, pool: Any, remaining: dict[str, Any]) -> None:
-    """Add all files to the pool, each after its imports. Well-known types come from the protobuf package."""
-    own: Any = import_module("google.protobuf.descriptor_pool").Default()
-    pb: Any = import_module("google.protobuf.descriptor_pb2")
-    for known in ("timestamp", "duration", "any", "wrappers", "struct", "empty", "field_mask"):
-        import_module(f"google.protobuf.{known}_pb2")
-    while remaining:
-        name = next(iter(remaining))
-        stack = [name]
-        while stack:
-            file = remaining.get(stack[-1])
-            if file is None:
-                stack.pop()
-                continue
-            missing = [n for n in file.dependency if n in remaining]
-            if missing and len(stack) <= len(remaining):
-                stack.append(missing[0])
-                continue
-            for imported in file.dependency:
-                try:
-                    pool.FindFileByName(imported)
-                except KeyError:
-                    try:
-                        proto = pb.FileDescriptorProto()
-                        own.FindFileByName(imported).CopyToProto(proto)
-                        pool.Add(proto)
-                    except KeyError:
-                        reason = (
-                            f"{file.name} imports {imported}, which the descriptor set lacks; create it "
-                            "with protoc --include_imports"
-                        )
-                        raise ConfigError(column_format.option("schema"), file.name, reason) from None
-            try:
-                pool.Add(file)
-                pool.FindFileByName(file.name)
-            except Exception as error:  # The pool raises TypeError or KeyError if it rejects the file.
-                raise ConfigError(
-                    column_format.option("schema"), file.name, f"the file is not valid: {error}"
-                ) from None
-            del remaining[stack.pop()]
+def _missing_import(file: str, imported: str) -> str:
+    """Return the reason why a descriptor set with a missing file is not valid."""
+    return (
+        f"{file} imports {imported}, which the descriptor set lacks; create it with protoc --include_imports"
+    )
 
 
 def repeated(field: Any) -> bool:

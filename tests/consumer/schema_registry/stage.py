@@ -62,11 +62,12 @@ class RegistryServer:
 
 def _definition(body: dict[str, Any]) -> dict[str, Any]:
     """Return a schema as the registry keeps it. It keeps `{"type": "string"}` as `"string"`."""
-    schema = json.loads(body["schema"])
+    kind = body.get("schemaType", "AVRO")
+    schema = json.loads(body["schema"]) if kind == "AVRO" else None
     if isinstance(schema, dict) and set(schema) == {"type"}:
         body = {**body, "schema": json.dumps(schema["type"])}
     schema = {name: body[name] for name in ("schema", "references") if body.get(name)}
-    return schema | ({"schemaType": body["schemaType"]} if body.get("schemaType", "AVRO") != "AVRO" else {})
+    return schema | ({"schemaType": kind} if kind != "AVRO" else {})
 
 
 @contextmanager

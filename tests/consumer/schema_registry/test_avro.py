@@ -21,10 +21,9 @@ from consumer.schema_registry.avro import (
     AsyncAvroSerializer,
     AvroDeserializer,
     AvroSerializer,
-    record_name,
-    topic_record_name,
 )
 from consumer.schema_registry.registry import NoSuchSchema, Reference, Registry
+from consumer.schema_registry.subjects import record_name, topic_record_name
 from kproto.broker.server import running
 from kproto.errors import ConfigError, DeserializationError, SerializationError
 from tests.consumer.schema_registry.stage import RegistryServer, registry_server

@@ -18,10 +18,10 @@ pytest.importorskip("fastavro")
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
+from consumer.schema_registry.protobuf_schema import message_names
 from consumer.schema_registry.registry import Registry, RegistryFailed, Schema
 from consumer.spark.options import parse
 from consumer.spark.schema import ddl
-from consumer.spark.values.protobuf_schema import message_names
 from tests.consumer.spark.random_protobuf import base64
 from tests.consumer.spark.values_stage import SERVERS, avro, decoded, registry, wired
 

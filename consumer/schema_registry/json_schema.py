@@ -1,0 +1,266 @@
+"""JSON Schema with a schema registry: keys and values as JSON that fits its schema.
+
+    registry = Registry.at("http://localhost:8081")
+    Producer("localhost:9092", value_serializer=JsonSchemaSerializer(registry, schema))
+    Consumer("localhost:9092", value_deserializer=JsonSchemaDeserializer(registry))
+
+Rules:
+
+* The bytes, the subjects and the defaults are those of Confluent's JSONSerializer and JSONDeserializer. The
+  JSON is checked by jsonschema (the extra `jsonschema`). NaN and infinity are errors, because JSON has none.
+* The draft of a schema is that of its "$schema", and otherwise the newest. Formats such as "date" are not
+  checked. References to other schemas are those that the registry has; none is loaded from the web.
+* Each schema is requested once. The classes whose names begin with Async request it in a thread, so that
+  the event loop does not wait for the registry. Use them for the asyncio clients.
+* A deserializer accepts the schema id before the value, and in a header of the record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
+
+import msgspec
+
+from kproto.errors import ConfigError, MissingExtra
+
+from ..serializers import RecordHeaders
+from .registry import Reference, Registry, Schema, SchemaId
+from .subjects import (
+    RequestedOnce,
+    SubjectNameStrategy,
+    checked_part,
+    require_kind,
+    subject_of,
+    topic_name,
+)
+from .wire_format import encoded_id, split
+
+if TYPE_CHECKING:
+    # Only type checkers see the default, because the type variables of Python 3.11 have none.
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+# A function that raises ValueError if a value does not fit its schema.
+_Check: TypeAlias = Callable[[Any], None]
+_Writer: TypeAlias = tuple[SchemaId, _Check]
+# Confluent's form of JSON: without spaces, and with floats as Python writes them. msgspec writes 1e22 and not
+# 1e+22. NaN is not JSON.
+_WRITER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+# The limit for the text of an error, which contains a part of the value.
+_MAX_TEXT = 300
+
+
+class _Decoder(Generic[T]):
+    """Decodes JSON, and checks that it fits the schema of its writer or of the reader."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        type: type[T] | None = None,
+        *,
+        reader_schema: str | None = None,
+        references: Sequence[Reference] = (),
+        part: str = "value",
+        validate: bool = True,
+    ) -> None:
+        _require_jsonschema()
+        self._registry = registry
+        self._type = type
+        self._part = checked_part(part)
+        self._validate = validate
+        self._reader: _Check | None = None
+        if reader_schema is not None:
+            _parsed(reader_schema)
+            self._reader = check_function(registry.parse(reader_schema, references, "JSON"))
+        self._checks: RequestedOnce[SchemaId, _Check] = RequestedOnce(self._requested)
+
+    def _requested(self, schema_id: SchemaId) -> _Check:
+        """Return the check of a registered schema. Raises NoSuchSchema, RegistryFailed, ValueError."""
+        return check_function(require_kind(self._registry.schema(schema_id), "JSON"))
+
+    def _decode(self, check: _Check | None, data: bytes) -> T:
+        value = msgspec.json.decode(data)
+        if check is not None:
+            check(value)
+        return cast("T", value if self._type is None else msgspec.convert(value, self._type))
+
+
+class JsonSchemaDeserializer(_Decoder[T]):
+    """Converts JSON to dicts and other Python objects, or to objects of a given type.
+
+    The JSON must fit the schema of its writer, or `reader_schema`, a JSON Schema with its `references`.
+    `validate=False` requests no schema, and checks nothing. `type` is a dataclass, a TypedDict, a
+    `msgspec.Struct` or another type that `msgspec` supports. For keys, set `part` to "key". Needs the extra
+    `jsonschema`.
+    """
+
+    def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
+        """Return the value. Raises RegistryFailed, msgspec's errors, and ValueError for other failures.
+
+        The value has no schema id, or does not fit its schema, or the schema is not a JSON Schema.
+        """
+        schema_id, encoded = split(self._part, data, headers)
+        check = self._reader
+        if check is None and self._validate:
+            check = self._checks.get(schema_id)
+        return self._decode(check, encoded)
+
+
+class AsyncJsonSchemaDeserializer(_Decoder[T]):
+    """`JsonSchemaDeserializer` for an `AsyncConsumer`: the event loop does not wait for the registry."""
+
+    async def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> T:
+        """Return the value; see `JsonSchemaDeserializer.deserialize`."""
+        schema_id, encoded = split(self._part, data, headers)
+        check = self._reader
+        if check is None and self._validate:
+            check = await self._checks.get_async(schema_id)
+        return self._decode(check, encoded)
+
+
+class _Encoder:
+    """Encodes values as JSON, and checks that they fit the schema of their subject."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        schema: str | None = None,
+        *,
+        part: str = "value",
+        subject_name_strategy: SubjectNameStrategy = topic_name,
+        references: Sequence[Reference] = (),
+        auto_register_schemas: bool = True,
+        normalize_schemas: bool = False,
+        use_latest_version: bool = False,
+        validate: bool = True,
+    ) -> None:
+        if schema is None and not use_latest_version:
+            raise ConfigError("schema", None, "a JSON Schema, unless use_latest_version is True")
+        _require_jsonschema()
+        self._registry = registry
+        self._part = checked_part(part)
+        self._text = schema
+        self._name = "" if schema is None else _title(schema)
+        self._references = tuple(references)
+        self._strategy = subject_name_strategy
+        self._register = auto_register_schemas
+        self._normalize = normalize_schemas
+        self._latest = use_latest_version
+        self._validate = validate
+        self._writers: RequestedOnce[str, _Writer] = RequestedOnce(self._requested)
+
+    def _subject(self, topic: str) -> str:
+        return subject_of(self._strategy, topic, self._part, self._name)
+
+    def _requested(self, subject: str) -> _Writer:
+        """Return the id of the schema of a subject, and its check. Raises NoSuchSchema, RegistryFailed."""
+        if self._latest or self._text is None:
+            schema_id, schema = self._registry.latest_id(subject)
+            return schema_id, self._check(require_kind(schema, "JSON"))
+        schema_id = self._registry.id_of(
+            subject, self._text, self._references,
+            kind="JSON", register=self._register, normalize=self._normalize,
+        )  # fmt: skip
+        return schema_id, self._check(self._registry.parse(self._text, self._references, "JSON"))
+
+    def _check(self, schema: Schema) -> _Check:
+        return check_function(schema) if self._validate else lambda value: None
+
+    def _encode(self, writer: _Writer, value: object) -> bytes:
+        schema_id, check = writer
+        plain = msgspec.to_builtins(value, str_keys=True)
+        check(plain)
+        return encoded_id(schema_id) + _WRITER.encode(plain).encode()
+
+
+class JsonSchemaSerializer(_Encoder):
+    """Converts dicts and other Python objects to JSON that fits a schema.
+
+    `schema` is the JSON Schema. By default it is registered under the subject TOPIC-value; with
+    `auto_register_schemas=False` it must be registered already. With `use_latest_version` the newest schema
+    of the subject is used instead, and nothing is registered. `validate=False` does not check the values.
+    The record name of the other subject name strategies is the schema's `title`. Values may be all that
+    `msgspec` converts to JSON, such as dataclasses and datetimes. For keys, set `part` to "key". Needs the
+    extra `jsonschema`.
+    """
+
+    def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
+        """Return the schema id and the value in JSON.
+
+        Raises ValueError if the value does not fit the schema, RegistryFailed, and msgspec's errors.
+        """
+        return self._encode(self._writers.get(self._subject(topic)), value)
+
+
+class AsyncJsonSchemaSerializer(_Encoder):
+    """`JsonSchemaSerializer` for an `AsyncProducer`: the event loop does not wait for the registry."""
+
+    async def serialize(self, topic: str, value: object, headers: RecordHeaders) -> bytes:
+        """Return the schema id and the value in JSON; see `JsonSchemaSerializer.serialize`."""
+        return self._encode(await self._writers.get_async(self._subject(topic)), value)
+
+
+def check_function(schema: Schema) -> Callable[[Any], None]:
+    """Return a function that raises ValueError if a value does not fit a JSON Schema.
+
+    Raises ValueError if the schema is not valid.
+    """
+    jsonschema: Any = import_module("jsonschema")
+    referencing: Any = import_module("referencing")
+    draft7: Any = import_module("referencing.jsonschema").DRAFT7
+    unresolvable: Any = referencing.exceptions.Unresolvable
+    contents = _parsed(schema.text)
+    resources = [
+        (name, referencing.Resource.from_contents(_parsed(reference.text), default_specification=draft7))
+        for name, reference in schema.references()
+    ]
+    validator_type = jsonschema.validators.validator_for(contents)
+    try:
+        validator_type.check_schema(contents)
+    except jsonschema.SchemaError as error:
+        raise ValueError(
+            f"the JSON Schema is not valid: {error.json_path}: {error.message:.{_MAX_TEXT}}"
+        ) from None
+    validator = validator_type(contents, registry=referencing.Registry().with_resources(resources))
+
+    def check(value: Any) -> None:
+        try:
+            validator.validate(value)
+        except jsonschema.ValidationError as error:
+            place = f"{error.json_path}: {error.message}"
+            raise ValueError(f"the value does not fit the schema: {place:.{_MAX_TEXT}}") from None
+        except unresolvable as error:
+            reason = f"the JSON Schema refers to {error.ref}, which is not one of its references"
+            raise ValueError(reason) from None
+
+    return check
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError("schema", text[:80], f"a JSON Schema must be JSON ({error})") from None
+
+
+def _title(text: str) -> str:
+    """Return the title of a schema, or "" if it has none. Raises ConfigError if it is not JSON."""
+    schema = _parsed(text)
+    title = cast("dict[str, Any]", schema).get("title") if isinstance(schema, dict) else None
+    return title if isinstance(title, str) else ""
+
+
+def _require_jsonschema() -> None:
+    try:
+        import_module("jsonschema")
+        import_module("referencing.jsonschema")
+    except ImportError:
+        raise MissingExtra("consumer.schema_registry.json_schema", "jsonschema", "jsonschema") from None

@@ -1,0 +1,238 @@
+"""Protobuf with a schema registry: keys and values as messages, with the id of their schema before the bytes.
+
+    registry = Registry.at("http://localhost:8081")
+    Producer("localhost:9092", value_serializer=ProtobufSerializer(registry, Flight))
+    Consumer("localhost:9092", value_deserializer=ProtobufDeserializer(Flight))
+
+Rules:
+
+* The bytes, the subjects and the defaults are those of Confluent's ProtobufSerializer and
+  ProtobufDeserializer. Messages are encoded and decoded by Google's package (the extra `protobuf`).
+* Message indexes after the schema id say which message of the schema the bytes are. As in Java, the entries
+  of maps are not counted; confluent-kafka counts them.
+* The files that a message's file imports are registered, too, under their names; Google's and Confluent's
+  own files are not.
+* Each schema is requested once. The classes whose names begin with Async request it in a thread, so that
+  the event loop does not wait for the registry. Use them for the asyncio clients.
+* A deserializer accepts the schema id before the value, and in a header of the record.
+"""
+
+from __future__ import annotations
+
+import base64
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
+
+from kproto.errors import ConfigError, MissingExtra
+
+from ..serializers import RecordHeaders
+from .protobuf_schema import (
+    SERIALIZED,
+    descriptor_pool,
+    is_builtin,
+    message_indexes,
+    message_names,
+    registered_files,
+)
+from .registry import Reference, Registry, SchemaId
+from .subjects import (
+    RequestedOnce,
+    SubjectNameStrategy,
+    checked_part,
+    record_name,
+    subject_of,
+    topic_name,
+)
+from .wire_format import encoded_id, encoded_indexes, split_indexed
+
+if TYPE_CHECKING:
+    # Only type checkers see the default, because the type variables of Python 3.11 have none.
+    from typing_extensions import TypeVar
+
+    M = TypeVar("M", default=Any)
+else:
+    from typing import TypeVar
+
+    M = TypeVar("M")
+
+# A topic, and the subject of the schema for this topic.
+_Target: TypeAlias = tuple[str, str]
+# A schema id, and message indexes.
+_Place: TypeAlias = tuple[SchemaId, tuple[int, ...]]
+
+
+class _Decoder(Generic[M]):
+    """Decodes messages of a given class, or of the classes that the schemas in the registry describe."""
+
+    def __init__(
+        self, message_type: type[M] | None = None, *, registry: Registry | None = None, part: str = "value"
+    ) -> None:
+        _require_protobuf()
+        if (message_type is None) == (registry is None):
+            raise ConfigError(
+                "message_type",
+                message_type,
+                "set either message_type, or registry to return messages of the registered schemas",
+            )
+        self._message_type = None if message_type is None else _checked_type(message_type)
+        self._registry = cast("Registry", registry)
+        self._part = checked_part(part)
+        self._message_types: RequestedOnce[_Place, Any] = RequestedOnce(self._requested)
+
+    def _requested(self, place: _Place) -> Any:
+        """Return the class of a message in a registered schema. Raises RegistryFailed, ValueError."""
+        schema_id, indexes = place
+        factory: Any = import_module("google.protobuf.message_factory")
+        schema = self._registry.schema(schema_id, SERIALIZED)
+        names = message_names(schema)
+        if indexes not in names:
+            raise ValueError(f"schema {schema_id} has no message with the indexes {list(indexes)}")
+        pool = descriptor_pool(registered_files(schema))
+        return factory.GetMessageClass(pool.FindMessageTypeByName(names[indexes]))
+
+    def _decode(self, message_type: Any, data: bytes) -> M:
+        message = message_type()
+        message.ParseFromString(data)
+        return cast("M", message)
+
+
+class ProtobufDeserializer(_Decoder[M]):
+    """Converts Protobuf to messages.
+
+    `ProtobufDeserializer(Flight)` returns instances of Flight, a class that protoc has generated, without
+    a registry. `ProtobufDeserializer(registry=registry)` returns messages whose classes are created from the
+    registered schemas. For keys, set `part` to "key". Needs the extra `protobuf`.
+    """
+
+    def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> M:
+        """Return the message. Raises ValueError without a schema id, RegistryFailed, DecodeError."""
+        schema_id, indexes, encoded = split_indexed(self._part, data, headers)
+        return self._decode(self._message_type or self._message_types.get((schema_id, indexes)), encoded)
+
+
+class AsyncProtobufDeserializer(_Decoder[M]):
+    """`ProtobufDeserializer` for an `AsyncConsumer`: the event loop does not wait for the registry."""
+
+    async def deserialize(self, topic: str, data: bytes, headers: RecordHeaders) -> M:
+        """Return the message; see `ProtobufDeserializer.deserialize`."""
+        schema_id, indexes, encoded = split_indexed(self._part, data, headers)
+        message_type = self._message_type or await self._message_types.get_async((schema_id, indexes))
+        return self._decode(message_type, encoded)
+
+
+class _Encoder:
+    """Encodes messages of one class."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        message_type: type[Any],
+        *,
+        part: str = "value",
+        subject_name_strategy: SubjectNameStrategy = topic_name,
+        reference_subject_name_strategy: SubjectNameStrategy = record_name,
+        auto_register_schemas: bool = True,
+        normalize_schemas: bool = False,
+        use_latest_version: bool = False,
+    ) -> None:
+        _require_protobuf()
+        self._message_type = _checked_type(message_type)
+        self._descriptor: Any = self._message_type.DESCRIPTOR
+        self._registry = registry
+        self._part = checked_part(part)
+        self._strategy = subject_name_strategy
+        self._reference_strategy = reference_subject_name_strategy
+        self._register = auto_register_schemas
+        self._normalize = normalize_schemas
+        self._latest = use_latest_version
+        self._prefixes: RequestedOnce[_Target, bytes] = RequestedOnce(self._requested)
+
+    def _target(self, topic: str) -> _Target:
+        return topic, subject_of(self._strategy, topic, self._part, self._descriptor.full_name)
+
+    def _requested(self, target: _Target) -> bytes:
+        """Return the schema id and the message indexes, encoded. Raises NoSuchSchema, RegistryFailed."""
+        topic, subject = target
+        name = self._descriptor.full_name
+        if self._latest:
+            schema_id, schema = self._registry.latest_id(subject, SERIALIZED)
+            indexes = {name: place for place, name in message_names(schema).items()}
+            if name not in indexes:
+                raise ValueError(f"the latest schema of {subject} has no message {name}")
+            return encoded_id(schema_id) + encoded_indexes(indexes[name])
+        file = self._descriptor.file
+        schema_id = self._registry.id_of(
+            subject, _text(file), self._references(topic, file),
+            kind="PROTOBUF", register=self._register, normalize=self._normalize,
+        )  # fmt: skip
+        return encoded_id(schema_id) + encoded_indexes(message_indexes(self._descriptor))
+
+    def _references(self, topic: str, file: Any) -> list[Reference]:
+        """Return the references of a file to the files that it imports. Register those files first."""
+        references: list[Reference] = []
+        for imported in file.dependencies:
+            if is_builtin(imported.name):
+                continue
+            subject = subject_of(self._reference_strategy, topic, self._part, imported.name)
+            version = self._registry.version_of(
+                subject, _text(imported), self._references(topic, imported),
+                kind="PROTOBUF", register=self._register, normalize=self._normalize,
+            )  # fmt: skip
+            references.append(Reference(imported.name, subject, version))
+        return references
+
+    def _encode(self, prefix: bytes, message: Any) -> bytes:
+        return prefix + cast("bytes", message.SerializeToString())
+
+    def _check(self, message: Any) -> None:
+        if not isinstance(message, self._message_type):
+            raise TypeError(
+                f"a message of the type {self._descriptor.full_name} is needed, not {message!r:.80}"
+            )
+
+
+class ProtobufSerializer(_Encoder):
+    """Converts messages of the class `message_type`, which protoc has generated, to Protobuf.
+
+    By default the file of the message is registered under the subject TOPIC-value, and the files that it
+    imports under the subjects that `reference_subject_name_strategy` returns for (topic, part, file name).
+    With `auto_register_schemas=False` they must be registered already. With `use_latest_version` the newest
+    schema of the subject is used instead, and nothing is registered. For keys, set `part` to "key". Needs the
+    extra `protobuf`.
+    """
+
+    def serialize(self, topic: str, value: Any, headers: RecordHeaders) -> bytes:
+        """Return the schema id, the message indexes and the message in Protobuf.
+
+        Raises TypeError for a message of another class, RegistryFailed, and protobuf's errors.
+        """
+        self._check(value)
+        return self._encode(self._prefixes.get(self._target(topic)), value)
+
+
+class AsyncProtobufSerializer(_Encoder):
+    """`ProtobufSerializer` for an `AsyncProducer`: the event loop does not wait for the registry."""
+
+    async def serialize(self, topic: str, value: Any, headers: RecordHeaders) -> bytes:
+        """Return the encoded message; see `ProtobufSerializer.serialize`."""
+        self._check(value)
+        return self._encode(await self._prefixes.get_async(self._target(topic)), value)
+
+
+def _text(file: Any) -> str:
+    """Return a file as the registry takes it: its descriptor in base64."""
+    return base64.b64encode(file.serialized_pb).decode()
+
+
+def _checked_type(message_type: Any) -> Any:
+    descriptor = getattr(message_type, "DESCRIPTOR", None)
+    if not isinstance(message_type, type) or not hasattr(descriptor, "full_name"):
+        raise ConfigError("message_type", message_type, "a class that protoc has generated")
+    return cast("Any", message_type)
+
+
+def _require_protobuf() -> None:
+    try:
+        import_module("google.protobuf.message")
+    except ImportError:
+        raise MissingExtra("consumer.schema_registry.protobuf", "protobuf", "protobuf") from None

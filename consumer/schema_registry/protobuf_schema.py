@@ -1,0 +1,178 @@
+"""Protobuf schemas of a registry: their files, their messages, and the indexes of the messages.
+
+The registry sends a schema as a FileDescriptorProto in base64, if the request asks for the format
+"serialized". Message indexes are the positions of a message in its file, and in each enclosing message. As in
+Confluent's Java clients, the entries of maps do not count.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final
+
+from .registry import Schema
+from .subjects import require_kind
+
+# The form of a schema that contains its descriptor, for the requests of `Registry`.
+SERIALIZED: Final = "serialized"
+# The files of the packages protobuf and googleapis-common-protos. A schema imports them without a reference.
+_BUILTIN_PREFIXES: Final = ("google/protobuf/", "google/type/", "confluent/")
+_IMPORTABLE: Final = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")
+
+
+class InvalidSchema(ValueError):
+    """Raised if a file of a schema is not valid. `file` is its name, or empty if the name is unknown."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(file, reason)
+        self.file, self.reason = file, reason
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.reason}" if self.file else self.reason
+
+
+def is_builtin(file: str) -> bool:
+    """Return whether a file belongs to Google or Confluent, so that schemas import it without a reference."""
+    return file.startswith(_BUILTIN_PREFIXES)
+
+
+def message_indexes(message: Any) -> tuple[int, ...]:
+    """Return the indexes of a message, given its descriptor."""
+    indexes: tuple[int, ...] = ()
+    while message is not None:
+        outer = message.containing_type
+        siblings = message.file.message_types_by_name.values() if outer is None else outer.nested_types
+        names = [sibling.name for sibling in siblings if not sibling.GetOptions().map_entry]
+        indexes = (names.index(message.name), *indexes)
+        message = outer
+    return indexes
+
+
+def message_names(schema: Schema) -> dict[tuple[int, ...], str]:
+    """Return the full name of each message in a schema of the registry, by its message indexes.
+
+    Raises ValueError if the schema is not Protobuf.
+    """
+    require_kind(schema, "PROTOBUF")
+    pb: Any = import_module("google.protobuf.descriptor_pb2")
+    file = pb.FileDescriptorProto()
+    try:
+        file.ParseFromString(base64.b64decode(schema.text, validate=True))
+    # The registry has ignored `format=serialized`, and has sent the text of the .proto file.
+    except Exception:
+        return _message_names_in_text(schema.text)
+    names: dict[tuple[int, ...], str] = {}
+
+    def add(messages: Any, place: tuple[int, ...], prefix: str) -> None:
+        for number, message in enumerate(m for m in messages if not m.options.map_entry):
+            names[*place, number] = f"{prefix}.{message.name}".strip(".")
+            add(message.nested_type, (*place, number), names[*place, number])
+
+    add(file.message_type, (), file.package)
+    return names
+
+
+_NOISE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+_BLOCK = re.compile(r"\bpackage\s+([\w.\s]+);|\bmessage\s+(\w+)\s*\{|([{}])")
+
+
+def _message_names_in_text(text: str) -> dict[tuple[int, ...], str]:
+    """Return what `message_names` returns, for a schema that is the text of a .proto file."""
+    names: dict[tuple[int, ...], str] = {}
+    package = ""
+    # The blocks that are open at the current position, outermost first. A message is represented by its
+    # message indexes, and any other block by None.
+    blocks: list[tuple[int, ...] | None] = []
+    for match in _BLOCK.finditer(_NOISE.sub(" ", text)):
+        if match[1]:
+            package = "".join(match[1].split())
+        elif match[2]:
+            above = blocks[-1] if blocks else ()
+            if above is None:
+                blocks.append(None)
+                continue
+            number = sum(len(place) == len(above) + 1 and place[:-1] == above for place in names)
+            names[*above, number] = f"{names.get(above, package)}.{match[2]}".strip(".")
+            blocks.append((*above, number))
+        elif match[3] == "{":
+            blocks.append(None)
+        elif blocks:
+            blocks.pop()
+    return names
+
+
+def registered_files(schema: Schema) -> Any:
+    """Return a FileDescriptorSet of a registered schema; its own file is the last one.
+
+    Each file stands after those that it imports, except for Google's files. Raises ValueError if the schema
+    is not Protobuf, and InvalidSchema if a file has no descriptor.
+    """
+    require_kind(schema, "PROTOBUF")
+    pb: Any = import_module("google.protobuf.descriptor_pb2")
+    files = pb.FileDescriptorSet()
+    for name, reference in (*schema.references(), ("", schema)):
+        file = files.file.add()
+        try:
+            file.ParseFromString(base64.b64decode(reference.text, validate=True))
+        # A DecodeError or a base64 error means that the registry has ignored format=serialized.
+        except Exception as error:
+            raise InvalidSchema("", f"the registry sends no descriptor ({error})") from None
+        file.name = name or file.name or "latest.proto"
+    return files
+
+
+def descriptor_pool(files: Any, missing_import: Callable[[str, str], str] | None = None) -> Any:
+    """Return a DescriptorPool with all files of a FileDescriptorSet, and those of Google that they import.
+
+    `missing_import` returns the reason for the error if a file (first argument) imports an unknown one.
+    Raises InvalidSchema.
+    """
+    pools: Any = import_module("google.protobuf.descriptor_pool")
+    pb: Any = import_module("google.protobuf.descriptor_pb2")
+    pool, remaining = pools.DescriptorPool(), {file.name: file for file in files.file}
+    while remaining:
+        stack = [next(iter(remaining))]
+        while stack:
+            file = remaining.get(stack[-1])
+            if file is None:
+                stack.pop()
+                continue
+            missing = [name for name in file.dependency if name in remaining]
+            if missing and len(stack) <= len(remaining):
+                stack.append(missing[0])
+                continue
+            for imported in file.dependency:
+                if not _add_import(pool, pools.Default(), pb, imported):
+                    reason = f"{file.name} imports {imported}, to which the schema does not refer"
+                    raise InvalidSchema(
+                        file.name, missing_import(file.name, imported) if missing_import else reason
+                    )
+            try:
+                pool.Add(file)
+                pool.FindFileByName(file.name)
+            except Exception as error:  # The pool raises TypeError or KeyError if it rejects the file.
+                raise InvalidSchema(file.name, f"the file is not valid: {error}") from None
+            del remaining[stack.pop()]
+    return pool
+
+
+def _add_import(pool: Any, own: Any, pb: Any, name: str) -> bool:
+    """Add a file that this process knows to the pool. Return whether the pool has the file now."""
+    try:
+        pool.FindFileByName(name)
+    except KeyError:
+        try:
+            if _IMPORTABLE.fullmatch(name):
+                import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
+            imported = own.FindFileByName(name)
+        except (KeyError, ImportError):
+            return False
+        for dependency in imported.dependencies:
+            _add_import(pool, own, pb, dependency.name)
+        file = pb.FileDescriptorProto()
+        imported.CopyToProto(file)
+        pool.Add(file)
+    return True

@@ -1,0 +1,88 @@
+"""What the serializers and deserializers of all schema formats share: subjects, and caches of schemas.
+
+A subject is the name under which the registry keeps the versions of a schema. Its default is that of
+Confluent's TopicNameStrategy, for example ``flights-value``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from kproto.errors import ConfigError
+
+from ..serializers import close_coroutine
+from .registry import Schema
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+# A function of (topic, part, name of the record type) that returns a subject. `part` is "key" or "value".
+SubjectNameStrategy: TypeAlias = Callable[[str, str, str], str]
+
+
+def topic_name(topic: str, part: str, record: str) -> str:
+    """Return the subject of Confluent's TopicNameStrategy, the default: the topic and the part."""
+    return f"{topic}-{part}"
+
+
+def record_name(topic: str, part: str, record: str) -> str:
+    """Return the subject of Confluent's RecordNameStrategy: the full name of the record type."""
+    return record
+
+
+def topic_record_name(topic: str, part: str, record: str) -> str:
+    """Return the subject of Confluent's TopicRecordNameStrategy: the topic and the record type."""
+    return f"{topic}-{record}"
+
+
+def subject_of(strategy: SubjectNameStrategy, topic: str, part: str, record: str) -> str:
+    """Return the subject that a strategy selects. Raises ValueError if the subject is not a name.
+
+    A schema without a record name, such as a JSON Schema without `title`, has no subject by `record_name` and
+    `topic_record_name`.
+    """
+    if not record and strategy in (record_name, topic_record_name):
+        name = getattr(strategy, "__name__", "")
+        raise ValueError(f"the schema has no record name, which the subject name strategy {name} requires")
+    subject: Any = strategy(topic, part, record)
+    if not isinstance(subject, str) or not subject:
+        close_coroutine(subject)
+        raise ValueError(f"the subject name strategy {strategy!r} returned {subject!r} instead of a subject")
+    return subject
+
+
+def checked_part(part: str) -> str:
+    """Return the part of a record, "key" or "value". Raises ConfigError for another name."""
+    if part not in ("key", "value"):
+        raise ConfigError("part", part, 'allowed: "key", "value"')
+    return part
+
+
+def require_kind(schema: Schema, kind: str) -> Schema:
+    """Return a registered schema. Raises ValueError if its type is not `kind`: AVRO, JSON or PROTOBUF."""
+    if schema.kind != kind:
+        raise ValueError(f"the registry has a schema of the type {schema.kind}, but {kind} is needed")
+    return schema
+
+
+class RequestedOnce(Generic[K, V]):
+    """The results of a function that requests schemas, by its argument. An error is not kept.
+
+    Two threads or tasks that need the same schema at the same time may both request it.
+    """
+
+    def __init__(self, request: Callable[[K], V]) -> None:
+        self._request = request
+        self._results: dict[K, V] = {}
+
+    def get(self, key: K) -> V:
+        """Return the result for the argument `key`. Raises the errors of the function."""
+        if key not in self._results:
+            self._results[key] = self._request(key)
+        return self._results[key]
+
+    async def get_async(self, key: K) -> V:
+        """Return the same as `get`. The function runs in a thread, so the event loop continues."""
+        return self._results[key] if key in self._results else await asyncio.to_thread(self.get, key)
