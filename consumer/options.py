@@ -82,6 +82,7 @@ class ConsumerConfig(SecurityConfig, Generic[K, V], total=False):
     max_poll_interval_ms: int
     max_poll_records: int
     enable_auto_commit: bool
+    enable_auto_offset_store: bool
     auto_commit_interval_ms: int
     metadata_max_age_ms: int
     fetch_min_bytes: int
@@ -132,6 +133,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_poll_interval_ms: int = 300_000
     max_poll_records: int = 500
     enable_auto_commit: bool = True
+    enable_auto_offset_store: bool = True
     auto_commit_interval_ms: int = 5_000
     metadata_max_age_ms: int = 300_000
     fetch_min_bytes: int = 1
@@ -248,6 +250,12 @@ CONSUMER: Final[Mapping[str, Option]] = {
         "Poll and commit",
         flag,
         "Commit offsets periodically. The records of a poll count as processed at the next poll.",
+    ),
+    "enable_auto_offset_store": Option(
+        "Poll and commit",
+        flag,
+        "Store the offsets of processed records for the next commit. If false, auto commits and `commit()` "
+        "contain only the offsets that the application passes to `store_offsets`, as with librdkafka.",
     ),
     "auto_commit_interval_ms": Option(
         "Poll and commit",
@@ -691,6 +699,9 @@ def consumer_options(config: Mapping[str, Any]) -> ConsumerOptions:
             raise ConfigError("group_instance_id", values["group_instance_id"], allowed)
         values["enable_auto_commit"] = False
     if values.get("policy") == "java":
+        if values.get("enable_auto_offset_store") is False:
+            allowed = 'True with policy="java": Java\'s consumer commits its positions'
+            raise ConfigError("enable_auto_offset_store", False, allowed)
         values.setdefault("on_new_partition", values.get("auto_offset_reset", "latest"))
         values.setdefault("partition_assignment_strategy", JAVA_ASSIGNORS)
     options = ConsumerOptions(**values)

@@ -62,7 +62,6 @@ _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
     "fetch_wait_max_ms": "use fetch_max_wait_ms",
     "rebalance_timeout_ms": "use max_poll_interval_ms, which is the rebalance timeout as well, as in Java",
     "auto_commit_enable": "use enable_auto_commit",
-    "enable_auto_offset_store": "call commit(offsets), with enable_auto_commit=False",
 }
 
 _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
@@ -116,7 +115,6 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "start": _CONNECT,
         "stop": "use close()",
         "commit_sync": "use commit(offsets)",
-        "store_offsets": "use commit(offsets), with enable_auto_commit=False",
         "incremental_assign": "not needed: the consumer does it, and calls the listener",
         "incremental_unassign": "not needed: the consumer does it, and calls the listener",
         "enforce_rebalance": "use rejoin(reason)",

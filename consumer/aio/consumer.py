@@ -267,6 +267,17 @@ class AsyncConsumer(BoundToProcess, Generic[K, V]):
         future: asyncio.Future[None] = self._operations.commit_async(offsets, timeout)
         return future
 
+    def store_offsets(self, offsets: Mapping[TopicPartition, Offset] | ConsumerRecord[K, V]) -> None:
+        """Store offsets (of the *next* record to read) for the next auto commit or `commit()`.
+
+        The option `enable_auto_offset_store` must be False. A record stores the offset after it, with its
+        leader epoch. The call sends no request. The last call counts, also with a lower offset. As with
+        librdkafka's rd_kafka_offsets_store, `seek` keeps the stored offset, a revocation commits it after the
+        revoked callback, and a lost partition forgets it. Raises IllegalState if a partition is not assigned;
+        the offsets of the other partitions are stored.
+        """
+        self._operations.store_offsets(offsets)
+
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, CommittedOffset | None]:

@@ -21,7 +21,7 @@ next `Tick`. The parts share a `ClientCore` and never read a clock: `network` (c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from random import Random
 from typing import Any
@@ -131,6 +131,7 @@ class ConsumerEngine:
         self.no_other_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
         self.calls = CallSensors()
+        self.core.partitions.stores_manually = not options.enable_auto_offset_store
         self.delivery_watch = DeliveryWatch(self.core, self.coordinator, self.fetcher)
 
     @property
@@ -448,14 +449,21 @@ class ConsumerEngine:
             raise IllegalState(f"{', '.join(sorted(missing))}: not assigned to this consumer")
         return [states[partition] for partition in partitions]
 
+    def store_offsets(self, event: ev.StoreOffsets) -> None:
+        if self.options.enable_auto_offset_store:
+            raise IllegalState(
+                "store_offsets() needs a consumer with the option enable_auto_offset_store=False"
+            )
+        _require_offsets(event.offsets)
+        for partition, (offset, epoch, metadata) in event.offsets.items():
+            if (state := self.core.partitions.get(partition)) is not None:
+                state.store(offset, epoch, metadata)
+        self._require_assigned(event.offsets)
+
     def commit(self, event: ev.Commit) -> None:
         if self.options.group_id is None:
             raise IllegalState(NO_GROUP)
-        for partition, (offset, epoch, _) in (event.offsets or {}).items():
-            _require_offset(partition, offset)
-            if epoch is not None:
-                _require_offset(partition, epoch, "leader_epoch")
-
+        _require_offsets(event.offsets or {})
         began_at = self.core.now
 
         def done(error: KprotoError | None) -> None:
@@ -616,6 +624,13 @@ def _require_offset(partition: TopicPartition, offset: object, name: str = "offs
         raise ConfigError(name, offset, allowed)
 
 
+def _require_offsets(offsets: Mapping[TopicPartition, tuple[int, int | None, str]]) -> None:
+    for partition, (offset, epoch, _) in offsets.items():
+        _require_offset(partition, offset)
+        if epoch is not None:
+            _require_offset(partition, epoch, "leader_epoch")
+
+
 def _on_network(engine: ConsumerEngine, event: NetworkEvent) -> None:
     engine.core.network.handle(event, engine.core.now)
 
@@ -650,6 +665,7 @@ TABLE: dict[type[Any], Callable[[ConsumerEngine, Any], None]] = {
     ev.Pause: ConsumerEngine.pause,
     ev.Resume: ConsumerEngine.resume,
     ev.Commit: ConsumerEngine.commit,
+    ev.StoreOffsets: ConsumerEngine.store_offsets,
     ev.Run: ConsumerEngine.run,
     ev.Drop: ConsumerEngine.drop,
     ev.Rejoin: ConsumerEngine.rejoin,

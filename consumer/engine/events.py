@@ -171,6 +171,12 @@ class Commit(msgspec.Struct, frozen=True):
     once: bool = False
 
 
+class StoreOffsets(msgspec.Struct, frozen=True):
+    """Store offsets for the next commit: partition -> (offset, leader epoch, metadata)."""
+
+    offsets: Mapping[TopicPartition, tuple[int, int | None, str]]
+
+
 class Run(msgspec.Struct, frozen=True):
     """Run a plan of `engine.admin` over the consumer's connections. `Done` contains the plan's result."""
 
@@ -223,6 +229,7 @@ Event = (
     | Pause
     | Resume
     | Commit
+    | StoreOffsets
     | Run
     | Drop
     | Rejoin

@@ -34,7 +34,7 @@ from ..errors import without_traceback
 from ..listener import RebalanceListener
 from ..logs import log
 from ..options import ConsumerConfig
-from ..records import DeliveryStatus, EventCallback, GroupMetadata
+from ..records import ConsumerRecord, DeliveryStatus, EventCallback, GroupMetadata
 from ..runtime import Driver, Runtime
 from .polls import PollOperations, check_group
 
@@ -247,6 +247,14 @@ class ConsumerOperations(PollOperations):
             return self.runtime.start(lambda future: ev.Commit(future, None, limit, held, once))
         chosen = triples(offsets)
         return self.runtime.start(lambda future: ev.Commit(future, chosen, limit, once=once))
+
+    def store_offsets(self, offsets: Mapping[TopicPartition, Offset] | ConsumerRecord[Any, Any]) -> None:
+        if isinstance(offsets, ConsumerRecord):
+            after = CommittedOffset(offsets.offset + 1, "", offsets.leader_epoch)
+            offsets = {offsets.topic_partition: after}
+        checked = check.offsets("offsets", offsets)
+        with self.runtime.call("store_offsets", waits=False):
+            self.runtime.apply(ev.StoreOffsets(triples(checked)))
 
     async def committed(
         self, partitions: Iterable[TopicPartition] | None, timeout: float | None

@@ -42,6 +42,9 @@ def threads_get_values(consumer: Consumer, cluster: Admin, partition: TopicParti
     assert_type(consumer.position(partition), int)
     assert_type(consumer.committed(), dict[TopicPartition, CommittedOffset | None])
     assert_type(consumer.commit_async(), Future[None])
+    consumer.store_offsets({partition: 5})
+    for record in consumer.poll(1):
+        consumer.store_offsets(record)
     assert_type(consumer.assignment(), set[TopicPartition])
     assert_type(consumer.list_offsets({partition: "latest"}), dict[TopicPartition, OffsetAt])
     for record in consumer:

@@ -221,7 +221,11 @@ class Committer:
 
     def record_loss(self, state: PartitionState) -> None:
         """Record a partition that was lost before its records were committed, so that `commit_all` fails."""
-        if state.has_position and state.has_returned and not state.has_committed(state.position):
+        if self._core.partitions.stores_manually:
+            is_lost = state.to_commit
+        else:
+            is_lost = state.has_returned and not state.has_committed(state.position)
+        if state.has_position and is_lost:
             self._lost[state.partition] = (state.position, state.committed)
 
     def forget_losses(self) -> None:
@@ -264,9 +268,11 @@ class Committer:
                 commit.topic_ids[partition.topic] = topic_id
         self._queue.add(commit)
         if required_identity is None:
-            for partition, (offset, _, _) in offsets.items():
+            for partition, (offset, leader_epoch, metadata) in offsets.items():
                 if (state := positions.get(partition)) is not None:
                     state.on_commit_sent(offset, commit)
+                    if positions.stores_manually and not is_initial:
+                        state.store(offset, leader_epoch, metadata)
         return commit
 
     def _topic_id(self, partition: TopicPartition) -> UUID | None:
@@ -689,10 +695,9 @@ class Committer:
 
 
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
-    """Return the processed offset of each partition, with its leader epoch and empty commit metadata.
+    """Return the offset to commit of each partition, with its leader epoch and metadata.
 
-    For a partition without processed records whose start offset a reset policy chose, the result has the
-    committed offset instead.
+    The offset is the processed or the stored one. For a partition without processed records whose start
+    offset a reset policy chose, the result has the committed offset instead.
     """
-    offsets = {p: state.committed if state.is_at_start else state.processed for p, state in states.items()}
-    return {p: (offsets[p] or 0, state.leader_epoch, "") for p, state in states.items()}
+    return {partition: state.offset_to_commit for partition, state in states.items()}

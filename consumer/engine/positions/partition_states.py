@@ -5,6 +5,9 @@ Rules:
 * `position` is the offset of the next record to return. `fetch_offset` is the offset after the last buffered
   record. `processed` is the position at the last poll. Automatic commits do not go beyond `processed`,
   because only the next poll confirms that the application has processed the returned records.
+* Without `enable_auto_offset_store`, commits have the offset that the application stored last, `stored`,
+  instead of `processed`. As with librdkafka, a seek keeps the stored offset, and it ends with the assignment.
+  A commit of other offsets by the application also stores them.
 * The committed offset is only certain if the commit that was requested last has got a response. A commit
   without a response (queued, in flight or timed out) may still change the committed offset. Until a commit is
   acknowledged, the partition therefore counts as uncommitted.
@@ -112,6 +115,7 @@ class PartitionState:
         "start_offset",
         "start_uncommitted",
         "state",
+        "stored",
         "topic_id",
         "validated",
     )
@@ -137,6 +141,8 @@ class PartitionState:
         self.has_returned = False  # Whether records were returned after the position was set.
         self.committed: int | None = None  # The group's committed offset, as last confirmed by a response.
         self.pending_commit: object | None = None  # The last commit that has not got a response.
+        # The offset, leader epoch and metadata that the application stored last. It remains after its commit.
+        self.stored: tuple[int, int | None, str] | None = None
         self.reset: OffsetReset | None = None
         # Number of resets in a row because of OFFSET_OUT_OF_RANGE. Two resets count as in a row if at most
         # one fetch between them had records.
@@ -223,7 +229,7 @@ class PartitionState:
     def on_topic_recreated(self) -> None:
         """Forget the offsets and epochs of the deleted topic. Called after the topic was re-created."""
         self.committed = self.high_watermark = self.last_stable_offset = self.log_start_offset = None
-        self.leader_epoch = self.replica = None
+        self.leader_epoch = self.replica = self.stored = None
 
     def _invalidate(self) -> None:
         """Give the partition a new epoch, and drop its buffer, its error and its retries."""
@@ -352,6 +358,11 @@ class PartitionState:
             self.pending_commit = None
         self._home.update_uncommitted(self)
 
+    def store(self, offset: int, leader_epoch: int | None, metadata: str) -> None:
+        """Store the offset that the next commit is to contain, with its leader epoch and metadata."""
+        self.stored = offset, leader_epoch, metadata
+        self._home.update_uncommitted(self)
+
     def has_committed(self, offset: int | None) -> bool:
         """Return whether it is certain that `offset` is the group's committed offset."""
         return self.pending_commit is None and self.committed == offset
@@ -364,12 +375,26 @@ class PartitionState:
     @property
     def to_commit(self) -> bool:
         """Whether records were processed and the commit of their offset is not confirmed."""
+        if self._home.stores_manually:
+            return self.stored is not None and not self.has_committed(self.stored[0])
         return (
             self.has_position
             and self.processed is not None
             and not self.is_at_start
             and not self.has_committed(self.processed)
         )
+
+    @property
+    def offset_to_commit(self) -> tuple[int, int | None, str]:
+        """The offset of the next commit, with its leader epoch and metadata.
+
+        If there is nothing new to commit, the committed offset is returned. A commit that contains it
+        prevents that it expires.
+        """
+        if not self._home.stores_manually:
+            offset = self.committed if self.is_at_start else self.processed
+            return offset or 0, self.leader_epoch, ""
+        return self.stored or (self.committed or 0, None, "")
 
     @property
     def is_at_start(self) -> bool:
@@ -456,6 +481,8 @@ class SubscriptionState:
         # those with processed records that are not committed yet.
         self.returned: dict[TopicPartition, PartitionState] = {}
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
+        # Whether commits have the offsets that the application stores, and not those of processed records.
+        self.stores_manually = False
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
         # Number of partitions that have been released since the consumer was created. An iteration that holds

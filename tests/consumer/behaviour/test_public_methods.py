@@ -18,7 +18,7 @@ OWN = {"commit_async", "send", "transaction"}
 DOES_NOT_WAIT = {
     "assign", "assignment", "assignment_lost", "commit_async", "events",
     "group_metadata", "high_watermark", "kill", "lag", "metrics", "pause", "paused", "rejoin", "resume",
-    "seek", "seek_to", "send_offsets", "subscribe", "subscription", "transaction",
+    "seek", "seek_to", "send_offsets", "store_offsets", "subscribe", "subscription", "transaction",
     "wakeup", "why",
 }  # fmt: skip
 

@@ -42,6 +42,7 @@ CONSUMING: dict[str, tuple[Any, ...]] = {
     "position": (P0, 5.0),
     "seek": (P0, 0),
     "seek_to": ("earliest",),
+    "store_offsets": ({P0: 1},),
     "subscribe": ("t",),
     **dict.fromkeys(("high_watermark", "lag", "why"), (P0,)),
     **dict.fromkeys(("pause", "resume"), ([P0],)),

@@ -1,0 +1,201 @@
+"""`store_offsets` with `enable_auto_offset_store=False`: commits have only what the application stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from consumer import (
+    Admin,
+    AsyncConsumer,
+    CommittedOffset,
+    Consumer,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+)
+from kproto.broker.server import running
+from kproto.errors import ConfigError, IllegalState
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+SECONDS = 60.0
+OPTIONS: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "enable_auto_offset_store": False,
+    "heartbeat_interval_ms": 50,
+}
+
+
+@pytest.fixture
+def bootstrap() -> Iterator[str]:
+    with running(topics={"t": 2}) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(5):
+                producer.send("t", b"%d" % number, partition=0)
+        yield server.bootstrap
+
+
+def subscribed(bootstrap: str, **options: Any) -> Consumer:
+    consumer = Consumer(bootstrap, **{**OPTIONS, **options})
+    consumer.subscribe(["t"])
+    return consumer
+
+
+def read(consumer: Consumer, count: int = 5) -> list[Any]:
+    records: list[Any] = []
+    while len(records) < count:
+        records += consumer.poll(SECONDS)
+    return records
+
+
+def committed(bootstrap: str, partition: TopicPartition = P0) -> CommittedOffset | None:
+    with Admin(bootstrap) as admin:
+        return admin.committed_offsets("g").get(partition)
+
+
+def committed_number(bootstrap: str, partition: TopicPartition = P0) -> int | None:
+    answer = committed(bootstrap, partition)
+    return None if answer is None else answer.offset
+
+
+def test_returned_records_alone_are_not_committed(bootstrap: str) -> None:
+    with subscribed(bootstrap, auto_commit_interval_ms=1) as consumer:
+        read(consumer)
+        consumer.poll(0.05)
+        consumer.commit()
+    assert (
+        committed_number(bootstrap) == 0
+    )  # the start offset, which the group commits before the first record
+
+
+def test_close_commits_the_last_stored_offset(bootstrap: str) -> None:
+    with subscribed(bootstrap) as consumer:
+        records = read(consumer)
+        consumer.store_offsets(records[3])
+        consumer.store_offsets({P0: CommittedOffset(2, "note", 0)})
+    assert committed(bootstrap) == CommittedOffset(2, "note", 0)
+
+
+def test_a_record_stores_the_offset_after_it_with_its_leader_epoch(bootstrap: str) -> None:
+    with subscribed(bootstrap) as consumer:
+        consumer.store_offsets(read(consumer)[3])
+        consumer.commit()
+        assert committed(bootstrap) == CommittedOffset(4, "", 0)
+
+
+def test_the_interval_commits_stored_offsets(bootstrap: str) -> None:
+    with subscribed(bootstrap, auto_commit_interval_ms=1) as consumer:
+        read(consumer)
+        consumer.store_offsets({P0: 3})
+        while committed_number(bootstrap) != 3:
+            consumer.poll(0.01)
+
+
+def test_without_auto_commit_only_commit_sends_stored_offsets(bootstrap: str) -> None:
+    with subscribed(bootstrap, enable_auto_commit=False) as consumer:
+        read(consumer)
+        consumer.store_offsets({P0: 3})
+        consumer.commit()
+        consumer.store_offsets({P0: 4})
+    assert committed_number(bootstrap) == 3
+
+
+def test_a_seek_keeps_the_stored_offset(bootstrap: str) -> None:
+    with subscribed(bootstrap) as consumer:
+        read(consumer)
+        consumer.store_offsets({P0: 4})
+        consumer.seek(P0, 1)
+        read(consumer, 4)
+    assert committed_number(bootstrap) == 4
+
+
+def test_a_later_commit_replaces_the_stored_offset(bootstrap: str) -> None:
+    with subscribed(bootstrap) as consumer:
+        read(consumer)
+        consumer.store_offsets({P0: 2})
+        consumer.commit({P0: 4})
+    assert committed_number(bootstrap) == 4
+
+
+def test_offsets_stored_in_the_revoked_callback_are_committed(bootstrap: str) -> None:
+    class Stores(RebalanceListener):
+        def revoked(self, partitions: Any) -> None:
+            consumer.store_offsets({P0: 3})
+
+    consumer = Consumer(bootstrap, **OPTIONS)
+    consumer.subscribe(["t"], listener=Stores())
+    read(consumer)
+    consumer.close()
+    assert committed_number(bootstrap) == 3
+
+
+def test_a_revoked_partition_forgets_its_stored_offset(bootstrap: str) -> None:
+    with subscribed(bootstrap, partition_assignment_strategy="range") as first:
+        read(first)
+        first.store_offsets({P0: 2, P1: 0})
+        with subscribed(bootstrap, partition_assignment_strategy="range") as second:
+            while not second.assignment():
+                first.poll(0.01)
+                second.poll(0.01)
+            [moved] = second.assignment()
+            with pytest.raises(IllegalState, match=f"{moved}: not assigned"):
+                first.store_offsets({P0: 3, P1: 9})
+        [kept] = {P0, P1} - {moved}
+        first.commit()
+        assert committed_number(bootstrap, kept) == {P0: 3, P1: 9}[kept]
+        assert committed_number(bootstrap, moved) == {P0: 2, P1: 0}[moved]
+
+
+def test_partitions_that_are_assigned_by_hand_have_stored_offsets_too(bootstrap: str) -> None:
+    with Consumer(bootstrap, **OPTIONS) as consumer:
+        consumer.assign({P0: 0})
+        read(consumer)
+        consumer.store_offsets({P0: 3})
+        consumer.unsubscribe()
+    assert committed_number(bootstrap) == 3
+
+
+def test_invalid_calls_store_nothing(bootstrap: str) -> None:
+    with subscribed(bootstrap) as consumer:
+        read(consumer)
+        for wrong in ({P0: 3, P1: -1}, {P0: "3"}, {"t": 3}, 3):
+            with pytest.raises(ConfigError, match="offsets"):
+                consumer.store_offsets(wrong)  # type: ignore[arg-type]
+    assert committed_number(bootstrap) == 0
+    with (
+        Consumer(bootstrap, group_id="g") as consumer,
+        pytest.raises(IllegalState, match="enable_auto_offset"),
+    ):
+        consumer.store_offsets({P0: 3})
+    with pytest.raises(ConfigError, match=r"^enable_auto_offset_store=False"):
+        Consumer(bootstrap, policy="java", **OPTIONS)
+
+
+def test_an_exception_commits_what_was_stored_before_it(bootstrap: str) -> None:
+    def work() -> None:
+        with subscribed(bootstrap) as consumer:
+            for record in read(consumer):
+                if record.value == b"3":
+                    raise LookupError
+                consumer.store_offsets(record)
+
+    with pytest.raises(LookupError):
+        work()
+    assert committed_number(bootstrap) == 3
+
+
+def test_the_asyncio_consumer_stores_offsets_without_await(bootstrap: str) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(bootstrap, **OPTIONS) as consumer:
+            consumer.subscribe(["t"])
+            records: list[Any] = []
+            while len(records) < 5:
+                records += await consumer.poll(SECONDS)
+            consumer.store_offsets(records[1])
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+    assert committed_number(bootstrap) == 2
