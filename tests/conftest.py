@@ -53,8 +53,8 @@ _ASKED = os.environ.get("KPROTO_JUDGES", "")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Use one more worker than cores: some tests wait for a session timeout or a process."""
-    return (os.cpu_count() or 1) + 1
+    """Use two more workers than cores: some tests wait for a session timeout or a process."""
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
