@@ -1,10 +1,10 @@
-"""Delays signal handlers while the engine changes.
+"""Delays signal handlers while the state of the engine is being changed.
 
 If Ctrl-C interrupted a change, for example the handling of a response, the engine's state could not be
 repaired.
 
 Python calls signal handlers in the main thread between any two instructions, and some handlers raise. So
-while the engine changes, the application's handlers are replaced by one that records the signal. At the end
+during a change, the application's handlers are replaced by one that records the signal. At the end
 of the change, some microseconds later, the application's handlers are set again, and those of recorded
 signals are called. (asyncio's Runner replaces the handler of SIGINT in a similar way.)
 """

@@ -70,7 +70,7 @@ def trust(context: ssl.SSLContext, option: str, cafile: str) -> None:
         return
     blocks = _read(option, cafile, _CERTIFICATES)
     if not blocks.certificates:
-        raise _wrong(option, cafile, _CERTIFICATES, "it has a key, and no certificate")
+        raise _wrong(option, cafile, _CERTIFICATES, "it has a key, but no certificate")
     with _as_file("\n".join(blocks.certificates)) as path:
         try:
             context.load_verify_locations(path)
@@ -103,10 +103,10 @@ def identify(
                     f"{_OWN}: this is the key, and ssl_keyfile is the certificate",
                 )
         if not own.certificates:
-            raise _wrong(option, certfile, _OWN, "it has a key, and no certificate")
+            raise _wrong(option, certfile, _OWN, "it has a key, but no certificate")
     if not key.keys:
         if keyfile is not None:
-            raise _wrong("ssl_keyfile", keyfile, "a PEM key", "it has a certificate, and no key")
+            raise _wrong("ssl_keyfile", keyfile, "a PEM key", "it has a certificate, but no key")
         raise _wrong(option, certfile, _OWN, "it has no key")
     holds_key, holder = (option, certfile) if keyfile is None else ("ssl_keyfile", keyfile)
     with _as_file("\n".join((key.keys[0], *own.certificates))) as path:

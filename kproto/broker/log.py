@@ -309,7 +309,7 @@ class Log:
         return EpochEnd(known, self._epochs[following][1])
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at `offset`, or the current epoch at the end of the log."""
+        """Return the leader epoch of the record at `offset`, or at the end of the log the current epoch."""
         return self._epochs[max(bisect_right(self._epochs, offset, key=_first_offset) - 1, 0)][0]
 
 

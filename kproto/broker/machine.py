@@ -149,7 +149,7 @@ class LogChanged(NamedTuple):
 
 
 class CleanLogs(NamedTuple):
-    """The event that the operator runs retention and compaction on all logs, active segments included."""
+    """An event: the operator runs retention and compaction on all logs, active segments included."""
 
 
 class FailRequests(NamedTuple):

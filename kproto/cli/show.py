@@ -99,6 +99,10 @@ def _written(option: str, shown_path: Path, files: dict[str, str]) -> int:
         for name, text in files.items():
             (shown_path.parent / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(option, str(shown_path), f"allowed: a writable place ({error.strerror})") from None
+        raise ConfigError(
+            option,
+            str(shown_path),
+            f"cannot be written: {error.strerror}; allowed: a path in a writable directory",
+        ) from None
     print(shown_path)
     return 0

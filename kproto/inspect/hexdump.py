@@ -167,7 +167,9 @@ def _unescape(body: str, text: str) -> bytes:
     # applies.
     is_octal = re.search(r"\\0(?![0-7])", body) is None or re.search(r"\\[1-7]", body) is not None
     if re.search(r"\\0[0-7]", body) and is_octal and re.search(r"\\[0-7]{1,2}(?![0-7])", body):
-        raise _rejected(text, r"\0 and a digit may be a zero byte and a character, or octal; print \x00")
+        raise _rejected(
+            text, r"\0 before a digit is a zero byte or an octal escape; write the zero byte as \x00"
+        )
     data = bytearray()
     for match in _ESCAPE.finditer(body):
         code = match["hex"] or match["braces"] or match["unicode"]

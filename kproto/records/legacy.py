@@ -336,8 +336,8 @@ def encode_messages(
 ) -> bytes:
     """Encode a message set of magic 0 or 1: one message per record, or one wrapper if compressed.
 
-    `kproto.records.batches` reads the message set. Raises `EncodeError` for headers and for codecs that the
-    magic does not have. With LogAppendTime a wrapper has the highest timestamp.
+    Raises `EncodeError` for headers, and for codecs that the magic does not support. With LogAppendTime a
+    wrapper has the highest timestamp of its messages. `kproto.records.batches` reads the message set.
     """
     if magic not in (0, 1):
         raise EncodeError(_MESSAGE, magic, "magic", "only 0 and 1 are message sets")

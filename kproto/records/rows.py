@@ -50,8 +50,8 @@ def rows(
     batches, so the first batch may begin below the requested offset: records below `from_offset` are left
     out.
 
-    With numpy and pyarrow installed, thousands of records are decoded to columns first, which is 2 to 4 times
-    as fast.
+    If numpy and pyarrow are installed and `data` has thousands of records, the records are decoded to columns
+    first, which is 2 to 4 times as fast.
     """
     check_data(data)
     wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)

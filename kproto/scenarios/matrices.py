@@ -50,7 +50,7 @@ class Loss:
         """Predict the loss: rate x new partitions x the time until they were assigned.
 
         The prediction is 0 for a client that starts new partitions at their beginning. If the partitions were
-        never assigned, it is the number of all records.
+        never assigned, it is the total number of records.
         """
         if self.discovered_after_ms is None:
             return self.written

@@ -114,7 +114,7 @@ class _Skimmer:
     def divide(
         self, cls: type[Struct], most: int, most_of_one: int, unique: bool
     ) -> Generator[None, None, list[bytes]]:
-        """Skip a struct; return its encoding, divided into pieces of at most `most` elements.
+        """Skip a struct; return its encoding, divided into pieces of at most `most` array elements.
 
         The list is empty if the whole struct is one piece.
         """

@@ -1,4 +1,4 @@
-"""Programs of other clients. test_foreign_clients.py runs each in a separate process.
+"""Programs that use other client libraries. test_foreign_clients.py runs each in a separate process.
 
     python foreign_clients.py CLIENT create BOOTSTRAP TOPIC PARTITIONS
     python foreign_clients.py CLIENT produce BOOTSTRAP TOPIC FIRST COUNT COMPRESSION IDEMPOTENT

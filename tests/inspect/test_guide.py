@@ -137,7 +137,7 @@ def test_a_missing_message_is_reported_with_examples(capsys: pytest.CaptureFixtu
 def test_an_unwritable_guide_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["show", "--html", str(tmp_path / "file")]) == 2
-    assert "a writable place" in capsys.readouterr().err
+    assert "a writable directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ VISIBLE: dict[str, Callable[[ScenarioRun], bool]] = {
 
 
 def changed(story: Scenario, name: str) -> tuple[Parameters, Parameters]:
-    """Return the parameters without and with one changed value.
+    """Return the parameters twice: unchanged, and with one value changed.
 
     The scenarios of S4 are written with Java's model, and S1-2 with the policy earliest, so these get other
     values.

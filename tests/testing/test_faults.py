@@ -76,7 +76,7 @@ def test_a_stalled_connection_is_closed_when_the_proxy_ends() -> None:
 def test_the_end_closes_a_connection_accepted_in_the_same_turn(
     turns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The end of the proxy closes a connection accepted in the same iteration of the event loop.
+    """A proxy that is stopped also closes a connection accepted in the same iteration of the event loop.
 
     Otherwise asyncio would log "Task was destroyed but it is pending" some iterations later.
     """

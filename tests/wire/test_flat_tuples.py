@@ -179,7 +179,7 @@ def assert_corrupted_runs_agree(module: ModuleType) -> None:
 
 
 def assert_agree(module: ModuleType, cls: type[Message], version: int, data: bytes) -> None:
-    """Check that `decode_flat` accepts and rejects the same as `decode`, except invalid UTF-8."""
+    """Check that `decode_flat` accepts and rejects the same bytes as `decode`, except for invalid UTF-8."""
     expected = outcome(lambda: flatten(cls.decode(data, version)))
     assert outcome(lambda: module.decode_flat(cls, data, version)) == expected or "not UTF-8" in expected
 

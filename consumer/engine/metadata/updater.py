@@ -36,7 +36,7 @@ class MetadataUpdater:
         self._core = core
         self.topics: frozenset[str] = frozenset()
         self.everything = False
-        self.complete = False  # Whether all topics are requested, and a response has listed them.
+        self.complete = False  # Whether a response has listed all topics.
         # Called after each response with the topics that were requested; None means all topics.
         self.changed = changed
         self._call: Call | None = None

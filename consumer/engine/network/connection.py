@@ -98,9 +98,9 @@ class Connection:
 
     The owner moves the bytes. It calls `opened()` when the socket is connected, `received(data)` for each
     chunk or `answered(body)` for each whole frame, and `fail_calls(why)` at the end. It may call `ask(call)`
-    at any time. Each method returns the bytes to write, and appends calls that ended to `finished`. While
-    `wants_token` is set, the login waits for `log_in(token)`. If a method raises AuthenticationFailed or
-    DecodeError, the owner must close the connection.
+    at any time. Each method returns the bytes to write, and adds to `finished` the calls that have ended.
+    While `wants_token` is set, the login waits for `log_in(token)`. If a method raises AuthenticationFailed
+    or DecodeError, the owner must close the connection.
     """
 
     def __init__(

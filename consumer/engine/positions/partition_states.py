@@ -540,7 +540,7 @@ class SubscriptionState:
         self.dirty.update(self.states)
 
     def schedule(self, state: PartitionState, until: int) -> None:
-        """Mark the partition dirty at the time `until` (ms)."""
+        """Schedule the partition to become dirty at the time `until` (ms)."""
         self._epochs += 1
         heapq.heappush(self._scheduled, (until, self._epochs, state))
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from ..broker import Broker
 
-# The maximum number of partitions that a request may create, and of records that the controller may write for
-# a request (Kafka's MAX_PARTITIONS_PER_BATCH).
+# The maximum number of partitions that a request may create (Kafka's MAX_PARTITIONS_PER_BATCH), and of
+# records that the controller may write for a request (Kafka's MAX_RECORDS_PER_USER_OP).
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 

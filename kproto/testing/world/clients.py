@@ -271,7 +271,7 @@ class Client:
 
 
 class EngineClient(Client):
-    """A client whose engine is one of `consumer.engine`."""
+    """A client whose engine is an engine of the package `consumer.engine`."""
 
     def on_transport_event(self, event: Opened | Data | Broken) -> None:
         """Pass a network event to the engine."""

@@ -44,7 +44,7 @@ class Fault:
     chance: float = 1.0
 
     def affects(self, client: str, node: int) -> bool:
-        """Return whether the fault affects the connections of `client` with broker `node`."""
+        """Return whether the fault affects the connections of `client` to broker `node`."""
         return self.client in (None, client) and self.node in (None, node)
 
 

@@ -47,8 +47,9 @@ def test_the_client_library_works_with_older_versions() -> None:
 
 
 def test_an_api_that_an_older_kafka_does_not_have_is_left_out() -> None:
-    """An API that `highest` excludes is not advertised. The broker closes the connection at a request of this
-    API, as Kafka does. kproto's client raises UnsupportedVersion instead of sending such a request.
+    """An API that `highest` excludes is not advertised. The broker closes the connection when it receives a
+    request of this API, as Kafka does. kproto's client raises UnsupportedVersion instead of sending such a
+    request.
     """
     with (
         running(highest={"DescribeCluster": -1, "EndTxn": -1}) as server,

@@ -101,7 +101,7 @@ CLOSED = ALICE.secret("geheim")
     [
         ("ssl_cafile", {"ssl_cafile": ""}, "it is empty"),
         ("ssl_cafile", {"ssl_cafile": "some words"}, "it has none"),
-        ("ssl_cafile", {"ssl_cafile": ALICE.secret()}, "it has a key, and no certificate"),
+        ("ssl_cafile", {"ssl_cafile": ALICE.secret()}, "it has a key, but no certificate"),
         ("ssl_cafile", {"ssl_cafile": ROOT.pem + OTHER.pem[:99]}, "has no end"),
         ("ssl_cafile", {"ssl_cafile": OTHER.pem[:99] + "\n" + ROOT.pem}, "has no end"),
         ("ssl_cafile", {"ssl_cafile": ROOT.pem.replace("\n", "\\n")}, r"the two characters \\n"),
@@ -115,7 +115,7 @@ CLOSED = ALICE.secret("geheim")
         ("ssl_cafile", {"ssl_cafile": b"\x30\x82\1\1\2\1\3\x30"}, "this is PKCS12: `openssl pkcs12"),
         ("ssl_certfile", SWAPPED, "this is the key, and ssl_keyfile is the certificate"),
         ("ssl_certfile", {"ssl_certfile": ALICE.pem}, "it has no key"),
-        ("ssl_certfile", {"ssl_certfile": ALICE.secret()}, "it has a key, and no certificate"),
+        ("ssl_certfile", {"ssl_certfile": ALICE.secret()}, "it has a key, but no certificate"),
         (
             "ssl_certfile",
             {"ssl_certfile": ALICE.secret() + ROOT.pem + ALICE.pem},
@@ -132,7 +132,7 @@ CLOSED = ALICE.secret("geheim")
         (
             "ssl_keyfile",
             {"ssl_certfile": ALICE.pem, "ssl_keyfile": ALICE.pem},
-            "it has a certificate, and no key",
+            "it has a certificate, but no key",
         ),
         ("ssl_keyfile", {"ssl_certfile": ALICE.pem, "ssl_keyfile": ""}, "it is empty"),
     ],

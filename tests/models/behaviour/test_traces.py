@@ -115,7 +115,7 @@ def broken_connections(client: str) -> list[StageMember]:
 
 
 def repeated_breaks(client: str) -> list[StageMember]:
-    """Break the connection three times in a row. kafka-go reports the third error of a reader in a row."""
+    """Break the connection three times in a row. kafka-go reports a reader's third consecutive error."""
     stage, a = start(client)
     a.run_command("subscribe t")
     for api in ("Find", "Join", "Sync", "OffsetFetch"):
@@ -454,7 +454,7 @@ def _shorten(line: str, *, detailed: bool) -> str:
 
 
 def _fetches(member: StageMember) -> Iterator[str]:
-    """Describe the different Fetch requests in the order of their first use, with their numbers."""
+    """Describe each distinct Fetch request and how often it was sent, in the order of their first use."""
     texts = Counter(_fetch(member, line.request) for line in member.lines if line.api == "Fetch")
     for text, count in texts.items():
         yield f"{text} x{count}"

@@ -92,10 +92,10 @@ EDGES: Final[machine.Edges[MemberState]] = {
 
 # The states in which a member with a generation sends heartbeats.
 HEARTBEATING = {S.RELEASING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE, S.UNSUBSCRIBING, S.CLOSING}
-# The states in which max.poll.interval.ms counts for every member with a generation.
+# The states in which max.poll.interval.ms applies to every member with a generation.
 POLL_TIMED = HEARTBEATING - {S.UNSUBSCRIBING, S.CLOSING}
 # Further states in which, with `Policy.lose_on_session_timeout`, max.poll.interval.ms and the session timeout
-# count for a member that keeps partitions: the group may have assigned these partitions to other members.
+# apply to a member that keeps partitions: the group may have assigned these partitions to other members.
 TIMED_WHILE_JOINING = {S.UNJOINED, S.JOINING}
 # The states in which an unknown coordinator is looked up.
 NEEDS_COORDINATOR = {S.UNJOINED, S.RELEASING, S.JOINING, S.ASSIGNING, S.SYNCING, S.ADOPTING, S.STABLE}
