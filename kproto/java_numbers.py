@@ -7,6 +7,7 @@ accept the decimal digits of every script in integers.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -34,10 +35,12 @@ def whole_number(text: str, bits: int = 32) -> int | None:
 
 
 def double_text(number: float) -> str:
-    """Format a number below 10,000,000 as Double.toString does."""
+    """Format a number as Double.toString does."""
     if number != number:
         return "NaN"
-    if number == 0 or abs(number) >= 1e-3:
+    if abs(number) == math.inf:
+        return "Infinity" if number > 0 else "-Infinity"
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
     short = next(text for n in range(1, 18) if float(text := f"{number:.{n}e}") == number)
     digits, _, exponent = short.partition("e")

@@ -58,7 +58,8 @@ def test_invalid_doubles_are_none(text: str) -> None:
     ("number", "text"),
     [
         (1.0, "1.0"), (0.5, "0.5"), (0.001, "0.001"), (1e-4, "1.0E-4"), (1.25e-5, "1.25E-5"), (0.0, "0.0"),
-        (math.nan, "NaN"),
+        (math.nan, "NaN"), (9999999.5, "9999999.5"), (1e7, "1.0E7"), (12345678.5, "1.23456785E7"),
+        (-math.inf, "-Infinity"), (math.inf, "Infinity"),
     ],
 )  # fmt: skip
 def test_doubles_are_written_as_java_writes_them(number: float, text: str) -> None:

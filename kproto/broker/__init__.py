@@ -13,7 +13,7 @@ The following parts of Kafka are not implemented, and not advertised in ApiVersi
 
 * The consumer protocol of KIP-848, share groups and streams groups are missing. Consumers must use the
   classic protocol.
-* Kerberos, quotas and delegation tokens are missing.
+* Kerberos and delegation tokens are missing.
 * Replication to a second node is missing, so the broker never elects a leader by itself. A new leader epoch
   starts only with `Server.elect_leader`, `Server.truncate` or an ElectLeaders request.
 
@@ -33,6 +33,10 @@ The broker deliberately differs from Kafka in these points:
 * The topics __consumer_offsets and __transaction_state cannot be read.
 * A produced batch with a correct CRC is stored as it is. A malformed record in such a batch reaches the
   consumer, whereas Kafka answers the producer with INVALID_RECORD.
+* Quotas of clients are stored and described, but have no effect: `Server.throttle` throttles clients.
+* A reassignment of partitions ends before the response, because all nodes share the logs.
+* DescribeQuorum reports offsets of 0, because the broker has no metadata log. The only feature that
+  UpdateFeatures can change is transaction.version.
 * DescribeLogDirs reports a single log directory, which is called `memory` and has an unknown free space.
 * A Fetch response contains whole batches, whereas Kafka truncates the last one at the byte limit.
 """

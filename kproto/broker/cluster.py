@@ -23,7 +23,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from .. import transactions
 from ..error_codes import ErrorCode
@@ -40,6 +40,11 @@ from .settings import Settings
 from .topics import Partition, Topic, Topics
 
 NO_LEADER: Final = -1
+
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""The types of a quota's entity ("user", "client-id" or "ip"), each with its name. The name of the default
+entity is None.
+"""
 
 
 class ClusterBroker(Protocol):
@@ -92,9 +97,20 @@ class BrokerCluster:
         # (Producer id, partition of `__consumer_offsets`) -> the epoch of the ongoing transaction.
         self._pending_offsets: Final[dict[tuple[int, TransactionPartition], int]] = {}
         self.dynamic: Final = DynamicConfig(settings)
+        # Entity -> its quotas by name. They are stored and described, and have no effect.
+        self.client_quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}
+        # The level of the feature transaction.version, if UpdateFeatures has changed it, and the number of
+        # such changes.
+        self.transaction_version: int | None = None
+        self.features_epoch = 0
         self._settings: Final = settings
         self._node_ids: Final = tuple(self.nodes)
         self.log_manager: Final = LogManager(self.topics, self.dynamic, self._node_ids[0])
+
+    def finalize_transaction_version(self, level: int) -> None:
+        """Set the level of the feature transaction.version, which ApiVersions advertises."""
+        self.transaction_version = level
+        self.features_epoch += 1
 
     def expire_producers(self, now: int) -> None:
         """Remove expired idempotent producers, if the next check is due."""

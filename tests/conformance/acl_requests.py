@@ -25,9 +25,15 @@ from kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from kproto.messages.alter_client_quotas import AlterClientQuotasRequest
 from kproto.messages.alter_configs import AlterableConfig as WholeConfig
 from kproto.messages.alter_configs import AlterConfigsRequest
 from kproto.messages.alter_configs import AlterConfigsResource as WholeConfigs
+from kproto.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -40,12 +46,14 @@ from kproto.messages.delete_groups import DeleteGroupsRequest
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kproto.messages.describe_acls import DescribeAclsRequest
+from kproto.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kproto.messages.describe_cluster import DescribeClusterRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kproto.messages.describe_groups import DescribeGroupsRequest
 from kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kproto.messages.describe_producers import DescribeProducersRequest
 from kproto.messages.describe_producers import TopicRequest as ProducersRequest
+from kproto.messages.describe_quorum import DescribeQuorumRequest
 from kproto.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kproto.messages.describe_transactions import DescribeTransactionsRequest
 from kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
@@ -97,6 +105,7 @@ from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kproto.messages.update_features import UpdateFeaturesRequest
 from kproto.wire.message import Message, Struct
 from tests.broker.stage import batch_of
 from tests.conformance import judges, secured_kafka
@@ -450,6 +459,16 @@ def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
         "ListPartitionReassignments": ListPartitionReassignmentsRequest(
             topics=[ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 5]) for name in ASKED]
         ),
+        "AlterPartitionReassignments": AlterPartitionReassignmentsRequest(
+            topics=[
+                ReassignableTopic(name=name, partitions=[ReassignablePartition(partition_index=0)])
+                for name in ASKED
+            ]
+        ),
+        "DescribeClientQuotas": DescribeClientQuotasRequest(components=[], strict=False),
+        "AlterClientQuotas": AlterClientQuotasRequest(entries=[], validate_only=True),
+        "DescribeQuorum": DescribeQuorumRequest(topics=[]),
+        "UpdateFeatures": UpdateFeaturesRequest(feature_updates=[], validate_only=True),
         "DescribeAcls": DescribeAclsRequest(**acl_filter()),
         "CreateAcls": CreateAclsRequest(
             creations=[

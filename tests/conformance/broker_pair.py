@@ -15,6 +15,7 @@ from typing import Any, Final
 from kproto.broker.apis.table import APIS
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kproto.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kproto.messages.describe_transactions import DescribeTransactionsRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -60,7 +61,9 @@ NOT_READY: Final = {
     ErrorCode.NOT_COORDINATOR,
 }
 # APIs that the controller performs. A broker may show the effect only some time after the response.
-SLOW: Final = {"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs"}
+SLOW: Final = {
+    "CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs", "AlterClientQuotas",
+}  # fmt: skip
 # Fields that are not compared: error messages, addresses, times and sizes.
 FREE: Final = {
     "error_message", "batch_index_error_message", "cluster_id", "host", "port", "documentation", "synonyms",
@@ -224,6 +227,13 @@ class Side:
         state["offsets"] = self.comparable(self.ask(OffsetFetchRequest(groups=groups), 9))
         ids = DescribeTransactionsRequest(transactional_ids=[name("x")])
         state["transactions"] = self.comparable(self.ask(ids, 0))
+        quotas = self.ask(DescribeClientQuotasRequest(components=[], strict=False), 1)
+        quotas.entries = [
+            entry
+            for entry in quotas.entries
+            if any((part.entity_name or "").startswith(self.scene.title) for part in entry.entity)
+        ]
+        state["quotas"] = self.comparable(quotas)
         return state
 
     def comparable(self, value: Any, name: str = "", kind: str = "") -> Any:
@@ -294,6 +304,8 @@ def listing_everything(api: str, request: Any) -> bool:
     """
     if api == "DescribeUserScramCredentials":
         return not request.users
+    if api == "DescribeClientQuotas":
+        return all(component.match_type in (1, 2) for component in request.components)
     return api == "DescribeTopicPartitions" and (not request.topics or request.cursor is not None)
 
 

@@ -53,26 +53,33 @@ def handle_api_versions(broker: Broker, call: Call) -> Result:
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
     if authenticator is not None:
         authenticator.versions_requested = True
-    level = _transaction_version(broker)
     response = ApiVersionsResponse(error_code=0, api_keys=list(broker.apis.values()))
-    if level:
+    supported = supported_transaction_version(broker)
+    if supported:
+        level = finalized_transaction_version(broker)
         response.supported_features = [
-            SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=level)
+            SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=supported)
         ]
         response.finalized_features = [
             FinalizedFeatureKey(name=TRANSACTION_VERSION, min_version_level=level, max_version_level=level)
-        ]
-        response.finalized_features_epoch = 0
+        ] * (level > 0)
+        response.finalized_features_epoch = broker.cluster.features_epoch
     return response
 
 
-def _transaction_version(broker: Broker) -> int:
-    """Return the finalized transaction.version: 2 if KIP-890 is supported, else 0 (none)."""
+def supported_transaction_version(broker: Broker) -> int:
+    """Return the highest supported level of transaction.version: 2 if KIP-890 is supported, else 0 (none)."""
     supported = (
         key in broker.apis and broker.apis[key].max_version >= version
         for key, version in _TRANSACTIONS_V2.items()
     )
     return 2 if all(supported) else 0
+
+
+def finalized_transaction_version(broker: Broker) -> int:
+    """Return the finalized level of transaction.version: the highest, until UpdateFeatures changes it."""
+    level = broker.cluster.transaction_version
+    return supported_transaction_version(broker) if level is None else level
 
 
 def unsupported_api_versions(broker: Broker) -> ApiVersionsResponse:

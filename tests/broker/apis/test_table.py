@@ -76,11 +76,16 @@ ElectLeaders                  ALTER             CLUSTER           CLUSTER_AUTHOR
 IncrementalAlterConfigs       ALTER_CONFIGS     TOPIC             TOPIC_AUTHORIZATION_FAILED
 IncrementalAlterConfigs       ALTER_CONFIGS     CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 IncrementalAlterConfigs       ALTER_CONFIGS     GROUP             GROUP_AUTHORIZATION_FAILED
+AlterPartitionReassignments   ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 ListPartitionReassignments    DESCRIBE          CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 OffsetDelete                  DELETE            GROUP             GROUP_AUTHORIZATION_FAILED
 OffsetDelete                  READ              TOPIC             TOPIC_AUTHORIZATION_FAILED
+DescribeClientQuotas          DESCRIBE_CONFIGS  CLUSTER           CLUSTER_AUTHORIZATION_FAILED
+AlterClientQuotas             ALTER_CONFIGS     CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 DescribeUserScramCredentials  DESCRIBE          CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 AlterUserScramCredentials     ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
+DescribeQuorum                DESCRIBE          CLUSTER           CLUSTER_AUTHORIZATION_FAILED
+UpdateFeatures                ALTER             CLUSTER           CLUSTER_AUTHORIZATION_FAILED
 DescribeCluster               DESCRIBE          CLUSTER           NONE
 DescribeProducers             READ              TOPIC             TOPIC_AUTHORIZATION_FAILED
 DescribeTransactions          DESCRIBE          TRANSACTIONAL_ID  TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -336,14 +336,39 @@ REQUESTS: Final = (
     Request("DeleteGroups", (0, 2), {"groups_names": ["g", "h"]}),
     Request("ElectLeaders, in version 0", (0,), {"topic_partitions": [{"topic": "t", "partitions": [0]}]}),
     Request("ElectLeaders", (1, 2), {"topic_partitions": [{"topic": "t", "partitions": [0]}]}),
+    Request(
+        "AlterPartitionReassignments",
+        (0, 1),
+        {"topics": _named("t", partitions=[{"partition_index": 0, "replicas": [1]}])},
+    ),
     Request("ListPartitionReassignments", (0,), {"topics": None}),
     Request(
         "OffsetDelete",
         (0,),
         {"group_id": "g", "topics": _named("t", "u", partitions=[{"partition_index": 0}])},
     ),
+    Request("DescribeClientQuotas", (0, 1), {"components": [], "strict": False}),
+    Request(
+        "AlterClientQuotas",
+        (0, 1),
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "bob"}],
+                    "ops": [{"key": "request_percentage", "value": 1.0, "remove": False}],
+                }
+            ],
+            "validate_only": True,
+        },
+    ),
     Request("DescribeUserScramCredentials", (0,), {"users": [{"name": "bob"}]}),
     Request("AlterUserScramCredentials", (0,), {"deletions": [{"name": "nobody", "mechanism": 1}]}),
+    Request(
+        "DescribeQuorum",
+        (0, 2),
+        {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]},
+    ),
+    Request("UpdateFeatures", (0, 2), {"feature_updates": []}),
     Request("DescribeProducers", (0,), {"topics": _named("t", "u", partition_indexes=[0])}),
     Request("DescribeTransactions", (0,), {"transactional_ids": ["x", "y"]}),
     Request("ListTransactions", (0, 2), {}),

@@ -299,6 +299,9 @@ ElectLeaders, in version 0
 ElectLeaders
     t ELECTION_NOT_NEEDED
     ALTER CLUSTER: CLUSTER_FAILED, t CLUSTER_FAILED
+AlterPartitionReassignments
+    t NONE
+    ALTER CLUSTER: CLUSTER_FAILED, t CLUSTER_FAILED
 ListPartitionReassignments
     NONE
     DESCRIBE CLUSTER: CLUSTER_FAILED
@@ -307,12 +310,24 @@ OffsetDelete
     DELETE GROUP g: GROUP_FAILED
     READ TOPIC t: t TOPIC_FAILED, u NONE
     READ TOPIC u: t NONE, u TOPIC_FAILED
+DescribeClientQuotas
+    NONE
+    DESCRIBE_CONFIGS CLUSTER: CLUSTER_FAILED
+AlterClientQuotas
+    NONE
+    ALTER_CONFIGS CLUSTER: CLUSTER_FAILED
 DescribeUserScramCredentials
     bob NONE
     DESCRIBE CLUSTER: CLUSTER_FAILED
 AlterUserScramCredentials
     nobody RESOURCE_NOT_FOUND
     ALTER CLUSTER: nobody CLUSTER_FAILED
+DescribeQuorum
+    NONE
+    DESCRIBE CLUSTER: CLUSTER_FAILED
+UpdateFeatures
+    NONE
+    ALTER CLUSTER: CLUSTER_FAILED
 DescribeProducers
     t NONE, u NONE
     READ TOPIC t: t TOPIC_FAILED, u NONE

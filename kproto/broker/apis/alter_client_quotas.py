@@ -1,0 +1,157 @@
+"""AlterClientQuotas (key 49): set or remove quotas of users, client ids and IP addresses (KIP-546).
+
+The broker stores and describes quotas, but never throttles a client because of them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ...error_codes import ErrorCode
+from ...messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntityData,
+    AlterClientQuotasResponseEntryData,
+    OpData,
+)
+from ..broker import Broker
+from ..call import Call, Result
+from ..cluster import QuotaEntity
+from ..security.acls import Operation
+from .api import Api
+from .authorization import AUTHORIZATION_FAILED, on_cluster
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
+
+# The quotas of users and client ids, and those of IP addresses (QuotaConfig), each with its largest value. A
+# quota without a largest value may be a fraction.
+_USER_AND_CLIENT: Final[Mapping[str, int | None]] = {
+    "producer_byte_rate": 2**63 - 1,
+    "consumer_byte_rate": 2**63 - 1,
+    "request_percentage": None,
+    "controller_mutation_rate": None,
+}
+_OF_IP: Final[Mapping[str, int | None]] = {"connection_creation_rate": 2**31 - 1}
+# The greatest difference of a whole number from its value (ClientQuotaControlManager).
+_ROUNDING: Final = 1e-6
+
+Fault = tuple[ErrorCode, str]
+
+
+def handle_alter_client_quotas(broker: Broker, call: Call) -> Result:
+    """Apply the changes of each entity; one invalid change rejects all changes of its entity.
+
+    If the request names an entity twice, the changes of the first entry apply, and the response has an error.
+    """
+    request = call.request
+    assert isinstance(request, AlterClientQuotasRequest)
+    faults: dict[QuotaEntity, Fault | None] = {}
+    for entry in request.entries:
+        entity = entity_of(entry.entity)
+        keys = [operation.key for operation in entry.ops]
+        if entity in faults or len(set(keys)) < len(keys):
+            faults[entity] = ErrorCode.INVALID_REQUEST, "Ignoring duplicate entity"
+            continue
+        faults[entity] = _fault(entity, entry.ops)
+        if faults[entity] is None and not request.validate_only:
+            _apply(broker.cluster.client_quotas, entity, entry.ops)
+    return AlterClientQuotasResponse(
+        throttle_time_ms=0,
+        entries=[_result(entity, *(fault or (0, None))) for entity, fault in faults.items()],
+    )
+
+
+def entity_of(parts: Sequence[AlterClientQuotasRequestEntityData]) -> QuotaEntity:
+    """Return the entity of a request. Of two parts with one type, the last one applies."""
+    return tuple(sorted({part.entity_type: part.entity_name for part in parts}.items()))
+
+
+def _fault(entity: QuotaEntity, operations: Sequence[OpData]) -> Fault | None:
+    """Return the error and Kafka's message for invalid changes, or None."""
+    names = dict(entity)
+    for kind, name in entity:
+        if kind not in ENTITY_TYPES:
+            return ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}"
+        if name == "":
+            return ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported"
+    if not names:
+        return ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity"
+    if IP in names and len(names) > 1:
+        message = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+        return ErrorCode.INVALID_REQUEST, message
+    address = names.get(IP)
+    if address is not None and not _is_address(address):
+        return ErrorCode.INVALID_REQUEST, f"{address} is not a valid IP or resolvable host."
+    allowed = _OF_IP if IP in names else _USER_AND_CLIENT
+    faults = (_value_fault(allowed, each.key, each.value) for each in operations if not each.remove)
+    fault = next((text for text in faults if text is not None), None)
+    return None if fault is None else (ErrorCode.INVALID_REQUEST, fault)
+
+
+def _is_address(text: str) -> bool:
+    """Return whether a text is an IP address or "localhost". Kafka also accepts all names that DNS knows."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return text == "localhost"
+    return True
+
+
+def _value_fault(allowed: Mapping[str, int | None], key: str, value: float) -> str | None:
+    if key not in allowed:
+        return f"Invalid configuration key {key}"
+    if value <= 0:
+        return f"Quota {key} must be greater than 0"
+    largest = allowed[key]
+    if largest is None or math.isnan(value):
+        return None
+    if value > float(largest):
+        return f"Proposed value for {key} is too large."
+    return f"{key} cannot be a fractional value." if value % 1.0 > _ROUNDING else None
+
+
+def _apply(
+    quotas: dict[QuotaEntity, dict[str, float]], entity: QuotaEntity, operations: Sequence[OpData]
+) -> None:
+    values = dict(quotas.get(entity, {}))
+    for operation in operations:
+        if operation.remove:
+            values.pop(operation.key, None)
+        else:
+            values[operation.key] = operation.value
+    if values:
+        quotas[entity] = values
+    else:
+        quotas.pop(entity, None)
+
+
+def _result(entity: QuotaEntity, error: int, message: str | None) -> AlterClientQuotasResponseEntryData:
+    return AlterClientQuotasResponseEntryData(
+        error_code=error,
+        error_message=message,
+        entity=[
+            AlterClientQuotasResponseEntityData(entity_type=kind, entity_name=name) for kind, name in entity
+        ],
+    )
+
+
+def refuse(request: AlterClientQuotasRequest, error: ErrorCode, version: int) -> AlterClientQuotasResponse:
+    """Return a response with an error for every entity of the request."""
+    results = [_result(entity_of(entry.entity), error, AUTHORIZATION_FAILED) for entry in request.entries]
+    return AlterClientQuotasResponse(throttle_time_ms=0, entries=results)
+
+
+API = Api(
+    request=AlterClientQuotasRequest,
+    handle=handle_alter_client_quotas,
+    authorization=on_cluster(Operation.ALTER_CONFIGS),
+    refuse=refuse,
+)

@@ -1,0 +1,115 @@
+"""AlterPartitionReassignments (key 45): move partitions to other nodes (KIP-455).
+
+All nodes share the logs, so a move ends before the response, and no move can be canceled.
+"""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode
+from ...messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from ..broker import Broker
+from ..call import Call, Result
+from ..security.acls import Operation
+from ..topics import Partition
+from .api import Api
+from .authorization import AUTHORIZATION_FAILED, on_cluster
+from .replica_assignment import assignment_fault
+
+Fault = tuple[ErrorCode, str]
+
+
+def handle_alter_partition_reassignments(broker: Broker, call: Call) -> Result:
+    """Move each partition to the nodes of the request.
+
+    The leader stays, if it is one of these nodes. If it is not, the first of them becomes the leader.
+    """
+    request = call.request
+    assert isinstance(request, AlterPartitionReassignmentsRequest)
+    if not request.topics:  # Kafka reads no other field of such a request.
+        return AlterPartitionReassignmentsResponse(
+            throttle_time_ms=0, error_code=0, error_message=None, responses=[]
+        )
+    if request.timeout_ms <= 0:
+        return refuse(request, ErrorCode.REQUEST_TIMED_OUT, call.version)
+    responses: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        results = [
+            _result(entry, _reassign(broker, request, topic.name, entry)) for entry in topic.partitions
+        ]
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=0,
+        error_message=None,
+        responses=responses,
+    )
+
+
+def _reassign(
+    broker: Broker, request: AlterPartitionReassignmentsRequest, name: str, entry: ReassignablePartition
+) -> Fault | None:
+    """Move one partition. Return the error and Kafka's message, or None."""
+    topic = broker.topics.named(name)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
+    index = entry.partition_index
+    partition = topic.partition(index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}."
+    if entry.replicas is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
+    fault = assignment_fault(broker, [entry.replicas])
+    if fault is not None:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault
+    before = len(broker.cluster.replicas_of(partition, index))
+    if not request.allow_replication_factor_change and len(entry.replicas) != before:
+        message = f"The replication factor is changed from {before} to {len(entry.replicas)}"
+        return ErrorCode.INVALID_REPLICATION_FACTOR, message
+    _move(broker, partition, index, entry.replicas)
+    return None
+
+
+def _move(broker: Broker, partition: Partition, index: int, replicas: list[int]) -> None:
+    cluster = broker.cluster
+    leader = cluster.leader(partition, index)
+    partition.replicas = tuple(replicas)
+    cluster.leaders[partition] = leader if leader in replicas else replicas[0]
+    if cluster.leaders[partition] != leader:
+        partition.log.start_leader_epoch()
+    broker.on_partitions_changed([partition])
+
+
+def _result(entry: ReassignablePartition, fault: Fault | None) -> ReassignablePartitionResponse:
+    error, message = fault or (ErrorCode.NONE, None)
+    return ReassignablePartitionResponse(
+        partition_index=entry.partition_index, error_code=error, error_message=message
+    )
+
+
+def refuse(
+    request: AlterPartitionReassignmentsRequest, error: ErrorCode, version: int
+) -> AlterPartitionReassignmentsResponse:
+    """Return a response with a top-level error, and with the same error for each partition."""
+    fault = error, AUTHORIZATION_FAILED
+    responses = [
+        ReassignableTopicResponse(name=topic.name, partitions=[_result(p, fault) for p in topic.partitions])
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0, error_code=error, error_message=AUTHORIZATION_FAILED, responses=responses
+    )
+
+
+API = Api(
+    request=AlterPartitionReassignmentsRequest,
+    handle=handle_alter_partition_reassignments,
+    authorization=on_cluster(Operation.ALTER),
+    refuse=refuse,
+)

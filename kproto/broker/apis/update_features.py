@@ -1,0 +1,98 @@
+"""UpdateFeatures (key 57): change the level of transaction.version, this broker's only feature (KIP-584).
+
+Clients read the level from ApiVersions. Below level 2, transactional clients add partitions to a transaction
+by requests of their own (KIP-890); this broker serves the requests of all levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ...error_codes import ErrorCode
+from ...messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from ..broker import Broker
+from ..call import Call, Result
+from ..security.acls import Operation
+from .api import Api
+from .api_versions import TRANSACTION_VERSION, finalized_transaction_version, supported_transaction_version
+from .authorization import AUTHORIZATION_FAILED, on_cluster
+
+# FeatureUpdate.UpgradeType
+UPGRADE: Final = 1
+SAFE_DOWNGRADE: Final = 2
+UNSAFE_DOWNGRADE: Final = 3
+
+
+def handle_update_features(broker: Broker, call: Call) -> Result:
+    """Change the levels of all features of the request, or of none."""
+    request = call.request
+    assert isinstance(request, UpdateFeaturesRequest)
+    # Of two updates of a feature, the last one applies.
+    updates = {update.feature: update for update in request.feature_updates}
+    fault = next((fault for update in updates.values() if (fault := _fault(broker, update))), None)
+    if fault is not None:
+        message = "The update failed for all features since the following feature had an error: " + fault
+        return _response(updates, ErrorCode.INVALID_UPDATE_VERSION, message)
+    update = updates.get(TRANSACTION_VERSION)
+    if update is not None and not request.validate_only:
+        broker.cluster.finalize_transaction_version(update.max_version_level)
+    return _response(updates, ErrorCode.NONE, None)
+
+
+def _fault(broker: Broker, update: FeatureUpdateKey) -> str | None:
+    """Return Kafka's message for an invalid update, or None (FeatureControlManager.updateFeature)."""
+    level = update.max_version_level
+    highest = current = 0
+    if update.feature == TRANSACTION_VERSION:
+        highest, current = supported_transaction_version(broker), finalized_transaction_version(broker)
+    reason = None
+    if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        reason = "The controller does not support the given upgrade type."
+    elif level < 0:
+        reason = "A feature version cannot be less than 0."
+    elif not highest and not level:
+        reason = f"Feature {update.feature} not found."
+    elif not highest:
+        reason = f"Local controller {min(broker.cluster.nodes)} does not support this feature."
+    elif level > highest:
+        reason = f"Local controller {min(broker.cluster.nodes)} only supports versions 0-{highest}"
+    elif level < current and update.upgrade_type == UPGRADE:
+        reason = (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade."
+        )
+    elif level > current and update.upgrade_type != UPGRADE:
+        reason = "Can't downgrade to a newer version."
+    return reason and f"Invalid update version {level} for feature {update.feature}. {reason}"
+
+
+def _response(
+    updates: Mapping[str, FeatureUpdateKey], error: ErrorCode, message: str | None
+) -> UpdateFeaturesResponse:
+    """Return the response. Only a successful one has results, and only before version 2."""
+    results = [UpdatableFeatureResult(feature=name, error_code=0, error_message=None) for name in updates]
+    return UpdateFeaturesResponse(
+        throttle_time_ms=0,
+        error_code=error,
+        error_message=message,
+        results=[] if error else results,
+    )
+
+
+def refuse(request: UpdateFeaturesRequest, error: ErrorCode, version: int) -> UpdateFeaturesResponse:
+    """Refuse the whole request."""
+    return _response({}, error, AUTHORIZATION_FAILED)
+
+
+API = Api(
+    request=UpdateFeaturesRequest,
+    handle=handle_update_features,
+    authorization=on_cluster(Operation.ALTER),
+    refuse=refuse,
+)

@@ -1,0 +1,133 @@
+"""UpdateFeatures and DescribeQuorum: a real Kafka and the embedded broker respond alike.
+
+The boundary requests of test_boundary_requests_like_kafka compare the other APIs that change a cluster. They
+do not include UpdateFeatures, because a lower level of a feature changes the responses to later requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kproto.broker.server import running
+from kproto.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from kproto.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from kproto.wire.message import Message
+from tests.broker.stage import Socket
+from tests.conformance import judges
+
+pytestmark = pytest.mark.kafka
+
+Pair = tuple[Socket, Socket]
+UP, SAFE, UNSAFE = 1, 2, 3
+TRANSACTIONS = "transaction.version"
+METADATA_LOG = "__cluster_metadata"
+
+
+@pytest.fixture(scope="module")
+def pair(real_kafka: judges.RealKafka) -> Iterator[Pair]:
+    with running(highest=judges.HIGHEST_OF_KAFKA) as ours:
+        sockets = Socket(real_kafka.bootstrap), Socket(ours.bootstrap)
+        yield sockets
+        for each in sockets:
+            each.socket.close()
+
+
+def ask(pair: Pair, request: Message, version: int) -> list[Any]:
+    return [each.ask(request, version) for each in pair]
+
+
+def updating(*updates: tuple[str, int, int]) -> UpdateFeaturesRequest:
+    return UpdateFeaturesRequest(
+        feature_updates=[
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=how)
+            for name, level, how in updates
+        ],
+        validate_only=True,
+    )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [],
+        [(TRANSACTIONS, 2, UP)],
+        [(TRANSACTIONS, 2, SAFE)],
+        [(TRANSACTIONS, 1, SAFE)],
+        [(TRANSACTIONS, 0, UNSAFE)],
+        [(TRANSACTIONS, 1, UP)],
+        [(TRANSACTIONS, 3, UP)],
+        [(TRANSACTIONS, -1, SAFE)],
+        [(TRANSACTIONS, 2, 0)],
+        [(TRANSACTIONS, 2, 9)],
+        [("unknown.version", 1, UP)],
+        [("unknown.version", 0, SAFE)],
+        [(TRANSACTIONS, 1, SAFE), ("unknown.version", 1, UP)],
+        [(TRANSACTIONS, 1, SAFE), (TRANSACTIONS, 1, UP)],
+    ],
+    ids=str,
+)
+def test_updates_of_features_are_checked_alike(
+    pair: Pair, updates: list[tuple[str, int, int]], version: int
+) -> None:
+    kafka, ours = ask(pair, updating(*updates), version)
+    assert ours.error_code == kafka.error_code
+    assert ours.error_message == kafka.error_message
+    assert [(r.feature, r.error_code) for r in ours.results] == [
+        (r.feature, r.error_code) for r in kafka.results
+    ]
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_a_timeout_that_has_passed_is_answered_alike(pair: Pair, timeout: int) -> None:
+    request = updating((TRANSACTIONS, 2, UP))
+    request.timeout_ms = timeout
+    kafka, ours = ask(pair, request, 2)
+    assert ours.error_code == kafka.error_code
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(
+    "topics",
+    [[(METADATA_LOG, [0])], [(METADATA_LOG, [0, 1])], [(METADATA_LOG, [])], [("t", [0])], []],
+    ids=str,
+)
+def test_quorums_are_described_alike(pair: Pair, topics: list[tuple[str, list[int]]], version: int) -> None:
+    """Compare all except offsets and epochs of the metadata log, addresses of controllers, and times."""
+    request = DescribeQuorumRequest(
+        topics=[
+            DescribeQuorumRequestTopicData(
+                topic_name=name,
+                partitions=[DescribeQuorumRequestPartitionData(partition_index=index) for index in indexes],
+            )
+            for name, indexes in topics
+        ]
+    )
+    kafka, ours = (
+        (
+            response.error_code,
+            response.error_message,
+            [
+                (
+                    topic.topic_name,
+                    entry.partition_index,
+                    entry.error_code,
+                    entry.error_message,
+                    entry.leader_id,
+                    [(voter.replica_id, voter.last_fetch_timestamp > 0) for voter in entry.current_voters],
+                    [observer.replica_id for observer in entry.observers],
+                )
+                for topic in response.topics
+                for entry in topic.partitions
+            ],
+        )
+        for response in ask(pair, request, version)
+    )
+    assert ours == kafka
