@@ -90,6 +90,14 @@ def parse_digits(text: str) -> int:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
+def node_ids(text: str) -> list[int]:
+    """Parse the node ids of brokers, separated by commas."""
+    nodes = [parse_digits(word) for word in text.split(",")]
+    if min(nodes) < 0 or len(set(nodes)) < len(nodes):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different node ids, such as 1,2,3")
+    return nodes
+
+
 def positive(text: str) -> int:
     number = parse_digits(text)
     if number < 1:

@@ -1,12 +1,12 @@
-"""`kproto cluster`: brokers, log directories, leader elections and reassignments of a cluster."""
+"""`kproto cluster`: brokers, log directories, elections, reassignments, features and quorum of a cluster."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, KprotoError
-from .arguments import Subparsers, parse_digits, topic_partitions
+from ..errors import KprotoError
+from .arguments import Subparsers, node_ids, topic_partitions
 from .connection import (
     add_execute,
     add_verb,
@@ -16,6 +16,9 @@ from .connection import (
     say_not_executed,
     succeeded,
 )
+from .features import add_feature_verbs
+from .quorum import add_quorum_verbs
+from .reassignments import add_reassignment_verbs
 from .tables import cell, print_json, print_table
 
 if TYPE_CHECKING:
@@ -28,12 +31,14 @@ def add(commands: Subparsers) -> None:
     verbs = add_verbs(
         commands,
         "cluster",
-        help_text="brokers, log directories, leader elections and reassignments",
-        description="Show the brokers of a cluster, and change the leaders and the places of partitions.",
+        help_text="brokers, log directories, elections, reassignments, features and quorum",
+        description="Show the brokers, the features and the quorum of a cluster, and change them. Elect "
+        "leaders of partitions, and move partitions to other brokers.",
     )
     add_verb(verbs, "describe", _describe, "print the cluster id and the brokers")
     log_dirs = add_verb(verbs, "log-dirs", _log_dirs, "print the sizes of the replicas in each log directory")
     log_dirs.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
+    log_dirs.add_argument("--brokers", type=node_ids, metavar="ID,ID", help="default: all brokers")
     elect = add_verb(verbs, "elect", _elect, "elect a leader for each partition")
     _add_partitions(elect)
     elect.add_argument(
@@ -43,27 +48,23 @@ def add(commands: Subparsers) -> None:
         "the preferred replica",
     )
     add_execute(elect, "elect the leaders")
-    reassign = add_verb(
-        verbs,
-        "reassign",
-        _reassign,
-        "move partitions to other brokers, or cancel it",
-        epilog="Example: kproto cluster reassign flights:0=1,2 flights:1=2,3 --execute "
-        "--bootstrap localhost:9092",
+    add_reassignment_verbs(verbs)
+    add_feature_verbs(verbs)
+    add_quorum_verbs(verbs)
+    unregister = add_verb(
+        verbs, "unregister", _unregister, "remove the registration of a broker that no longer exists"
     )
-    reassign.add_argument(
-        "moves",
-        nargs="+",
-        metavar="TOPIC:P=NODES",
-        help="the node ids of the replicas, such as flights:0=1,2; flights:0=cancel ends a move",
-    )
-    add_execute(reassign, "begin the moves")
-    moves = add_verb(verbs, "reassignments", _reassignments, "print the reassignments in progress")
-    moves.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
+    unregister.add_argument("broker", type=int, metavar="ID", help="the node.id of the broker")
+    add_execute(unregister, "remove the registration")
 
 
 def _add_partitions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topics", nargs="+", metavar="TOPIC[:P,P]", help="a topic, or some of its partitions")
+    parser.add_argument(
+        "topics",
+        nargs="*",
+        metavar="TOPIC[:P,P]",
+        help="a topic, or some of its partitions; default: all topics",
+    )
 
 
 def _partitions(admin: Admin, words: Sequence[str]) -> list[TopicPartition]:
@@ -99,7 +100,7 @@ def _describe(options: argparse.Namespace) -> int:
 def _log_dirs(options: argparse.Namespace) -> int:
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        nodes = sorted(admin.metadata([]).brokers)
+        nodes = options.brokers or sorted(admin.metadata([]).brokers)
         described = succeeded(lambda: admin.describe_log_dirs(nodes), failures)
     rows: list[tuple[object, ...]] = []
     for node, directories in described.items():
@@ -107,16 +108,25 @@ def _log_dirs(options: argparse.Namespace) -> int:
             if directory.error is not None:
                 failures.append(directory.error)
             rows += [
-                (node, path, partition.topic, partition.partition, replica.size, replica.offset_lag)
+                (
+                    node,
+                    path,
+                    partition.topic,
+                    partition.partition,
+                    replica.size,
+                    replica.offset_lag,
+                    replica.is_future,
+                )
                 for partition, replica in sorted(directory.replicas.items())
                 if not options.topics or partition.topic in options.topics
             ]
     if options.json:
-        keys = ("broker", "logDir", "topic", "partition", "size", "offsetLag")
+        keys = ("broker", "logDir", "topic", "partition", "size", "offsetLag", "isFuture")
         print_json(dict(zip(keys, row, strict=True)) for row in rows)
     else:
         columns = [("BROKER", 7), ("LOG-DIR", 15), ("TOPIC", 15), ("PARTITION", 10)]
-        print_table([*columns, ("SIZE", 12), ("OFFSET-LAG", 10)], rows)
+        columns += [("SIZE", 12), ("OFFSET-LAG", 10), ("FUTURE", 6)]
+        print_table(columns, [(*row[:-1], "yes" if row[-1] else "") for row in rows])
     return exit_code("cluster log-dirs", failures)
 
 
@@ -124,7 +134,7 @@ def _elect(options: argparse.Namespace) -> int:
     kind = "unclean" if options.unclean else "preferred"
     failures: list[KprotoError] = []
     with admin_client(options) as admin:
-        partitions = _partitions(admin, options.topics)
+        partitions = _partitions(admin, options.topics or sorted(admin.topics()))
         if not options.execute:
             for partition in partitions:
                 print(
@@ -132,83 +142,30 @@ def _elect(options: argparse.Namespace) -> int:
                 )
             return say_not_executed("no leader was elected")
         elected = succeeded(lambda: admin.elect_leaders(kind, partitions), failures)
-    for partition, changed in sorted(elected.items()):
-        if options.json:
-            print_json([{"topic": partition.topic, "partition": partition.partition, "elected": changed}])
-        else:
-            done = "a leader was elected" if changed else "no election was needed"
-            print(f"{cell(partition)}: {done}")
+    if options.json:
+        print_json(
+            {"topic": partition.topic, "partition": partition.partition, "elected": changed}
+            for partition, changed in sorted(elected.items())
+        )
+        return exit_code("cluster elect", failures)
+    for done, text in (
+        (True, f"Successfully completed leader election ({kind.upper()}) for partitions"),
+        (False, "Valid replica already elected for partitions"),
+    ):
+        names = [cell(partition) for partition in sorted(elected) if elected[partition] == done]
+        if names:
+            print(f"{text} {', '.join(names)}")
     return exit_code("cluster elect", failures)
 
 
-def _reassign(options: argparse.Namespace) -> int:
-    moves = dict(map(_move, options.moves))
-    failures: list[KprotoError] = []
+def _unregister(options: argparse.Namespace) -> int:
+    if not options.execute:
+        print(f"unregister broker {options.broker}")
+        return say_not_executed("no broker was unregistered")
     with admin_client(options) as admin:
-        if not options.execute:
-            described = admin.describe_topics(sorted({partition.topic for partition in moves}))
-            for (topic, number), nodes in sorted(moves.items()):
-                now = next((p.replicas for p in described[topic].partitions if p.partition == number), ())
-                target = "cancel the move" if nodes is None else f"move to {_nodes(nodes)}"
-                print(f"{cell(topic)}-{number} on {_nodes(now)}: {target}")
-            return say_not_executed("no partition was moved")
-        succeeded(lambda: admin.alter_partition_reassignments(moves), failures)
-    for partition in moves if not failures else ():
-        if options.json:
-            print_json([{"topic": partition.topic, "partition": partition.partition, "done": "started"}])
-        else:
-            done = "canceled the move" if moves[partition] is None else "started the move"
-            print(f"{cell(partition)}: {done}")
-    return exit_code("cluster reassign", failures)
-
-
-def _nodes(nodes: Sequence[int]) -> str:
-    return ",".join(map(str, nodes)) or "no broker"
-
-
-def _move(word: str) -> tuple[TopicPartition, list[int] | None]:
-    """Parse TOPIC:P=NODES."""
-    from consumer import TopicPartition
-
-    name, _, nodes = word.rpartition("=")
-    topic, _, number = name.rpartition(":")
-    parsed = [parse_digits(node) for node in nodes.split(",")]
-    if not topic or parse_digits(number) < 0 or (nodes != "cancel" and min(parsed) < 0):
-        raise ConfigError(
-            "TOPIC:P=NODES",
-            word,
-            "allowed: a partition and its brokers, as in flights:0=1,2, or flights:0=cancel",
-        )
-    return TopicPartition(topic, int(number)), None if nodes == "cancel" else parsed
-
-
-def _reassignments(options: argparse.Namespace) -> int:
-    with admin_client(options) as admin:
-        partitions = _partitions(admin, options.topics) if options.topics else None
-        moves = admin.list_partition_reassignments(partitions)
-    rows = [
-        (
-            partition.topic,
-            partition.partition,
-            _nodes(move.replicas),
-            _nodes(move.adding_replicas) if move.adding_replicas else None,
-            _nodes(move.removing_replicas) if move.removing_replicas else None,
-        )
-        for partition, move in sorted(moves.items())
-    ]
+        admin.unregister_broker(options.broker)
     if options.json:
-        print_json(
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "replicas": list(move.replicas),
-                "addingReplicas": list(move.adding_replicas),
-                "removingReplicas": list(move.removing_replicas),
-            }
-            for partition, move in sorted(moves.items())
-        )
+        print_json([{"broker": options.broker, "done": "unregistered"}])
     else:
-        print_table(
-            [("TOPIC", 15), ("PARTITION", 10), ("REPLICAS", 10), ("ADDING", 10), ("REMOVING", 10)], rows
-        )
+        print(f"Broker {options.broker} is no longer registered.")
     return 0

@@ -27,23 +27,25 @@ def test_log_directories_show_the_sizes_of_replicas(shell: Shell, broker: Server
     assert {row["topic"] for row in shell.json("cluster log-dirs")} >= {"sized", "unsized"}
 
 
+def test_log_directories_of_an_unknown_broker_are_an_error(shell: Shell) -> None:
+    shell("topics create placed")
+    assert shell.json("cluster log-dirs placed --brokers 1,9", code=1)[0]["broker"] == 1
+    assert "broker 9" in shell.errors
+
+
 def test_leaders_are_elected_only_with_execute(shell: Shell) -> None:
     shell("topics create led --partitions 2")
     assert shell("cluster elect led:1") == ["preferred election for led-1; its leader is broker 1"]
     assert shell.errors == "no leader was elected; add --execute to do it\n"
     assert shell("cluster elect led --execute") == [
-        "led-0: no election was needed",
-        "led-1: no election was needed",
+        "Valid replica already elected for partitions led-0, led-1"
     ]
+    assert "led-1" in shell("cluster elect --execute")[0]
+    assert shell.json("cluster elect led:0 --execute") == [{"topic": "led", "partition": 0, "elected": False}]
 
 
-def test_a_reassignment_prints_its_plan(shell: Shell) -> None:
-    shell("topics create moved")
-    assert shell("cluster reassign moved:0=1,2") == ["moved-0 on 1: move to 1,2"]
-    assert shell("cluster reassign moved:0=cancel") == ["moved-0 on 1: cancel the move"]
-    assert shell.json("cluster reassignments") == []
-    shell("cluster reassign moved:0=x", code=2)
-    assert (
-        "TOPIC:P=NODES='moved:0=x' is not allowed; allowed: a partition and its brokers, as in flights:0=1,2"
-        in shell.errors
-    )
+def test_a_broker_is_unregistered_only_with_execute(shell: Shell) -> None:
+    assert shell("cluster unregister 7") == ["unregister broker 7"]
+    assert shell.errors == "no broker was unregistered; add --execute to do it\n"
+    shell("cluster unregister 7 --execute", code=1)
+    assert "UnregisterBroker" in shell.errors  # The embedded broker does not serve it.

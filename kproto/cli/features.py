@@ -1,0 +1,128 @@
+"""The feature levels of a cluster in `kproto cluster`: describe, upgrade and downgrade them (KIP-584)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError, KprotoError
+from .arguments import Subparsers, key_values, parse_digits
+from .connection import add_execute, add_verb, admin_client, exit_code, say_not_executed, succeeded
+from .tables import cell, print_json
+
+if TYPE_CHECKING:
+    from consumer import FeatureMetadata, FeatureUpdate
+
+METADATA_VERSION = "metadata.version"
+# Releases of Kafka with the levels of metadata.version that they added (MetadataVersion), from level 7 on.
+_RELEASES = {
+    "3.3": 3, "3.4": 0, "3.5": 2, "3.6": 2, "3.7": 4, "3.8": 0, "3.9": 0, "4.0": 3, "4.1": 1, "4.2": 1,
+    "4.3": 0, "4.4": 2,
+}  # fmt: skip
+_FIRST = {"3.3": 3}  # The lowest of 3.3's levels that Kafka 4 knows is IV3.
+
+
+def metadata_versions() -> dict[str, int]:
+    """Return the level of each metadata.version by its name, such as 4.3-IV0."""
+    names = [
+        f"{release}-IV{number}"
+        for release, last in _RELEASES.items()
+        for number in range(_FIRST.get(release, 0), last + 1)
+    ]
+    return {name: level for level, name in enumerate(names, 7)}
+
+
+def add_feature_verbs(verbs: Subparsers) -> None:
+    """Add the verbs `features`, `upgrade` and `downgrade`."""
+    add_verb(verbs, "features", _describe, "print the features with their levels")
+    for verb, direction in (("upgrade", "higher"), ("downgrade", "lower")):
+        parser = add_verb(
+            verbs,
+            verb,
+            _update,
+            f"set features to {direction} levels",
+            description=f"Set features to {direction} levels. The controller checks the levels, and changes "
+            "all features or none.",
+            epilog=f"Example: kproto cluster {verb} metadata.version=4.2-IV1 transaction.version=1 --execute "
+            "--bootstrap localhost:9092",
+        )
+        parser.add_argument(
+            "updates",
+            nargs="+",
+            metavar="NAME=LEVEL",
+            help="a feature and its level; that of metadata.version is a number or a name such as 4.3-IV0; "
+            "level 0 disables a feature",
+        )
+        if verb == "downgrade":
+            parser.add_argument(
+                "--unsafe", action="store_true", help="also if the cluster would lose metadata"
+            )
+        add_execute(parser, "change the levels")
+
+
+def _level_text(name: str, level: int) -> str:
+    if name != METADATA_VERSION:
+        return str(level)
+    names = {number: version for version, number in metadata_versions().items()}
+    return names.get(level, f"UNKNOWN [{level}]")
+
+
+def _describe(options: argparse.Namespace) -> int:
+    with admin_client(options) as admin:
+        features = admin.describe_features()
+    _print(features, as_json=options.json)
+    return 0
+
+
+def _print(features: FeatureMetadata, *, as_json: bool) -> None:
+    epoch = features.finalized_features_epoch
+    for name, supported in sorted(features.supported_features.items()):
+        finalized = features.finalized_features.get(name)
+        level = finalized.max_version if finalized is not None else 0
+        numbers = {
+            "supportedMinVersion": supported.min_version,
+            "supportedMaxVersion": supported.max_version,
+            "finalizedVersionLevel": level,
+        }
+        if as_json:
+            print_json([{"feature": name, **numbers, "epoch": epoch}])
+        else:
+            shown = [f"{key[0].upper()}{key[1:]}: {_level_text(name, n)}" for key, n in numbers.items()]
+            print("\t".join([f"Feature: {cell(name)}", *shown, f"Epoch: {cell(epoch)}"]))
+
+
+def _updates(options: argparse.Namespace) -> Mapping[str, FeatureUpdate]:
+    from consumer import FeatureUpdate
+
+    kind = "upgrade"
+    if options.verb == "downgrade":
+        kind = "unsafe_downgrade" if options.unsafe else "safe_downgrade"
+    updates: dict[str, FeatureUpdate] = {}
+    for name, text in key_values("NAME=LEVEL", options.updates).items():
+        level = parse_digits(text)
+        if level < 0 and name == METADATA_VERSION:
+            level = metadata_versions().get(text, -1)
+        if not 0 <= level < 2**15:
+            newest = list(metadata_versions())[-1]
+            allowed = f"allowed: a level of at least 0, or for {METADATA_VERSION} a name such as {newest}"
+            raise ConfigError("NAME=LEVEL", f"{name}={text}", allowed)
+        updates[name] = FeatureUpdate(level, kind)
+    return updates
+
+
+def _update(options: argparse.Namespace) -> int:
+    updates = _updates(options)
+    failures: list[KprotoError] = []
+    with admin_client(options) as admin:
+        succeeded(lambda: admin.update_features(updates, validate_only=not options.execute), failures)
+    for name, update in updates.items() if not failures else ():
+        if options.json:
+            done = f"{options.verb}d" if options.execute else "checked"
+            print_json([{"feature": name, "level": update.max_version_level, "done": done}])
+        else:
+            verb = "was" if options.execute else "can be"
+            print(f"{cell(name)} {verb} {options.verb}d to {update.max_version_level}.")
+    if failures or options.execute:
+        return exit_code(f"cluster {options.verb}", failures)
+    return say_not_executed("no feature was changed")

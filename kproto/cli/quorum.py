@@ -1,0 +1,230 @@
+"""The quorum of controllers in `kproto cluster`: describe it, add and remove controllers (KIP-853)."""
+
+from __future__ import annotations
+
+import argparse
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from json import dumps
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ..errors import ConfigError
+from .arguments import Subparsers, address, parse_digits
+from .connection import add_execute, add_verb, admin_client, say_not_executed
+from .tables import cell, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from consumer import QuorumInfo, RaftVoterEndpoint
+    from consumer.engine.admin.quorum import QuorumReplicaState
+
+_REPLICA_TITLES = (
+    "NodeId",
+    "DirectoryId",
+    "LogEndOffset",
+    "Lag",
+    "LastFetchTimestamp",
+    "LastCaughtUpTimestamp",
+    "Status",
+)
+
+
+def add_quorum_verbs(verbs: Subparsers) -> None:
+    """Add the verbs `quorum`, `add-controller` and `remove-controller`."""
+    quorum = add_verb(verbs, "quorum", _quorum, "print the leader and the voters of the metadata quorum")
+    quorum.add_argument("--replication", action="store_true", help="print how far each replica has read")
+    adding = add_verb(
+        verbs,
+        "add-controller",
+        _add,
+        "make a controller a voter of the metadata quorum",
+        epilog="Example: kproto cluster add-controller 4 --directory-id 5L0xoL9gTKa0Qt3k9UYy4A --listener "
+        "CONTROLLER://host-4:9093 --execute --bootstrap localhost:9092",
+    )
+    _add_controller(adding)
+    adding.add_argument(
+        "--listener",
+        action="append",
+        required=True,
+        metavar="NAME://HOST:PORT",
+        help="an advertised listener of the controller",
+    )
+    add_execute(adding, "add the controller")
+    removing = add_verb(verbs, "remove-controller", _remove, "remove a voter from the metadata quorum")
+    _add_controller(removing)
+    add_execute(removing, "remove the controller")
+
+
+def _add_controller(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("controller", type=_node, metavar="ID", help="the node.id of the controller")
+    parser.add_argument(
+        "--directory-id",
+        required=True,
+        type=_directory_id,
+        metavar="ID",
+        help="the directory.id in meta.properties of the controller's metadata directory",
+    )
+
+
+def _node(text: str) -> int:
+    number = parse_digits(text)
+    if not 0 <= number < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a node id")
+    return number
+
+
+def _directory_id(text: str) -> UUID:
+    try:
+        return UUID(bytes=urlsafe_b64decode(text + "=="))
+    except ValueError:
+        message = f"{text!r} is not a directory id of 22 characters, such as 5L0xoL9gTKa0Qt3k9UYy4A"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def uuid_text(value: UUID) -> str:
+    """Return an id as Kafka's Uuid.toString writes it, in base64."""
+    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def _endpoint_text(endpoint: RaftVoterEndpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.listener}://{host}:{endpoint.port}"
+
+
+def _quorum(options: argparse.Namespace) -> int:
+    with admin_client(options) as admin:
+        cluster_id = admin.describe_cluster().cluster_id
+        quorum = admin.describe_metadata_quorum()
+    if options.replication:
+        _print_replicas(quorum, as_json=options.json)
+    else:
+        _print_status(cluster_id, quorum, as_json=options.json)
+    return 0
+
+
+def _leader(quorum: QuorumInfo) -> QuorumReplicaState:
+    """Return the state of the leader, which is the voter of this id with the longest log."""
+    return max(
+        quorum.voters, key=lambda voter: (voter.replica_id == quorum.leader_id, voter.log_end_offset or 0)
+    )
+
+
+def _print_status(cluster_id: str | None, quorum: QuorumInfo, *, as_json: bool) -> None:
+    leader = _leader(quorum)
+    slowest = min(quorum.voters, key=lambda voter: voter.log_end_offset or 0)
+    lag_time: int | None = 0
+    if slowest.replica_id != leader.replica_id:
+        times = leader.last_caught_up_timestamp, slowest.last_caught_up_timestamp
+        lag_time = None if None in times else (times[0] or 0) - (times[1] or 0)
+    values: dict[str, object] = {
+        "clusterId": cluster_id,
+        "leaderId": quorum.leader_id,
+        "leaderEpoch": quorum.leader_epoch,
+        "highWatermark": quorum.high_watermark,
+        "maxFollowerLag": (leader.log_end_offset or 0) - (slowest.log_end_offset or 0),
+        "maxFollowerLagTimeMs": lag_time,
+    }
+    nodes = {
+        "currentVoters": _nodes(quorum, quorum.voters),
+        "currentObservers": _nodes(quorum, quorum.observers),
+    }
+    if as_json:
+        print_json([{**values, **nodes}])
+        return
+    # kafka-metadata-quorum prints -1 for an unknown time, and nodes in JSON with spaces.
+    shown = {key: -1 if value is None else value for key, value in values.items()}
+    for key, value in {**shown, **{key: dumps(entries) for key, entries in nodes.items()}}.items():
+        title = f"{key[0].upper()}{key[1:]}:"
+        print(f"{title:<23} {cell(value)}")
+
+
+def _nodes(quorum: QuorumInfo, replicas: Iterable[QuorumReplicaState]) -> list[dict[str, object]]:
+    """Return each replica with its directory and its addresses, if they are known."""
+    nodes: list[dict[str, object]] = []
+    for replica in replicas:
+        node: dict[str, object] = {"id": replica.replica_id}
+        if replica.replica_directory_id is not None:
+            node["directoryId"] = uuid_text(replica.replica_directory_id)
+        endpoints = quorum.nodes.get(replica.replica_id, ())
+        if endpoints:
+            node["endpoints"] = [_endpoint_text(endpoint) for endpoint in endpoints]
+        nodes.append(node)
+    return nodes
+
+
+def _print_replicas(quorum: QuorumInfo, *, as_json: bool) -> None:
+    leader = _leader(quorum)
+    followers = [voter for voter in quorum.voters if voter is not leader]
+    rows: list[tuple[object, ...]] = []
+    for status, replicas in (("Leader", [leader]), ("Follower", followers), ("Observer", quorum.observers)):
+        for replica in replicas:
+            end = -1 if replica.log_end_offset is None else replica.log_end_offset
+            directory = replica.replica_directory_id or UUID(int=0)
+            rows.append(
+                (
+                    replica.replica_id,
+                    uuid_text(directory),
+                    end,
+                    (leader.log_end_offset or 0) - end,
+                    -1 if replica.last_fetch_timestamp is None else replica.last_fetch_timestamp,
+                    -1 if replica.last_caught_up_timestamp is None else replica.last_caught_up_timestamp,
+                    status,
+                )
+            )
+    if as_json:
+        keys = [title[0].lower() + title[1:] for title in _REPLICA_TITLES]
+        print_json(dict(zip(keys, row, strict=True)) for row in rows)
+    else:
+        print_table([(title, len(title)) for title in _REPLICA_TITLES], rows)
+
+
+def _listener(word: str) -> RaftVoterEndpoint:
+    """Parse NAME://HOST:PORT."""
+    from consumer import RaftVoterEndpoint
+
+    name, _, place = word.partition("://")
+    try:
+        host, port = address(place)
+    except argparse.ArgumentTypeError:
+        name = ""
+        host, port = "", 0
+    if not name or not port:
+        allowed = "allowed: NAME://HOST:PORT, such as CONTROLLER://localhost:9093"
+        raise ConfigError("--listener", word, allowed)
+    return RaftVoterEndpoint(name, host.strip("[]"), port)
+
+
+def _add(options: argparse.Namespace) -> int:
+    endpoints = [_listener(word) for word in options.listener]
+    if options.execute:
+        with admin_client(options) as admin:
+            admin.add_raft_voter(options.controller, options.directory_id, endpoints)
+    shown = ", ".join(map(_endpoint_text, endpoints))
+    return _report(
+        options,
+        "Add",
+        "added",
+        f"controller {options.controller} with directory id {uuid_text(options.directory_id)} and "
+        f"endpoints: {shown}",
+    )
+
+
+def _remove(options: argparse.Namespace) -> int:
+    if options.execute:
+        with admin_client(options) as admin:
+            admin.remove_raft_voter(options.controller, options.directory_id)
+    text = f"KRaft controller {options.controller} with directory id {uuid_text(options.directory_id)}"
+    return _report(options, "Remove", "removed", text)
+
+
+def _report(options: argparse.Namespace, command: str, done: str, text: str) -> int:
+    """Print what was done or, without --execute, what the command would do."""
+    if not options.execute:
+        print(f"{command} {cell(text)}")
+        return say_not_executed(f"no controller was {done}")
+    if options.json:
+        print_json([{"controller": options.controller, "done": done}])
+    else:
+        print(f"{done.capitalize()} {cell(text)}")
+    return 0

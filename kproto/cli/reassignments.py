@@ -1,0 +1,338 @@
+"""Reassignments of partitions in `kproto cluster`: propose, start, cancel, verify and list them (KIP-455)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import msgspec
+
+from ..errors import ConfigError, KprotoError
+from .arguments import Subparsers, node_ids, parse_digits, topic_partitions
+from .connection import add_execute, add_verb, admin_client, exit_code, say_not_executed, succeeded
+from .tables import cell, print_json
+
+if TYPE_CHECKING:
+    from consumer import Admin, TopicPartition
+
+# The node ids of each partition's replicas; None cancels a reassignment.
+Moves: TypeAlias = "dict[TopicPartition, list[int] | None]"
+
+_FORM = (
+    'allowed: Kafka\'s JSON, {"version":1,"partitions":[{"topic":"flights","partition":0,"replicas":[1,2]}]}'
+)
+
+
+class _PlanPartition(msgspec.Struct):
+    """A partition in a plan of kafka-reassign-partitions."""
+
+    topic: str
+    partition: int
+    replicas: Annotated[list[int], msgspec.Meta(min_length=1)]
+    log_dirs: list[str] = []
+
+
+class _Plan(msgspec.Struct):
+    """A plan of kafka-reassign-partitions."""
+
+    partitions: list[_PlanPartition]
+    version: int = 1
+
+
+def add_reassignment_verbs(verbs: Subparsers) -> None:
+    """Add the verbs `propose`, `reassign`, `verify` and `reassignments`."""
+    propose = add_verb(
+        verbs,
+        "propose",
+        _propose,
+        "print a plan that spreads topics over brokers",
+        description="Print the current replicas of topics, and a plan that spreads them over brokers, in the "
+        "JSON of kafka-reassign-partitions. With --json only the plan is printed.",
+        epilog="Example: kproto cluster propose flights --brokers 1,2,3 --json --bootstrap localhost:9092 "
+        "> plan.json",
+    )
+    propose.add_argument("topics", nargs="+", metavar="TOPIC")
+    propose.add_argument(
+        "--brokers", type=node_ids, metavar="ID,ID", help="the brokers to use; default: all brokers"
+    )
+    propose.add_argument("--disable-rack-aware", action="store_true", help="ignore the racks of the brokers")
+
+    reassign = add_verb(
+        verbs,
+        "reassign",
+        _reassign,
+        "move partitions to other brokers, or cancel it",
+        epilog="Example: kproto cluster reassign flights:0=1,2 flights:1=2,3 --execute "
+        "--bootstrap localhost:9092",
+    )
+    reassign.add_argument(
+        "moves",
+        nargs="*",
+        metavar="TOPIC:P=NODES",
+        help="the node ids of the replicas, such as flights:0=1,2; flights:0=cancel ends a move",
+    )
+    _add_file(reassign)
+    reassign.add_argument("--cancel", action="store_true", help="end the moves of these partitions")
+    add_execute(reassign, "begin the moves")
+
+    verify = add_verb(
+        verbs,
+        "verify",
+        _verify,
+        "print whether reassignments are completed",
+        description="Print whether reassignments are completed. The exit code is 1 if one of them is not.",
+    )
+    verify.add_argument("moves", nargs="*", metavar="TOPIC:P=NODES", help="as for `reassign`")
+    _add_file(verify)
+
+    moves = add_verb(verbs, "reassignments", _reassignments, "print the reassignments in progress")
+    moves.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--file", metavar="FILE", help="a plan in the JSON of kafka-reassign-partitions; - is stdin"
+    )
+
+
+# ---- plans
+
+
+def _moves(options: argparse.Namespace) -> Moves:
+    """Return the moves that the arguments and the file describe."""
+    moves: Moves = {}
+    for partition, nodes in [
+        *map(_move, options.moves),
+        *(_file_moves(options.file) if options.file is not None else ()),
+    ]:
+        if partition in moves:
+            raise ConfigError("TOPIC:P=NODES", str(partition), "allowed: each partition once")
+        moves[partition] = None if getattr(options, "cancel", False) else nodes
+    if not moves:
+        raise ConfigError("--file", "", "allowed: TOPIC:P=NODES or --file, with at least one partition")
+    return moves
+
+
+def _move(word: str) -> tuple[TopicPartition, list[int] | None]:
+    """Parse TOPIC:P=NODES."""
+    from consumer import TopicPartition
+
+    name, _, nodes = word.rpartition("=")
+    topic, _, number = name.rpartition(":")
+    parsed = [parse_digits(node) for node in nodes.split(",")]
+    if not topic or parse_digits(number) < 0 or (nodes != "cancel" and min(parsed) < 0):
+        raise ConfigError(
+            "TOPIC:P=NODES",
+            word,
+            "allowed: a partition and its brokers, as in flights:0=1,2, or flights:0=cancel",
+        )
+    return TopicPartition(topic, int(number)), None if nodes == "cancel" else parsed
+
+
+def _file_moves(file: str) -> list[tuple[TopicPartition, list[int]]]:
+    """Read a plan of kafka-reassign-partitions."""
+    from consumer import TopicPartition
+
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("--file", file, f"allowed: a readable file ({error})") from None
+    try:
+        plan = msgspec.json.decode(text, type=_Plan)
+    except msgspec.MsgspecError as error:
+        raise ConfigError("--file", file, f"{_FORM} ({error})") from None
+    if plan.version != 1:
+        raise ConfigError("--file", file, "allowed: a plan of version 1")
+    for entry in plan.partitions:
+        if set(entry.log_dirs) - {"any"}:
+            raise ConfigError("--file", file, 'allowed: "any" in log_dirs; brokers choose the directory')
+    return [(TopicPartition(entry.topic, entry.partition), entry.replicas) for entry in plan.partitions]
+
+
+def _plan_json(replicas: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
+    """Return the replicas of partitions in the JSON of kafka-reassign-partitions."""
+    return {
+        "version": 1,
+        "partitions": [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "replicas": list(nodes),
+                "log_dirs": ["any"] * len(nodes),
+            }
+            for partition, nodes in sorted(replicas.items())
+        ],
+    }
+
+
+def _current(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, ...]]:
+    """Return the replicas of all partitions of these topics."""
+    from consumer import TopicPartition
+
+    described = admin.describe_topics(sorted(set(topics)))
+    return {
+        TopicPartition(name, entry.partition): entry.replicas
+        for name, topic in described.items()
+        for entry in topic.partitions
+    }
+
+
+# ---- propose
+
+
+def _propose(options: argparse.Namespace) -> int:
+    with admin_client(options) as admin:
+        racks = {node.id: node.rack for node in admin.describe_cluster().nodes}
+        before = _current(admin, options.topics)
+    brokers = options.brokers or sorted(racks)
+    missing = sorted(set(brokers) - set(racks))
+    if missing:
+        raise ConfigError("--brokers", _nodes(missing), f"allowed: {_nodes(sorted(racks))}")
+    largest = max(map(len, before.values()), default=1)
+    if largest > len(brokers):
+        allowed = f"allowed: at least {largest} brokers, because a partition has {largest} replicas"
+        raise ConfigError("--brokers", _nodes(brokers), allowed)
+    if options.disable_rack_aware or None in (racks[node] for node in brokers):
+        racks = {}
+    proposed = spread({partition: len(nodes) for partition, nodes in before.items()}, brokers, racks)
+    if options.json:
+        print_json([_plan_json(proposed)])
+        return 0
+    print("Current partition replica assignment")
+    print_json([_plan_json(before)])
+    print("\nProposed partition reassignment configuration")
+    print_json([_plan_json(proposed)])
+    return 0
+
+
+def spread(
+    factors: Mapping[TopicPartition, int], brokers: Sequence[int], racks: Mapping[int, str | None]
+) -> dict[TopicPartition, list[int]]:
+    """Assign replicas to brokers in turn, so that each broker gets as many of them, and as many first ones.
+
+    `factors` has the number of replicas of each partition. The replicas of a partition are in different
+    racks, if there are as many racks. Kafka's AdminUtils begins at a random broker instead.
+    """
+    by_rack: dict[str | None, list[int]] = {}
+    for broker in sorted(brokers):
+        by_rack.setdefault(racks.get(broker), []).append(broker)
+    # Brokers of different racks in turn: the first of each rack, then the second of each rack, and so on.
+    ordered = sorted(brokers, key=lambda node: (by_rack[racks.get(node)].index(node), str(racks.get(node))))
+    result: dict[TopicPartition, list[int]] = {}
+    count = len(ordered)
+    for number, (partition, factor) in enumerate(sorted(factors.items())):
+        # After each round, the distance of the other replicas from the first one grows, so that the load of
+        # a failed broker moves to several brokers.
+        shift = number // count % max(count - 1, 1)
+        others = ordered[number % count + 1 :] + ordered[: number % count]
+        candidates = [ordered[number % count], *others[shift:], *others[:shift]]
+        chosen: list[int] = []
+        used: set[str | None] = set()
+        for node in candidates:
+            if len(chosen) < factor and (not racks or racks.get(node) not in used):
+                chosen.append(node)
+                used.add(racks.get(node))
+        chosen += [node for node in candidates if node not in chosen][: factor - len(chosen)]
+        result[partition] = chosen
+    return result
+
+
+# ---- reassign, verify and list
+
+
+def _reassign(options: argparse.Namespace) -> int:
+    moves = _moves(options)
+    failures: list[KprotoError] = []
+    with admin_client(options) as admin:
+        current = _current(admin, [partition.topic for partition in moves])
+        before = {partition: current.get(partition, ()) for partition in sorted(moves)}
+        if not options.execute:
+            for partition, nodes in sorted(moves.items()):
+                target = "cancel the move" if nodes is None else f"move to {_nodes(nodes)}"
+                print(f"{cell(partition)} on {_nodes(before[partition])}: {target}")
+            return say_not_executed("no partition was moved")
+        succeeded(lambda: admin.alter_partition_reassignments(moves), failures)
+    if failures:
+        return exit_code("cluster reassign", failures)
+    if options.json:
+        print_json(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "done": "canceled" if nodes is None else "started",
+            }
+            for partition, nodes in moves.items()
+        )
+        return 0
+    started = [partition for partition, nodes in moves.items() if nodes is not None]
+    if started:
+        print("The replicas before the moves, for `reassign --file`:")
+        print_json([_plan_json({partition: before[partition] for partition in started})])
+    for partition, nodes in moves.items():
+        print(f"{cell(partition)}: {'canceled' if nodes is None else 'started'} the move")
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    moves = _moves(options)
+    with admin_client(options) as admin:
+        current = _current(admin, [partition.topic for partition in moves])
+        moving = admin.list_partition_reassignments(list(moves))
+    states: dict[TopicPartition, str] = {}
+    for partition, nodes in sorted(moves.items()):
+        if nodes is None:
+            raise ConfigError("TOPIC:P=NODES", f"{partition}=cancel", "allowed: the nodes of the partition")
+        replicas = list(current.get(partition, ()))
+        if partition in moving:
+            states[partition] = "is still in progress."
+        elif replicas == nodes:
+            states[partition] = "is completed."
+        else:
+            states[partition] = (
+                f"is not active, and its replicas are {_nodes(replicas)} instead of {_nodes(nodes)}."
+            )
+    completed = [partition for partition, state in states.items() if state == "is completed."]
+    if options.json:
+        print_json({"topic": p.topic, "partition": p.partition, "completed": p in completed} for p in states)
+    else:
+        print("Status of partition reassignment:")
+        for partition, state in states.items():
+            print(f"Reassignment of partition {cell(partition)} {state}")
+    return 0 if len(completed) == len(states) else 1
+
+
+def _reassignments(options: argparse.Namespace) -> int:
+    with admin_client(options) as admin:
+        partitions = None
+        if options.topics:
+            partitions = [
+                partition
+                for word in options.topics
+                for partition in topic_partitions("TOPIC", word, admin.partitions)
+            ]
+        moves = admin.list_partition_reassignments(partitions)
+    if options.json:
+        print_json(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "replicas": list(move.replicas),
+                "addingReplicas": list(move.adding_replicas),
+                "removingReplicas": list(move.removing_replicas),
+            }
+            for partition, move in sorted(moves.items())
+        )
+        return 0
+    print("Current partition reassignments:" if moves else "No partition reassignments found.")
+    for partition, move in sorted(moves.items()):
+        adding = f" adding: {_nodes(move.adding_replicas)}." if move.adding_replicas else ""
+        removing = f" removing: {_nodes(move.removing_replicas)}." if move.removing_replicas else ""
+        print(f"{cell(partition)}: replicas: {_nodes(move.replicas)}.{adding}{removing}")
+    return 0
+
+
+def _nodes(nodes: Sequence[int]) -> str:
+    return ",".join(map(str, nodes)) or "no broker"

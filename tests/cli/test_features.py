@@ -1,0 +1,49 @@
+"""`kproto cluster features`, `upgrade` and `downgrade` show and change the levels of features."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.cli.features import metadata_versions
+from tests.cli.stage import Shell
+
+
+def test_levels_are_changed_only_with_execute(shell: Shell) -> None:
+    assert shell("cluster features") == [
+        "Feature: transaction.version\tSupportedMinVersion: 0\tSupportedMaxVersion: 2\t"
+        "FinalizedVersionLevel: 2\tEpoch: 0"
+    ]
+    assert shell("cluster downgrade transaction.version=1") == ["transaction.version can be downgraded to 1."]
+    assert shell.errors == "no feature was changed; add --execute to do it\n"
+    assert shell("cluster downgrade transaction.version=1 --execute") == [
+        "transaction.version was downgraded to 1."
+    ]
+    assert shell.json("cluster features") == [
+        {
+            "feature": "transaction.version",
+            "supportedMinVersion": 0,
+            "supportedMaxVersion": 2,
+            "finalizedVersionLevel": 1,
+            "epoch": 1,
+        }
+    ]
+    assert shell.json("cluster upgrade transaction.version=2 --execute") == [
+        {"feature": "transaction.version", "level": 2, "done": "upgraded"}
+    ]
+
+
+@pytest.mark.parametrize("more", ["", " --execute"])
+def test_a_level_that_the_controller_rejects_is_an_error(shell: Shell, more: str) -> None:
+    assert shell(f"cluster upgrade transaction.version=9{more}", code=1) == []
+    assert "only supports versions 0-2" in shell.errors
+    shell(f"cluster downgrade --unsafe transaction.version=3{more}", code=1)
+
+
+def test_the_level_of_metadata_version_has_a_name(shell: Shell) -> None:
+    levels = metadata_versions()
+    assert (levels["3.3-IV3"], levels["3.9-IV0"], levels["4.3-IV0"]) == (7, 21, 30)
+    shell("cluster upgrade metadata.version=4.3-IV0", code=1)
+    assert "Invalid update version 30 for feature metadata.version" in shell.errors
+    for level in ("4.3-IV9", "-1", "40000"):
+        shell(f"cluster upgrade metadata.version={level}", code=2)
+        assert "a level of at least 0, or for metadata.version a name such as 4.4-IV2" in shell.errors

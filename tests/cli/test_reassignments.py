@@ -1,0 +1,143 @@
+"""`kproto cluster propose`, `reassign`, `verify` and `reassignments` move partitions to other brokers."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from consumer import TopicPartition
+from kproto.cli.reassignments import spread
+from tests.cli.stage import Shell
+
+
+def plan(topic: str, *replicas: list[int], **fields: object) -> str:
+    """Return a plan in Kafka's JSON with these replicas of each partition."""
+    partitions = [
+        {"topic": topic, "partition": number, "replicas": nodes, **fields}
+        for number, nodes in enumerate(replicas)
+    ]
+    return json.dumps({"version": 1, "partitions": partitions})
+
+
+def test_a_reassignment_prints_its_plan(shell: Shell) -> None:
+    shell("topics create moved")
+    assert shell("cluster reassign moved:0=1,2") == ["moved-0 on 1: move to 1,2"]
+    assert shell("cluster reassign moved:0=cancel") == ["moved-0 on 1: cancel the move"]
+    assert shell("cluster reassign moved:0=1 --cancel") == ["moved-0 on 1: cancel the move"]
+    assert shell("cluster reassignments") == ["No partition reassignments found."]
+    assert shell.json("cluster reassignments moved") == []
+
+
+def test_a_proposed_plan_is_executed_and_verified(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell("topics create spread --partitions 2")
+    [proposed] = shell.json("cluster propose spread")
+    assert proposed["partitions"] == [
+        {"topic": "spread", "partition": number, "replicas": [1], "log_dirs": ["any"]} for number in (0, 1)
+    ]
+    text = json.dumps(proposed)
+    assert shell("cluster propose spread --brokers 1") == [
+        "Current partition replica assignment",
+        text,
+        "",
+        "Proposed partition reassignment configuration",
+        text,
+    ]
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    assert shell(f"cluster reassign --file {file} --execute") == [
+        "The replicas before the moves, for `reassign --file`:",
+        text,
+        "spread-0: started the move",
+        "spread-1: started the move",
+    ]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    assert shell("cluster verify --file -") == [
+        "Status of partition reassignment:",
+        "Reassignment of partition spread-0 is completed.",
+        "Reassignment of partition spread-1 is completed.",
+    ]
+
+
+def test_a_move_that_is_not_completed_fails_the_verification(shell: Shell) -> None:
+    shell("topics create waits")
+    assert shell("cluster verify waits:0=1,2", code=1)[1:] == [
+        "Reassignment of partition waits-0 is not active, and its replicas are 1 instead of 1,2."
+    ]
+    assert shell.json("cluster verify waits:0=1") == [{"topic": "waits", "partition": 0, "completed": True}]
+
+
+def test_a_move_that_the_broker_rejects_is_an_error(shell: Shell) -> None:
+    shell("topics create stays")
+    assert shell("cluster reassign stays:0=1,2 --execute", code=1) == []
+    assert "INVALID_REPLICA_ASSIGNMENT" in shell.errors
+    shell("cluster reassign stays:0=cancel --execute", code=1)
+    assert "NO_REASSIGNMENT_IN_PROGRESS" in shell.errors
+
+
+@pytest.mark.parametrize(
+    ("words", "allowed"),
+    [
+        ("reassign t:0=x", "allowed: a partition and its brokers, as in flights:0=1,2"),
+        ("reassign", "allowed: TOPIC:P=NODES or --file"),
+        ("reassign t:0=1 t:0=2", "allowed: each partition once"),
+        ("reassign --file /no/such/file", "allowed: a readable file"),
+        ("verify t:0=cancel", "allowed: the nodes of the partition"),
+        ("propose t --brokers 1,1", "'1,1' is not a list of different node ids"),
+        ("propose t --brokers 7", "allowed: 1"),
+    ],
+)
+def test_invalid_arguments_are_named(shell: Shell, words: str, allowed: str) -> None:
+    shell("topics create t --if-not-exists")
+    shell(f"cluster {words}", code=2)
+    assert allowed in shell.errors
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no JSON",
+        "[]",
+        '{"version": 2, "partitions": []}',
+        '{"version": 1}',
+        plan("t", []),
+        plan("t", ["1"]),  # type: ignore[list-item]
+        plan("t", [1], log_dirs=["/data"]),
+        plan("t"),
+    ],
+)
+def test_an_invalid_file_is_named(shell: Shell, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    shell(f"cluster reassign --file {file}", code=2)
+    assert "--file" in shell.errors
+
+
+@pytest.mark.parametrize(("brokers", "factor"), [(3, 2), (4, 3), (5, 3), (1, 1), (6, 6)])
+def test_replicas_are_spread_evenly(brokers: int, factor: int) -> None:
+    partitions = brokers * max(brokers - 1, 1)
+    placed = spread(
+        {TopicPartition("t", n): factor for n in range(partitions)}, list(range(1, brokers + 1)), {}
+    )
+    assert all(len(set(nodes)) == factor for nodes in placed.values())
+    first = Counter(nodes[0] for nodes in placed.values())
+    every = Counter(node for nodes in placed.values() for node in nodes)
+    assert set(first.values()) == {partitions // brokers}
+    assert set(every.values()) == {partitions * factor // brokers}
+
+
+def test_replicas_of_a_partition_are_in_different_racks() -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
+    placed = spread({TopicPartition("t", n): 3 for n in range(12)}, list(racks), racks)
+    assert all({racks[node] for node in nodes} == {"a", "b", "c"} for nodes in placed.values())
+    assert set(Counter(nodes[0] for nodes in placed.values()).values()) == {2}
+    # More replicas than racks: all racks are used, and no broker twice.
+    placed = spread({TopicPartition("t", n): 4 for n in range(6)}, list(racks), racks)
+    assert all({racks[node] for node in nodes} == {"a", "b", "c"} for nodes in placed.values())
+    assert all(len(set(nodes)) == 4 for nodes in placed.values())
