@@ -95,27 +95,35 @@ def duration_ms(policy: str) -> int | None:
 
 def function_or_object(method: str, parameters: str) -> Check:
     """Return a check that accepts None, a function with these parameters, or an object with this method."""
-    count = parameters.count(",") + 1
     allowed = f"a function with the parameters ({parameters}), or an object with such a method {method}()"
 
     def check(name: str, value: Any) -> None:
-        if value is None:
-            return
-        function = getattr(value, method, None)
-        if function is None:
-            function = value
-        if isinstance(value, type) or not callable(function):
-            raise ConfigError(name, value, allowed)
-        try:
-            signature = inspect.signature(function)
-        except ValueError:  # Some functions of C have no signature.
-            return
-        try:
-            signature.bind(*[None] * count)
-        except TypeError:
-            raise ConfigError(name, value, f"{allowed}; this one has ({_parameters(signature)})") from None
+        if value is not None:
+            function = getattr(value, method, None)
+            _check_function(name, value, value if function is None else function, parameters, allowed)
 
     return check
+
+
+def dialer(name: str, value: Any) -> None:
+    """Check the option `dialer`: None, or a function of (host, port)."""
+    if value is not None:
+        parameters = "host, port"
+        _check_function(name, value, value, parameters, f"a function with the parameters ({parameters})")
+
+
+def _check_function(name: str, value: Any, function: Any, parameters: str, allowed: str) -> None:
+    """Raise ConfigError unless the function of an option's value accepts these parameters."""
+    if isinstance(value, type) or not callable(function):
+        raise ConfigError(name, value, allowed)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # Some functions of C have no signature.
+        return
+    try:
+        signature.bind(*[None] * (parameters.count(",") + 1))
+    except TypeError:
+        raise ConfigError(name, value, f"{allowed}; this one has ({_parameters(signature)})") from None
 
 
 def _parameters(signature: inspect.Signature) -> str:

@@ -24,12 +24,14 @@ from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.records.compression import codec_number, compress
 from kproto.validation import flag
 
+from .dialers import Dialer
 from .engine.network.transport import RECEIVE_MESSAGE_MAX_BYTES
 from .interceptors import ConsumerInterceptor, ProducerInterceptor, interceptors
 from .option_checks import (
     Check,
     assignors,
     choice,
+    dialer,
     function_or_object,
     group_id,
     group_protocol,
@@ -108,6 +110,7 @@ class ConsumerConfig(SecurityConfig, Generic[K, V], total=False):
     key_deserializer: AnyDeserializer[K] | None
     value_deserializer: AnyDeserializer[V] | None
     interceptors: Iterable[ConsumerInterceptor]
+    dialer: Dialer | None
     enable_partition_eof: bool
     stall_report_ms: int | None
     policy: str
@@ -159,6 +162,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     key_deserializer: Any = None
     value_deserializer: Any = None
     interceptors: tuple[ConsumerInterceptor, ...] = ()
+    dialer: Any = None
     enable_partition_eof: bool = False
     stall_report_ms: int | None = 60_000
     policy: str = "kproto"
@@ -398,6 +402,13 @@ CONSUMER: Final[Mapping[str, Option]] = {
         whole_number_from(1),
         "A connection attempt fails after this time.",
     ),
+    "dialer": Option(
+        "Timeouts and retries",
+        dialer,
+        "A function of (host, port) that opens the connection to a broker and returns a connected socket, "
+        "for example through a proxy. TLS and the login run over the socket. The function runs in a thread; "
+        "for an asyncio client it may be a coroutine function. A failure is an error of the connection.",
+    ),
     "metadata_recovery_strategy": Option(
         "Timeouts and retries",
         choice("rebootstrap", "none"),
@@ -447,6 +458,7 @@ class ProducerConfig(SecurityConfig, Generic[SentK, SentV], total=False):
     value_serializer: AnySerializer[SentV] | None
     partitioner: AnyPartitioner | None
     interceptors: Iterable[ProducerInterceptor]
+    dialer: Dialer | None
     allow_auto_create_topics: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -489,6 +501,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     value_serializer: Any = None
     partitioner: Any = None
     interceptors: tuple[ProducerInterceptor, ...] = ()
+    dialer: Any = None
     allow_auto_create_topics: bool = False
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
@@ -662,6 +675,13 @@ PRODUCER: Final[Mapping[str, Option]] = {
         "Options shared with the consumer",
         whole_number_from(1),
         "A connection attempt fails after this time.",
+    ),
+    "dialer": Option(
+        "Options shared with the consumer",
+        dialer,
+        "A function of (host, port) that opens the connection to a broker and returns a connected socket, "
+        "for example through a proxy. TLS and the login run over the socket. The function runs in a thread; "
+        "for an asyncio client it may be a coroutine function. A failure is an error of the connection.",
     ),
     "metadata_recovery_strategy": Option(
         "Options shared with the consumer",

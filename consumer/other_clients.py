@@ -43,6 +43,9 @@ _BOTH: Final[Mapping[str, str]] = {
     ),
     "connections_max_idle_ms": "not needed: brokers close idle connections, and the client reopens them",
     "socket_timeout_ms": "use request_timeout_ms",
+    "proxy_url": "use dialer; consumer.proxies has one for proxies",
+    "socks5_proxy": "use dialer; consumer.proxies has one for proxies",
+    "connect_cb": "use dialer, a function of (host, port) that returns a connected socket",
 }
 
 _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {

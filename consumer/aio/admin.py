@@ -19,6 +19,7 @@ from kproto.wire.message import Message
 from .. import admin_validation as admin_check
 from .. import validation as check
 from ..context_managers import AsyncBlock
+from ..dialers import Dialer
 from ..engine.admin import acls as acl_plans
 from ..engine.admin import cluster as cluster_plans
 from ..engine.admin import cluster_descriptions as description_of_cluster
@@ -95,6 +96,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
         request_timeout_ms: int = 30_000,
         receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES,
         timeout: float = 30.0,
+        dialer: Dialer | None = None,
         **security: Unpack[SecurityConfig],
     ) -> None:
         self._runner = AdminRunner(
@@ -103,6 +105,7 @@ class AsyncAdmin(BoundToProcess, AsyncBlock):
             request_timeout_ms,
             receive_message_max_bytes,
             timeout,
+            dialer,
             security,
             self._make_runtime,
         )

@@ -3,7 +3,7 @@
 Of Kafka's protocol the module only knows the size that precedes each response.
 
 The runtime passes a function that receives every `NetworkEvent`, and calls `perform` for every action. All
-calls are made in one event loop. Failures, host names, responses and tokens are handled as in
+calls are made in one event loop. Failures, host names, dialers, responses and tokens are handled as in
 `blocking.sockets`, whose docstring has the rules.
 """
 
@@ -13,12 +13,13 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
 from kproto.errors import FrameError
 from kproto.wire.frame import ReceiveBuffer
 
+from ..dialers import Dialed, Dialer, DialThreads, connected_socket, dialer_error, is_coroutine_dialer
 from ..engine.network.transport import (
     COMING_S,
     Answer,
@@ -219,6 +220,8 @@ class Streams:
         self._failures = AddressFailures()
         self._resolver = Resolver(self._on_resolved)
         self._resolving: dict[int, asyncio.Future[Resolved]] = {}
+        self._dials = DialThreads(self._on_resolved)
+        self._dialing: dict[int, asyncio.Future[Dialed]] = {}
         # The event loop, known since the first connection.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room: memoryview | None = None
@@ -253,6 +256,9 @@ class Streams:
     async def _open(self, action: Open) -> None:
         key, host, port = action.key, action.host, action.port
         self._loop = asyncio.get_running_loop()
+        if action.dialer is not None:
+            await self._open_with_dialer(action, action.dialer)
+            return
         resolved = self._resolver.resolve(key, host, port)
         if resolved is None:
             self._resolving[key] = self._loop.create_future()
@@ -263,6 +269,50 @@ class Streams:
         addresses = self._failures.sort((host, port), resolved.addresses)
         route = _Route((host, port), action.tls, action.max_response, addresses)
         await self._try_addresses(key, route, resolved.error or "the host name has no address")
+
+    async def _open_with_dialer(self, action: Open, dialer: Dialer) -> None:
+        """Open a connection with the application's dialer: in this task, or in a thread if it may block."""
+        key, host, port = action.key, action.host, action.port
+        route = _Route((host, port), action.tls, action.max_response, [])
+        try:
+            if is_coroutine_dialer(dialer):
+                sock = connected_socket(await cast("Awaitable[socket.socket]", dialer(host, port)))
+            else:
+                dialed = await self._dial(key, dialer, host, port)
+                if dialed.sock is None:
+                    self._failed(key, dialed.error)
+                    return
+                sock = dialed.sock
+            opened = await self._wrap(key, sock, action.max_response)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # The connection was shut, or the event loop ends.
+                raise
+            self._failed(key, dialer_error(dialer, error))
+        except Exception as error:
+            self._failed(key, dialer_error(dialer, error))
+        else:
+            early = self._begin_opened(key, opened, route)
+            if early is not None:
+                self._failed(key, early)
+
+    async def _dial(self, key: int, dialer: Dialer, host: str, port: int) -> Dialed:
+        """Call a dialer in a thread, and return its result."""
+        assert self._loop is not None
+        dialed = self._dials.dial(key, dialer, host, port)
+        if dialed is not None:
+            return dialed
+        waiter: asyncio.Future[Dialed] = self._loop.create_future()
+        self._dialing[key] = waiter
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self._dials.forget(key)
+            if waiter.done() and not waiter.cancelled() and (sock := waiter.result().sock) is not None:
+                sock.close()
+            raise
+        finally:
+            del self._dialing[key]
 
     async def _try_addresses(self, key: int, route: _Route, why: str, broke: str = "") -> None:
         """Connect to the remaining addresses in turn, until one accepts the connection.
@@ -284,19 +334,27 @@ class Streams:
                 self._failures.add(route.host, address)
                 raise
             else:
-                early = self._early.pop(key, None)
+                early = self._begin_opened(key, opened, route)
                 if early is None:
-                    self._opening.pop(key, None)
-                    opened[1].route = route
-                    self._transports[key] = opened
-                    self._begin(key, route.host[0], opened[1], route.tls)
                     return
                 broke = broke or early
             self._failures.add(route.host, address)
         self._failed(key, broke or why)
 
+    def _begin_opened(
+        self, key: int, opened: tuple[asyncio.Transport, _Protocol], route: _Route
+    ) -> str | None:
+        """Use an established connection, or return the reason why it has already broken."""
+        early = self._early.pop(key, None)
+        if early is None:
+            self._opening.pop(key, None)
+            opened[1].route = route
+            self._transports[key] = opened
+            self._begin(key, route.host[0], opened[1], route.tls)
+        return early
+
     def _on_resolved(self) -> None:
-        """Pass resolved names to the event loop. The resolver calls this method in its own thread.
+        """Pass resolved names and dialed sockets to the event loop. The threads call this method.
 
         The resolver does not use the loop's executor, which accepts no work after the main thread has ended,
         although the loop may still run in another thread.
@@ -312,6 +370,12 @@ class Streams:
             # If no future waits for the result, the connection was shut during the name lookup.
             if waiter is not None and not waiter.done():
                 waiter.set_result(resolved)
+        for dialed in self._dials.take():
+            dialing = self._dialing.get(dialed.key)
+            if dialing is not None and not dialing.done():
+                dialing.set_result(dialed)
+            elif dialed.sock is not None:
+                dialed.sock.close()
 
     def _begin(self, key: int, host: str, protocol: _Protocol, tls: Tls | None) -> None:
         if tls is None:
@@ -331,15 +395,24 @@ class Streams:
     async def _connect(
         self, key: int, address: Address, max_response: int, patience: float | None
     ) -> tuple[asyncio.Transport, _Protocol]:
-        loop = asyncio.get_running_loop()
         sock = socket.socket(address[0], socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             # `wait_for` is not used: in Python 3.11 it loses a cancellation if the awaited task has just
             # ended.
             async with asyncio.timeout(patience):
-                await loop.sock_connect(sock, address[1])
-            opened = await loop.create_connection(
+                await asyncio.get_running_loop().sock_connect(sock, address[1])
+        except BaseException:
+            sock.close()
+            raise
+        return await self._wrap(key, sock, max_response)
+
+    async def _wrap(
+        self, key: int, sock: socket.socket, max_response: int
+    ) -> tuple[asyncio.Transport, _Protocol]:
+        """Return a transport for a connected socket. The socket is closed if that fails."""
+        try:
+            opened = await asyncio.get_running_loop().create_connection(
                 lambda: _Protocol(key, max_response, self._on_event), sock=sock
             )
             opened[1].sock = sock

@@ -22,6 +22,7 @@ from kproto.wire.message import Message
 
 from ..aio.admin import AsyncAdmin
 from ..context_managers import Block
+from ..dialers import Dialer
 from ..engine.admin.acls import AclBinding, AclBindingFilter
 from ..engine.admin.cluster import Route
 from ..engine.admin.cluster_descriptions import ClusterDescription
@@ -90,6 +91,7 @@ class Admin(BoundToProcess, Block):
         request_timeout_ms: int = 30_000,
         receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES,
         timeout: float = 30.0,
+        dialer: Dialer | None = None,
         **security: Unpack[SecurityConfig],
     ) -> None:
         self._operations = _Operations(
@@ -98,6 +100,7 @@ class Admin(BoundToProcess, Block):
             request_timeout_ms=request_timeout_ms,
             receive_message_max_bytes=receive_message_max_bytes,
             timeout=timeout,
+            dialer=dialer,
             **security,
         )
 

@@ -14,10 +14,11 @@ Rules:
 * Host names are resolved in another thread, and a host's addresses are tried in turn (`resolver`). If a
   connection breaks before the first response, the next address is tried, and a second `Opened` is reported
   when it has accepted the connection.
+* A connection with a dialer is opened by this function of the application, in another thread (`dialers`).
 * Bytes are received into their final buffer (`ReceiveBuffer`), so the engine gets whole responses. While a
   long response arrives, the engine gets a `Data` event without bytes once a second.
 * A connection with TLS is first reported as `Reached`, and as `Opened` when the broker's certificate has been
-  verified. Tokens are requested in a separate thread, one at a time, for all connections that need one.
+  verified. Tokens are requested in another thread (`token_requests`).
 
 `wake` may be called from any thread. `write_at_once` may be called while another thread is in `wait`. All
 other methods must be called by one thread at a time.
@@ -42,13 +43,13 @@ from kproto.errors import FrameError
 from kproto.wire.frame import ReceiveBuffer
 
 from .. import clock
+from ..dialers import Dialed, DialThreads
 from ..engine.network.transport import (
     COMING_S,
     Answer,
     Broken,
     Data,
     GetToken,
-    GotToken,
     NetworkAction,
     NetworkEvent,
     Open,
@@ -58,12 +59,12 @@ from ..engine.network.transport import (
     Write,
 )
 from ..resolver import PATIENCE_S, Address, AddressFailures, Resolved, Resolver, describe_error
-from ..security.failures import CLOSED, NoToken, TlsFailed
+from ..security.failures import CLOSED, TlsFailed
 from .socket_reads import NOW, prepare, receive
+from .token_requests import TokenRequests
 
 if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
-    from ..security.tokens import Token, TokenSource
 
 # Size (bytes) of the buffer for encrypted bytes, and so the limit of one read.
 TLS_BUFFER_BYTES = 256 * 1024
@@ -105,10 +106,6 @@ class Sockets:
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
         self._events: list[NetworkEvent] = []  # The events that the next `take` returns.
-        # The results of the threads that request tokens: a token or the error. `poll` turns them into events.
-        self._tokens: deque[Token | NoToken] = deque()
-        self._token_keys: list[int] = []  # Connections that wait for a token.
-        self._requesting_token = False
         # Whether any connection uses TLS, which determines the thread that reads (`socket_owner`).
         self.uses_tls = False
         # The buffer for encrypted bytes, None until a connection uses TLS.
@@ -118,6 +115,8 @@ class Sockets:
         # socket may be reused immediately.
         self._closing = threading.Lock()
         self._resolver = Resolver(self.wake)
+        self._dials = DialThreads(self.wake)
+        self._tokens = TokenRequests(self.wake)
         self._selector = selectors.DefaultSelector()
         try:
             self._waker, self._woken = socket.socketpair()
@@ -142,9 +141,13 @@ class Sockets:
     def perform(self, action: NetworkAction) -> None:
         """Perform an action of the network client: open, write, close, or request a token."""
         match action:
-            case Open(key=key, host=host, port=port, tls=tls, max_response=max_response):
+            case Open(key=key, host=host, port=port, tls=tls, max_response=max_response, dialer=dialer):
                 self._sockets[key] = _Socket((host, port), tls, ReceiveBuffer(max_response))
                 self.uses_tls = self.uses_tls or tls is not None
+                if dialer is not None:
+                    if (dialed := self._dials.dial(key, dialer, host, port)) is not None:
+                        self._on_dialed(dialed, self._events)
+                    return
                 resolved = self._resolver.resolve(key, host, port)
                 if resolved is not None:
                     self._on_resolved(resolved, self._events)
@@ -153,7 +156,7 @@ class Sockets:
             case Shut(key=key):
                 self._shut(key)
             case GetToken(key=key, source=source):
-                self._request_token(key, source)
+                self._events += self._tokens.request(key, source, self._sockets)
 
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
         """Send the bytes of the first action in `todo`, while another thread may be in `wait`.
@@ -234,8 +237,9 @@ class Sockets:
                 self._read(key, known, known.sock, events)
         for resolved in self._resolver.take():
             self._on_resolved(resolved, events)
-        while self._tokens:
-            self._on_token(self._tokens.popleft(), events)
+        for dialed in self._dials.take():
+            self._on_dialed(dialed, events)
+        events += self._tokens.take()
         if until != _NEVER:
             self._try_next_addresses(events)
         return woken
@@ -319,8 +323,33 @@ class Sockets:
             self._on_address_failed(known, describe_error(error))
             self._connect(key, known, events)
             return
-        known.connected = True
         known.next_address_at = _NEVER
+        self._begin(key, known, sock, events)
+
+    def _on_dialed(self, dialed: Dialed, events: list[NetworkEvent]) -> None:
+        """Use the socket that the application's dialer has returned, or report the dialer's error."""
+        key, sock = dialed.key, dialed.sock
+        known = self._sockets.get(key)
+        if known is None or sock is None:
+            if sock is not None:
+                sock.close()
+            if known is not None:
+                self._on_broken(key, dialed.error, events)
+            return
+        known.sock = sock
+        try:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(sock, selectors.EVENT_READ, key)
+            prepare(sock)
+        except (OSError, ValueError) as error:
+            self._on_broken(key, describe_error(error), events)
+            return
+        self._begin(key, known, sock, events)
+
+    def _begin(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
+        """Report a connected socket, and start the TLS handshake if the connection uses TLS."""
+        known.connected = True
         if known.tls is None:
             events.append(Opened(key))
             return
@@ -332,35 +361,6 @@ class Sockets:
             self._on_broken(key, str(error), events, denied=True)
             return
         self._send(key, known, sock, first, events)
-
-    # ---- tokens
-
-    def _request_token(self, key: int, source: TokenSource) -> None:
-        self._token_keys = [*(waiting for waiting in self._token_keys if waiting in self._sockets), key]
-        if self._requesting_token:
-            return
-
-        def request() -> None:
-            try:
-                self._tokens.append(source.blocking())
-            except NoToken as error:
-                self._tokens.append(error)
-            self.wake()
-
-        try:
-            threading.Thread(target=request, name="kproto-token", daemon=True).start()
-        except RuntimeError as error:  # The system cannot start another thread.
-            self._on_token(NoToken(f"no token: {error}", final=False), self._events)
-        else:
-            self._requesting_token = True
-
-    def _on_token(self, token: Token | NoToken, events: list[NetworkEvent]) -> None:
-        keys, self._token_keys, self._requesting_token = self._token_keys, [], False
-        for key in keys:
-            if isinstance(token, NoToken):
-                events.append(Broken(key, str(token), token.final))
-            else:
-                events.append(GotToken(key, token))
 
     # ---- bytes
 
@@ -507,6 +507,7 @@ class Sockets:
         known = self._sockets.pop(key, None)
         if known is None:
             return
+        self._dials.forget(key)
         if known.sock is not None and known.pipe is not None and not known.pending:
             with contextlib.suppress(OSError):
                 known.sock.send(known.pipe.close(), NOW)

@@ -95,6 +95,7 @@ class ConsumerEngine:
             ),
             random=random,
             security=options.security,
+            dialer=options.dialer,
         )
         self.options = options
         self.core: ClientCore[ConsumerOptions] = ClientCore(options, network, wall, random)

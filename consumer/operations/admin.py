@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import validation as check
 from ..addresses import addresses
 from ..clock import now, wall
+from ..dialers import Dialer, check_dialer
 from ..engine import events as ev
 from ..engine.admin.engine import AdminEngine, step
 from ..engine.metadata.cluster import ClusterView
 from ..engine.metrics import Metrics
 from ..logs import log
+from ..option_checks import dialer as check_dialer_option
 from ..records import GroupChange
 from ..runtime import Driver, Runtime
 from ..security.option_names import SecurityConfig
@@ -64,11 +66,13 @@ class AdminRunner:
         request_timeout_ms: int,
         receive_message_max_bytes: int,
         timeout: float,
+        dialer: Dialer | None,
         security: SecurityConfig,
         make_runtime: Callable[[Driver], Runtime],
     ) -> None:
         client_id = check.any_text("client_id", client_id)
         resolved = _resolved(security)
+        check_dialer_option("dialer", dialer)
         self.engine = AdminEngine(
             addresses(bootstrap_servers, resolved),
             Random(),
@@ -78,11 +82,13 @@ class AdminRunner:
                 "receive_message_max_bytes", receive_message_max_bytes, 1000
             ),
             security=resolved,
+            dialer=dialer,
             wall=wall,
         )
         self._timeout = check.seconds("timeout", timeout)
         self._client_id = client_id
         self.runtime = make_runtime(AdminDriver(self.engine, client_id))
+        check_dialer(dialer, awaits=self.runtime.awaits_callbacks)
 
     def describe(self, kind: str) -> str:
         """Return the client's repr.

@@ -32,6 +32,7 @@ from kproto.group.subscription import TopicPartition
 from .. import validation as check
 from ..addresses import addresses
 from ..clock import now, wall
+from ..dialers import check_dialer
 from ..engine import events as ev
 from ..engine.consumer import ConsumerEngine, next_deadline, step
 from ..engine.requests import CommittedOffset
@@ -290,6 +291,7 @@ class PollOperations:
         self.iteration = self.driver.iteration
         self.listener: RebalanceListener | None = None
         self.runtime = make_runtime(self.driver)
+        check_dialer(self.options.dialer, awaits=self.runtime.awaits_callbacks)
         self._deserializer = record_deserializer(self.options, awaits=self.runtime.awaits_callbacks)
         self._interceptors = self.options.interceptors
         # The offsets of each successful commit, for `on_commit` of the interceptors.

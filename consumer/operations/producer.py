@@ -27,6 +27,7 @@ from kproto.group.subscription import TopicPartition
 from .. import validation as check
 from ..clock import now, wall
 from ..delivery import PieceDelivery
+from ..dialers import check_dialer
 from ..engine.metrics import NS_PER_MS, Metrics, Sensor
 from ..engine.producer.transaction_states import CALLS, PendingCall, ProducerTransactionState
 from ..engine.producer.transactions import TransactionManager
@@ -50,6 +51,7 @@ class ProducerOperations:
         self.runtime = runtime
         self.options = runtime.options
         self._records = runtime.records
+        check_dialer(self.options.dialer, awaits=runtime.awaits_callbacks)
 
     # ---- records
 

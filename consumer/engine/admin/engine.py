@@ -33,6 +33,7 @@ from ..timeouts import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, Backoff
 from .runner import PlanRunner
 
 if TYPE_CHECKING:
+    from ...dialers import Dialer
     from ...security.options import Security
 
 
@@ -48,6 +49,7 @@ class AdminEngine:
         request_timeout_ms: int,
         receive_message_max_bytes: int = RECEIVE_MESSAGE_MAX_BYTES,
         security: Security | None = None,
+        dialer: Dialer | None = None,
         wall: Callable[[], int] | None = None,
     ) -> None:
         self.network = NetworkClient(
@@ -56,6 +58,7 @@ class AdminEngine:
             request_timeout_ms=request_timeout_ms,
             max_response=receive_message_max_bytes,
             security=security,
+            dialer=dialer,
         )
         self.now = 0
         self._client_id = client_id

@@ -35,6 +35,7 @@ from kproto.errors import AuthenticationFailed, ConnectionFailed, DecodeError, K
 from kproto.machine import move
 from kproto.wire.message import Message
 
+from ...dialers import dialer_name
 from ...security.failures import CLOSED
 from ..metadata.cluster import ClusterView
 from ..metrics import SnapshotBuilder
@@ -79,6 +80,7 @@ from .transport import (
 )
 
 if TYPE_CHECKING:
+    from ...dialers import Dialer
     from ...security.options import Security
 
 MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
@@ -106,6 +108,7 @@ class NetworkClient:
         max_response: int = RECEIVE_MESSAGE_MAX_BYTES,
         random: Random | None = None,
         security: Security | None = None,
+        dialer: Dialer | None = None,
     ) -> None:
         self.bootstrap = list(bootstrap)
         self.client_id = client_id
@@ -136,6 +139,7 @@ class NetworkClient:
         self._nodes = NodeStates(Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, self._random))
         self._timeouts = RequestTimeouts(self._nodes, request_timeout_ms)
         self._setup_timeout = connection_setup_timeout_ms
+        self._dialer = dialer
         self._connections: dict[int, Connection] = {}
         self._lanes: dict[tuple[str, int, int], Connection] = {}
         self._selector = NodeSelector(
@@ -296,7 +300,9 @@ class NetworkClient:
         self._connections[connection.key] = connection
         self._lanes[(host, port, lane)] = connection
         tls = None if security is None else security.tls
-        self.actions.append(Open(connection.key, host, port, tls, self._max_response))
+        if self._dialer is not None:
+            connection.dialer = dialer_name(self._dialer)
+        self.actions.append(Open(connection.key, host, port, tls, self._max_response, self._dialer))
         return connection
 
     def _expected_broker(self, address: Address) -> ExpectedBroker | None:

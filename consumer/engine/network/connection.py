@@ -115,6 +115,7 @@ class Connection:
         self.setup_timeout_ms = 0  # Timeout (ms) of the connection setup.
         # Time (ms) at which the setup began; None after the setup has ended.
         self.setup_began_at: int | None = None
+        self.dialer = ""  # The name of the dialer, if the application opens the connection.
         self.state = ConnectionState.CONNECTING
         self.has_responded = False  # Whether the broker has responded to a call.
         # While `is_throttled` is set, no request is sent; `end_throttle` clears it. The broker reads no
@@ -428,6 +429,8 @@ class Connection:
             return f"the broker did not respond {limit}"
         if self.state is ConnectionState.TLS_HANDSHAKE:
             return f"the TLS handshake did not complete {limit}; does this port speak TLS?"
+        if self.dialer:
+            return f"{self.dialer} has returned no connection {limit}"
         return f"the connection was not established {limit}"
 
     def forget(self, call: Call) -> None:

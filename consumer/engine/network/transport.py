@@ -12,6 +12,7 @@ import msgspec
 if TYPE_CHECKING:
     from kproto.errors import FrameError
 
+    from ...dialers import Dialer
     from ...security.tls import Tls
     from ...security.tokens import Token, TokenSource
 
@@ -29,6 +30,8 @@ RESPONSE_OVERHEAD_BYTES = 512
 class Open(msgspec.Struct, frozen=True):
     """Connect a socket to host:port, with TLS if `tls` is set.
 
+    `dialer` is the application's function that opens the connection, or None.
+
     The owner closes the connection if a response has more than `max_response` bytes.
 
     The owner then sends `Opened(key)`, or `Broken(key, why)`. With TLS it sends `Reached(key)` before
@@ -40,6 +43,7 @@ class Open(msgspec.Struct, frozen=True):
     port: int
     tls: Tls | None = None
     max_response: int = RECEIVE_MESSAGE_MAX_BYTES
+    dialer: Dialer | None = None
 
 
 class Write(msgspec.Struct, frozen=True):

@@ -101,6 +101,7 @@ class ProducerEngine:
             max_response=options.receive_message_max_bytes,
             random=random,
             security=options.security,
+            dialer=options.dialer,
         )
         self.options = options
         self.core: ClientCore[ProducerOptions] = ClientCore(options, network, wall, random)

@@ -1,0 +1,156 @@
+"""Dialers: functions of the application that open connections to brokers, for example through a proxy.
+
+    def through_tunnel(host, port):
+        return tunnel.connect(host, port)  # a connected socket
+
+    Consumer("broker:9092", dialer=through_tunnel)
+
+Rules:
+
+* A dialer is called with the host and port of a broker, and returns a connected socket. The client then owns
+  the socket, and runs TLS and the login over it. The dialer resolves the name of the host.
+* A dialer may block: it runs in a thread of its own. For an asyncio client it may be a coroutine function,
+  which runs in the event loop.
+* The setup timeout of a connection includes the dialer. A dialer in a thread cannot be ended, so the next
+  attempt for the same broker gets its result: there are never more threads than connections that wait.
+* Whatever a dialer raises or returns instead of a socket is an error of this connection, with the dialer's
+  name. The client backs off and tries again, as after any failed connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from inspect import iscoroutinefunction
+from typing import Any, TypeAlias
+
+import msgspec
+
+from kproto.errors import ConfigError
+
+from .serializers import close_coroutine, describe
+
+# A function of (host, port) that returns a connected socket.
+Dialer: TypeAlias = Callable[[str, int], socket.socket | Awaitable[socket.socket]]
+# The limit for the text of an error that a dialer has raised.
+_MAX_TEXT = 300
+
+
+class Dialed(msgspec.Struct):
+    """The result of a dialer: a connected socket, or the reason why there is none."""
+
+    key: int
+    sock: socket.socket | None
+    error: str = ""
+
+
+def dialer_name(dialer: Any) -> str:
+    """Return the name of a dialer for errors: its attribute `name`, or the name of the function or class."""
+    name = getattr(dialer, "name", None) or getattr(dialer, "__qualname__", None) or type(dialer).__qualname__
+    return f"the dialer {name}"
+
+
+def is_coroutine_dialer(dialer: Any) -> bool:
+    """Return whether a dialer is a coroutine function, which only an asyncio client can call."""
+    return iscoroutinefunction(dialer) or iscoroutinefunction(getattr(dialer, "__call__", None))  # noqa: B004
+
+
+def check_dialer(dialer: Any, *, awaits: bool) -> None:
+    """Raise ConfigError for a coroutine function if this client cannot await it."""
+    if dialer is not None and not awaits and is_coroutine_dialer(dialer):
+        raise ConfigError("dialer", dialer, "a plain function: only asyncio clients can await a coroutine")
+
+
+def connected_socket(answer: object) -> socket.socket:
+    """Return the socket that a dialer has returned, as a plain socket that does not block.
+
+    Raises TypeError for something else, and OSError if the socket is not connected. An object that is not
+    usable is closed.
+    """
+    if not isinstance(answer, socket.socket):
+        close_coroutine(answer)
+        raise TypeError(f"it returned {answer!r:.80} instead of a connected socket")
+    try:
+        # The module is imported if there is a socket with TLS.
+        if (ssl := sys.modules.get("ssl")) is not None and isinstance(answer, ssl.SSLSocket):
+            raise TypeError("it returned a socket with TLS; set security_protocol instead")
+        answer.getpeername()
+        # Classes such as PySocks' override methods of the socket.
+        plain = socket.socket(fileno=answer.detach())
+    except BaseException:
+        with contextlib.suppress(OSError):
+            answer.close()
+        raise
+    plain.setblocking(False)
+    return plain
+
+
+def dialer_error(dialer: Any, error: BaseException) -> str:
+    """Return the reason why a dialer has opened no connection."""
+    return f"{dialer_name(dialer)} failed: {describe(error):.{_MAX_TEXT}}"
+
+
+class DialThreads:
+    """Calls a dialer in threads. `on_dialed` is called in another thread when `take` has a result."""
+
+    def __init__(self, on_dialed: Callable[[], object]) -> None:
+        self._on_dialed = on_dialed
+        self._results: deque[Dialed] = deque()
+        self._lock = threading.Lock()
+        # (host, port) -> the connections that wait for a socket, and the number of threads that dial.
+        self._waiting: dict[tuple[str, int], deque[int]] = {}
+        self._running: dict[tuple[str, int], int] = {}
+
+    def dial(self, key: int, dialer: Dialer, host: str, port: int) -> Dialed | None:
+        """Call the dialer in a thread, for the connection `key`. Return an error if no thread can start."""
+        address = host, port
+        with self._lock:
+            waiting = self._waiting.setdefault(address, deque())
+            waiting.append(key)
+            if self._running.get(address, 0) >= len(waiting):
+                return None  # The thread of an earlier connection, which was shut, still runs.
+            self._running[address] = self._running.get(address, 0) + 1
+        try:
+            name = f"kproto-dialer-{host}"
+            threading.Thread(target=self._dial, args=(dialer, host, port), name=name, daemon=True).start()
+        except RuntimeError as error:  # The system cannot start another thread.
+            with self._lock:
+                waiting.remove(key)
+                self._running[address] -= 1
+            return Dialed(key, None, dialer_error(dialer, error))
+        return None
+
+    def forget(self, key: int) -> None:
+        """Forget a connection that was shut. A socket that its dialer still returns is closed."""
+        with self._lock:
+            for waiting in self._waiting.values():
+                if key in waiting:
+                    waiting.remove(key)
+
+    def take(self) -> list[Dialed]:
+        """Return the results that have arrived since the last call."""
+        results: list[Dialed] = []
+        while self._results:
+            results.append(self._results.popleft())
+        return results
+
+    def _dial(self, dialer: Dialer, host: str, port: int) -> None:
+        sock, failure = None, ""
+        try:
+            sock = connected_socket(dialer(host, port))
+        # No exception of the application may end this thread without a result.
+        except BaseException as error:
+            failure = dialer_error(dialer, error)
+        with self._lock:
+            self._running[host, port] -= 1
+            waiting = self._waiting[host, port]
+            key = waiting.popleft() if waiting else None
+        if key is not None:
+            self._results.append(Dialed(key, sock, failure))
+            self._on_dialed()
+        elif sock is not None:
+            sock.close()

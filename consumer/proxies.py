@@ -1,0 +1,61 @@
+"""Connections through a SOCKS or HTTP proxy, for the option `dialer`; needs the extra `proxy`.
+
+    Consumer("broker:9092", dialer=ProxyDialer("socks5://alice:secret@proxy:1080"))
+
+The proxy resolves the names of the brokers. The protocols of proxies are those of the package python-socks.
+"""
+
+from __future__ import annotations
+
+import socket
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from kproto.errors import ConfigError, MissingExtra
+
+from .security.secret import HIDDEN
+
+# The default timeout in seconds for connecting to the proxy and through it: Java's default of
+# socket.connection.setup.timeout.max.ms.
+TIMEOUT_S: Final = 30.0
+_ALLOWED: Final = "socks5://, socks4:// or http://, then [USER:PASSWORD@]HOST:PORT"
+
+
+class ProxyDialer:
+    """A dialer for the proxy at `url`: socks5://, socks4:// or http://, then [USER:PASSWORD@]HOST:PORT.
+
+    An HTTP proxy gets CONNECT requests. `timeout` limits the seconds for one connection. Thread-safe. The
+    password is not contained in any repr or error. Raises ConfigError, MissingExtra.
+    """
+
+    def __init__(self, url: str, *, timeout: float = TIMEOUT_S) -> None:
+        scheme, host, port = _split(url)
+        try:
+            proxy: Any = import_module("python_socks.sync").Proxy
+        except ImportError:
+            raise MissingExtra("consumer.proxies.ProxyDialer", "python-socks", "proxy") from None
+        # The host names are sent to the proxy: a client behind a proxy often cannot resolve them.
+        self._proxy = proxy.from_url(url, rdns=None if scheme == "http" else True)
+        self._timeout = timeout
+        # The name of the dialer in errors.
+        self.name = f"{scheme}://{host}:{port}"
+
+    def __repr__(self) -> str:
+        return f"ProxyDialer({self.name!r})"
+
+    def __call__(self, host: str, port: int) -> socket.socket:
+        """Return a socket that the proxy has connected to the broker at host:port."""
+        connected: socket.socket = self._proxy.connect(dest_host=host, dest_port=port, timeout=self._timeout)
+        return connected
+
+
+def _split(url: str) -> tuple[str, str, int]:
+    """Return the scheme, the host and the port of a proxy. Raises ConfigError without showing the address."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("socks5", "socks4", "http") and parts.hostname and parts.port:
+            return parts.scheme, parts.hostname, parts.port
+    except (ValueError, AttributeError, TypeError):
+        pass
+    raise ConfigError("url", HIDDEN, _ALLOWED)
