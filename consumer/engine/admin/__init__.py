@@ -6,12 +6,12 @@ reason. A plan returns its result, or raises an error for the caller. `runner.py
 
 Rules:
 
-* A plan retries retriable errors until its deadline, with growing pauses between the attempts. At the
-  deadline the runner ends the plan with an error that names the request or the condition for which the plan
-  was waiting.
+* After a retriable error a plan sends the request again until its deadline, with growing pauses between the
+  attempts. At the deadline the runner ends the plan with an error that names the request or the condition for
+  which the plan was waiting.
 * The table of error codes (`error_actions.py`) says which errors are retriable.
-* The plan reads metadata again if a broker responds that it is not the leader, and after a lost connection.
-  If a Metadata response says that a topic does not exist, the plan requests the metadata again, because
+* After a lost connection, or after a broker has responded that it is not the leader, the plan requests the
+  metadata again. The plan also does so if a Metadata response says that a topic does not exist, because
   brokers learn of a new topic with a delay. After `PATIENCE` such responses the plan raises UnknownTopic.
 * Unknown offsets, epochs and timestamps are None.
 """

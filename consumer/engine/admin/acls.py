@@ -43,10 +43,10 @@ class AclBinding(msgspec.Struct, frozen=True, order=True):
     """One ACL: whether a principal may perform an operation on a resource. Java: AclBinding.
 
     `resource_type` is "topic", "group", "cluster", "transactional_id", "delegation_token" or "user";
-    `pattern_type` is "literal" or "prefixed". The name of the cluster is "kafka-cluster"; the literal name
-    "*" matches every resource of the type. `principal` is "User:NAME", or "User:*" for every user. `host` is
-    an IP address or "*". `operation` is "all", "read", "write", "create", "delete", "alter", "describe",
-    "cluster_action", "describe_configs", "alter_configs", "idempotent_write", "create_tokens",
+    `pattern_type` is "literal" or "prefixed". `resource_name` is "kafka-cluster" for the type "cluster"; the
+    literal name "*" matches every resource of the type. `principal` is "User:NAME", or "User:*" for every
+    user. `host` is an IP address or "*". `operation` is "all", "read", "write", "create", "delete", "alter",
+    "describe", "cluster_action", "describe_configs", "alter_configs", "idempotent_write", "create_tokens",
     "describe_tokens" or "two_phase_commit"; `permission` is "allow" or "deny".
     """
 
@@ -65,10 +65,10 @@ class AclBinding(msgspec.Struct, frozen=True, order=True):
 
 
 class AclBindingFilter(msgspec.Struct, frozen=True):
-    """A filter for ACLs: each field has the value of an `AclBinding`, or matches all. Java: AclBindingFilter.
+    """A filter for ACLs: each field matches one value of that field in `AclBinding`, or any value.
 
-    None and "any" match all values. The pattern type "match" finds every ACL that concerns the resource
-    `resource_name`: literal ones, those for "*", and prefixes of the name.
+    Java: AclBindingFilter. None and "any" match all values. The pattern type "match" finds every ACL that
+    applies to the resource `resource_name`: ACLs with this name, with "*", and with a prefix of the name.
     """
 
     resource_type: str = "any"

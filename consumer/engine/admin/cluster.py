@@ -64,8 +64,8 @@ def await_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], i
         missing = [name for name in names if not is_complete(view, name)]
         if not missing:
             return
-        # Errors count only if they come from a response that this plan has requested. An error of an earlier
-        # response may be outdated, for example because authorization was granted after it.
+        # An error is raised only if it comes from a response that this plan has requested. An error of an
+        # earlier response may be outdated, for example because authorization was granted after it.
         denied = [
             (name, topic.error_code)
             for name in missing
@@ -124,8 +124,8 @@ def leader_of(view: ClusterView, partition: TopicPartition, clock: Callable[[], 
     return leader
 
 
-# What a coordinator coordinates, by the key type of FindCoordinator. A share-partition is named
-# "GROUP:TOPIC_ID:PARTITION" (KIP-932).
+# Names of what a coordinator coordinates; the index is the key type of FindCoordinator. A share-partition is
+# named "GROUP:TOPIC_ID:PARTITION" (KIP-932).
 COORDINATOR_KEYS: Final = ("group", "transactional id", "share-partition")
 
 
@@ -180,7 +180,7 @@ def request(
         raise ConfigError("node", route, ROUTES)
     [call] = yield [Ask(message, node=node)]
     if node is not None and isinstance(call.error, ConnectionFailed):
-        # The broker is removed from the view, so that the next request to this broker first reads the
-        # metadata again: its address and the leaders may have changed.
+        # The broker is removed from the view, because its address and the leaders may have changed. The next
+        # plan for this broker therefore requests the metadata first.
         view.brokers.pop(node, None)
     return expect_response(Message, call), call.version

@@ -58,8 +58,9 @@ OPERATIONS: Final = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 class ConfigResource(msgspec.Struct, frozen=True, order=True):
     """A resource that has configs. Java: ConfigResource.
 
-    `type` is "topic", "broker", "broker_logger", "client_metrics" or "group". The name of a broker is its
-    node id, as in "1". The broker "" stands for the defaults of all brokers.
+    `type` is "topic", "broker", "broker_logger", "client_metrics" or "group". For the types "broker" and
+    "broker_logger", `name` is a node id, as in "1". A resource of type "broker" with the name "" stands for
+    the defaults of all brokers.
     """
 
     type: str
@@ -70,7 +71,7 @@ class ConfigResource(msgspec.Struct, frozen=True, order=True):
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
-    """A value that a config has in one place (`source`). The first of `ConfigEntry.synonyms` applies.
+    """A value of a config, and the `source` that sets it. The first of `ConfigEntry.synonyms` is in effect.
 
     Java: ConfigEntry.ConfigSynonym.
     """
@@ -123,7 +124,7 @@ def name_of(code: int, names: Mapping[str, int]) -> str:
 
 
 def _node_of(resource: ConfigResource) -> int | None:
-    """Return the broker that describes and changes a resource: the broker itself, or any broker."""
+    """Return the node id of the broker whose configs these are, or None if any broker can handle them."""
     own = resource.type in ("broker", "broker_logger") and resource.name
     return int(resource.name) if own else None
 
@@ -137,7 +138,7 @@ def describe_configs(
     include_synonyms: bool,
     include_documentation: bool,
 ) -> Plan[dict[ConfigResource, dict[str, ConfigEntry]]]:
-    """Return the configs of each resource, all of them or those called `names`."""
+    """Return the configs of each resource: only those called `names`, or all if `names` is None."""
 
     def request(items: Sequence[ConfigResource]) -> Prepared:
         def build(version: int) -> DescribeConfigsRequest:

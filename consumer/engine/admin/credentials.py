@@ -77,7 +77,7 @@ def alter_user_scram_credentials(
     clock: Callable[[], int],
     new_salt: Callable[[], bytes],
 ) -> Plan[dict[str, None]]:
-    """Set and delete credentials, one for each user. Kafka rejects two changes of a user in one request.
+    """Set and delete credentials. Kafka rejects two changes of one user in a request, even of two mechanisms.
 
     `new_salt` creates the salt of an upsertion whose `salt` is None.
     """

@@ -67,7 +67,7 @@ def create_delegation_token(
     owner: str | None,
     max_lifetime_ms: int | None,
 ) -> Plan[DelegationToken]:
-    """Create a token of the client's own principal, or of `owner`."""
+    """Create a token for `owner`, or for the client's own principal if `owner` is None."""
 
     def build(version: int) -> CreateDelegationTokenRequest:
         request = CreateDelegationTokenRequest(
@@ -107,7 +107,7 @@ def create_delegation_token(
 def renew_delegation_token(
     view: ClusterView, hmac: bytes, clock: Callable[[], int], *, renew_period_ms: int | None
 ) -> Plan[int]:
-    """Extend the lifetime of a token. Returns the time of its expiry in ms since 1970."""
+    """Extend the lifetime of a token. Returns the time of expiry in ms since 1970."""
     request = RenewDelegationTokenRequest(
         hmac=hmac, renew_period_ms=-1 if renew_period_ms is None else renew_period_ms
     )
@@ -117,7 +117,10 @@ def renew_delegation_token(
 def expire_delegation_token(
     view: ClusterView, hmac: bytes, clock: Callable[[], int], *, expiry_period_ms: int | None
 ) -> Plan[int]:
-    """Let a token expire after this period, or at once. Returns the time of its expiry in ms since 1970."""
+    """Let a token expire after this period, or at once if the period is None.
+
+    Returns the time of expiry in ms since 1970.
+    """
     request = ExpireDelegationTokenRequest(
         hmac=hmac, expiry_time_period_ms=-1 if expiry_period_ms is None else expiry_period_ms
     )
@@ -141,7 +144,7 @@ def _new_expiry(
 def describe_delegation_token(
     view: ClusterView, owners: Collection[str] | None, clock: Callable[[], int]
 ) -> Plan[list[DelegationToken]]:
-    """Return the tokens of these owners, or of all owners, that the client may see, by token id."""
+    """Return the tokens of `owners` (None: of all owners) that the client may describe, sorted by id."""
 
     def read(call: Call) -> tuple[int, str | None, list[DelegationToken]]:
         response = expect_response(DescribeDelegationTokenResponse, call)

@@ -7,14 +7,15 @@ Rules:
 
 * An item is in exactly one of three states: open, succeeded or failed. The error of an item does not affect
   other items.
-* An open item is sent again after a pause, if its error is retriable, if the response does not contain it, or
-  if the connection broke. After a lost connection, and after an error code that says that the broker is the
-  wrong one, its broker is located again.
+* An item stays open, and is sent again after a pause, in three cases: its error is retriable, the response
+  does not contain it, or the connection broke. The item's broker is located again after a lost connection,
+  and after an error code that says that the broker is the wrong one.
 * If every item has succeeded, the plan returns the values. Otherwise it raises PartialFailure with the values
   and errors of all items.
 * An error of the lookup, such as ConnectionFailed for all brokers, is raised instead of PartialFailure if no
   item has a result yet.
-* At the deadline, items that are still open fail with RequestTimedOut. Responses that have arrived count.
+* At the deadline, responses that have already arrived are still used. Items that are open after that fail
+  with RequestTimedOut.
 
 Java: AdminApiDriver, with its AdminApiLookupStrategy (here `Router`) and AdminApiHandler (here `request` and
 `read`).
@@ -46,8 +47,8 @@ V = TypeVar("V")
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-# The broker of an item: a node id, or None for any broker. Instead of a broker, an error says that the item
-# has failed, and a `Rest` that the item is located again after a pause.
+# The broker of an item: a node id, or None for any broker. If the lookup returns an error instead, the item
+# has failed. If it returns a `Rest`, the item is located again after a pause.
 Location: TypeAlias = int | KprotoError | Rest | None
 
 
@@ -96,9 +97,9 @@ def fan_out(
 
     `request(items)` builds the request to one broker, and `read(call, items)` reads its response. With
     `one_by_one` each request is about one item. `repeated` is the error code that a request gets if the
-    broker has executed it before. The code counts as success, with the value of its `Answer`, if an earlier
-    request about the item got no response. `max_version` is the highest version to use. `name(item)` names
-    the item in errors.
+    broker has executed it before. If an earlier request about the item got no response, an `Answer` with this
+    code counts as success, and its value is returned. `max_version` is the highest version to use.
+    `name(item)` names the item in errors.
     """
     work = _Work(list(dict.fromkeys(items)), router, api, row, read, repeated, name)
     batches: list[list[K]] = []
@@ -120,8 +121,8 @@ def fan_out(
             if work.open:
                 yield Rest(why)
     except DeadlinePassed as timeout:
-        # Without batches the plan was waiting for a lookup. The responses to a lookup contain no results of
-        # items.
+        # If `batches` is empty, the plan was waiting for a lookup. The responses to a lookup contain no
+        # results of items.
         for batch, call in zip(batches, timeout.calls, strict=False):
             if call.response is not None or call.error is not None:
                 work.settle(batch, call)
@@ -154,7 +155,8 @@ def ask_broker(
 ) -> Plan[V]:
     """Send one request, and return its value, or raise its error. Retriable errors are retried.
 
-    `read(call)` returns the error code, the broker's message, and the value. `repeated` is that of `fan_out`.
+    `read(call)` returns the error code, the broker's message, and the value. `repeated` has the same meaning
+    as in `fan_out`.
     """
 
     def read_all(call: Call, items: Sequence[str]) -> Iterator[Answer[str, V]]:
@@ -163,7 +165,7 @@ def ask_broker(
             yield Answer(item, value, code, message)
 
     def no_name(item: str) -> str:
-        return ""  # Errors contain only the name of the request.
+        return ""  # The only item stands for the whole request, so errors need not name it.
 
     items = ["the request"]
     plan = fan_out(items, router, api, row, lambda items: request, read_all, repeated=repeated, name=no_name)
@@ -185,7 +187,7 @@ class _Work(Generic[K, V]):
     ) -> None:
         self.items = items
         self.open = dict.fromkeys(items)
-        self.nodes: dict[K, int | None] = {}  # The brokers of the open items that have been located.
+        self.nodes: dict[K, int | None] = {}  # Open item -> the broker that was located for it.
         self.succeeded: dict[K, V] = {}
         self.failed: dict[K, KprotoError] = {}
         self._router = router
@@ -201,7 +203,7 @@ class _Work(Generic[K, V]):
         return {item: self.succeeded[item] for item in self.items if item in self.succeeded}
 
     def locate(self) -> Plan[str]:
-        """Locate the brokers of the open items. Returns why some of them have none yet."""
+        """Locate the brokers of the open items. Returns why some items have no broker yet."""
         why = ""
         unknown = [item for item in self.open if item not in self.nodes]
         if unknown:
@@ -209,7 +211,9 @@ class _Work(Generic[K, V]):
                 locations = yield from self._router.locate(unknown)
             except KprotoError as error:
                 if len(self.open) == len(self.items):
-                    raise  # The error is about the cluster, and there is no result that it could hide.
+                    # No item has a result yet, so the plan raises the error of the lookup instead of
+                    # PartialFailure.
+                    raise
                 locations = dict.fromkeys(unknown, error)
             for item, location in locations.items():
                 if isinstance(location, KprotoError):
@@ -231,7 +235,7 @@ class _Work(Generic[K, V]):
         return list(by_node.values())
 
     def settle(self, batch: Sequence[K], call: Call) -> str:
-        """Give each item of a request its value or error. Returns why some of them stay open."""
+        """Give each item of a request its value or error. Returns why some items stay open."""
         if may_repeat(call):
             self._unanswered.update(batch)
             for item in batch:
@@ -419,6 +423,6 @@ def to_coordinators(view: ClusterView, key_type: int, key_of: Callable[[K], str]
 
 
 def for_all(items: Sequence[K], code: int, message: str | None = None) -> Iterator[Answer[K, Any]]:
-    """Yield an answer for each item, if a response has one error code for the whole request."""
+    """Yield the same answer for each item, from a response with one error code for the whole request."""
     for item in items:
         yield Answer(item, None, code, message)

@@ -90,7 +90,7 @@ def update_features(
     validate_only: bool,
     timeout_ms: int,
 ) -> Plan[dict[str, None]]:
-    """Change the level of each feature. From version 2 on (Kafka 4.0) the changes succeed together."""
+    """Change the level of each feature. From Kafka 4.0 on, all changes succeed or fail together."""
 
     def request(names: Sequence[str]) -> Prepared:
         def build(version: int) -> UpdateFeaturesRequest:

@@ -29,7 +29,7 @@ from .plan import Plan, expect_response
 def delete_groups(
     view: ClusterView, names: Collection[str], clock: Callable[[], int]
 ) -> Plan[dict[str, None]]:
-    """Delete groups of any type with their committed offsets. A group must have no members."""
+    """Delete groups of any type, together with their committed offsets. A group must have no members."""
 
     def request(items: Sequence[str]) -> DeleteGroupsRequest:
         return DeleteGroupsRequest(groups_names=list(items))
@@ -59,7 +59,7 @@ def remove_members(
 ) -> Plan[dict[str, None]]:
     """Remove these static members, or all members, from a group.
 
-    Without `instance_ids`, the result is by member id.
+    The keys of the result are the instance ids, or the member ids if `instance_ids` is None.
     """
     if instance_ids is None:
         description = yield from describe(view, group, clock)

@@ -28,7 +28,7 @@ from .topic_descriptions import operations_of
 GROUP_KEY: Final = COORDINATOR_KEYS.index("group")
 # The state that DescribeGroups returns for a group that does not exist or is not of type "classic".
 DEAD: Final = "Dead"
-# The error codes for a group of another type, or of a type that the coordinator does not have.
+# The error codes for a group of another type, and for a type that the coordinator does not support.
 _OTHER_TYPE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 # Group type -> the request that describes groups of this type (KIP-1043).
 _REQUESTS: Final[Mapping[str, type[Message]]] = {
@@ -55,8 +55,8 @@ class GroupMember(msgspec.Struct, frozen=True):
 
     `partitions` is empty if the assignment cannot be decoded; `assignment_error` then says why. `partitions`
     is also empty for members of Streams groups, which are assigned `tasks`. `target_partitions` are those
-    that a member of type "consumer" will have after the rebalance. `member_epoch` is None for members of
-    classic groups.
+    that a member of a group of type "consumer" will have after the rebalance. `member_epoch` is None for
+    members of classic groups.
     """
 
     member_id: str
@@ -139,7 +139,9 @@ def describe_groups(
             for entry in expect_response(DescribeGroupsResponse, call).groups:
                 code = entry.error_code
                 if not code and entry.group_state == DEAD:
-                    code = ErrorCode.GROUP_ID_NOT_FOUND  # Version 6 itself returns this code (KIP-1043).
+                    # From version 6 of DescribeGroups on, the coordinator itself returns this code
+                    # (KIP-1043).
+                    code = ErrorCode.GROUP_ID_NOT_FOUND
                 yield Answer(entry.group_id, _classic_group(entry, node), code, entry.error_message)
         else:
             response: Any = expect_response(Message, call)

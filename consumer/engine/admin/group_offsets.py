@@ -114,7 +114,10 @@ def alter_consumer_group_offsets(
     offsets: Mapping[TopicPartition, tuple[int, int | None, str]],
     clock: Callable[[], int],
 ) -> Plan[dict[TopicPartition, None]]:
-    """Commit offsets for a group without members: partition -> (offset, leader epoch, metadata)."""
+    """Commit offsets for a group without members.
+
+    `offsets` maps each partition to (offset, leader epoch, metadata).
+    """
 
     def request(partitions: Sequence[TopicPartition]) -> Prepared:
         return offset_commit_request({}, group, {partition: offsets[partition] for partition in partitions})

@@ -49,11 +49,11 @@ class Group(msgspec.Struct, frozen=True):
 
     `state` is Kafka's name of the group state: Empty, PreparingRebalance, CompletingRebalance, Stable, or
     Dead for a group that does not exist. A committed offset is that of the *next* record to read. `lag` maps
-    each partition to the number of its records that the group has not committed. It covers all partitions of
-    a topic if at least one of them has a commit or is assigned. If a partition has no commit, all of its
-    records count. `type` is the value of `ListedGroup.type`, or None if the group does not exist. A share
-    group has no committed offsets and no lag. `assignor` is the name of the assignor in use, such as "range",
-    or None if the group has no members or is a Streams group.
+    each partition to the number of its records that the group has not committed. `lag` contains all
+    partitions of a topic if at least one of them has a commit or is assigned. The lag of a partition without
+    a commit is the number of all its records. `type` is the value of `ListedGroup.type`, or None if the group
+    does not exist. A share group has no committed offsets and no lag. `assignor` is the name of the assignor
+    in use, such as "range", or None if the group has no members or is a Streams group.
     """
 
     name: str
@@ -172,7 +172,7 @@ def _lag(
     owned: Iterable[TopicPartition],
     clock: Callable[[], int],
 ) -> Plan[dict[TopicPartition, int]]:
-    """Return the lag of each partition of the topics with a committed offset or an assigned partition."""
+    """Return the lag of all partitions of each topic that has a committed or an assigned partition."""
     topics = sorted({partition.topic for partition in (*committed, *owned)})
     if not topics:
         return {}

@@ -91,7 +91,9 @@ def committed_offsets(
     on_coordinator: Callable[[int], object] | None = None,
     by_name: bool = False,
 ) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
-    """Return the committed offsets of these or all partitions; None for a partition without a commit.
+    """Return the committed offset of each partition; None for a partition without a commit.
+
+    If `partitions` is None, the offsets of all partitions are requested.
 
     `coordinator` is the node to try first, if it is known. If the plan looks the coordinator up, it calls
     `on_coordinator` with the node. With `by_name` the request identifies topics by name (up to version 9).

@@ -1,4 +1,7 @@
-"""The steps of plans: `Ask` and `Rest`. `DeadlinePassed` ends a plan. The package has the rules of plans."""
+"""The steps of a plan: `Ask` and `Rest`. At its deadline a plan receives `DeadlinePassed`.
+
+The docstring of the package states the rules of plans.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ class DeadlinePassed(Exception):
     """The runner throws this exception into a plan at the plan's deadline.
 
     `calls` are the calls that the plan waits for; some of them may have a response. A plan that catches the
-    exception returns its result, or raises the error for the caller. Without that, the caller receives
-    `error`.
+    exception returns its result, or raises the error for the caller. If a plan does not catch it, the caller
+    receives `error`.
     """
 
     def __init__(self, error: RequestTimedOut, calls: Sequence[Call]) -> None:
@@ -93,8 +96,8 @@ def pause_for_missing(request: str, item: TopicPartition | str) -> Rest:
 def require_version(api: str, version: int, least: int, release: str, purpose: str) -> None:
     """Raise UnsupportedVersion if the request's version is below `least`, the first one with a feature.
 
-    `release` is Kafka's first release with this version, and `purpose` names the feature: "to filter by
-    state". The caller calls the function only if its request uses the feature.
+    `release` is Kafka's first release with this version. `purpose` says what the version is needed for, such
+    as "to filter by state". The caller calls the function only if its request uses the feature.
     """
     if version < least:
         raise UnsupportedVersion(api, version, f"{least} and higher (Kafka {release} and later) {purpose}")

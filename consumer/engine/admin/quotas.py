@@ -119,6 +119,6 @@ def alter_client_quotas(
 
 
 def _entity(parts: Sequence[EntityData | AlterClientQuotasResponseEntityData]) -> ClientQuotaEntity:
-    """Return the entity of a response. A null name is the default, here ""."""
+    """Return the entity that a response describes. A null name in the response means the default, here ""."""
     names = {part.entity_type: part.entity_name or "" for part in parts}
     return ClientQuotaEntity(names.get("user"), names.get("client-id"), names.get("ip"))

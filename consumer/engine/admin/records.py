@@ -100,7 +100,7 @@ def list_offsets(
     isolation: str,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, OffsetAt]]:
-    """Return the offset of each partition for its timestamp, from the partition's leader."""
+    """Return the offset that each partition's leader finds for the timestamp (or word) in `wants`."""
 
     def request(timestamps: Mapping[TopicPartition, int]) -> Message | Prepared:
         return list_offsets_request(view, timestamps, ISOLATION[isolation], timeout_ms)
@@ -197,7 +197,10 @@ def _from_leaders(
 def delete_records(
     view: ClusterView, offsets: Mapping[TopicPartition, int], clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[dict[TopicPartition, int]]:
-    """Delete the records below these offsets, -1 for all of them. Returns the start offset of each log."""
+    """Delete the records below these offsets. Returns the new start offset of each partition.
+
+    The offset -1 stands for the high watermark.
+    """
 
     def request(partitions: Sequence[TopicPartition]) -> Message:
         topics = [

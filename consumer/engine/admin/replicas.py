@@ -49,7 +49,7 @@ ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}
 class PartitionReassignment(msgspec.Struct, frozen=True):
     """A reassignment in progress: node ids of the partition's replicas. Java: PartitionReassignment.
 
-    `replicas` has all replicas during the reassignment, with those of `adding_replicas` and
+    `replicas` has all replicas during the reassignment, including those in `adding_replicas` and
     `removing_replicas`.
     """
 
@@ -99,8 +99,8 @@ class ReplicaLogDirInfo(msgspec.Struct, frozen=True):
 class LogDirDescription(msgspec.Struct, frozen=True):
     """A log directory of a broker. Java: LogDirDescription.
 
-    `error` says why a directory is offline. `total_bytes` and `usable_bytes` are those of its volume, or None
-    from brokers before 3.3 (KIP-827).
+    `error` says why a directory is offline. `total_bytes` is the size of the directory's volume, and
+    `usable_bytes` the usable part; both are None from brokers before 3.3 (KIP-827).
     """
 
     replicas: Mapping[TopicPartition, ReplicaInfo]
@@ -243,7 +243,8 @@ def describe_log_dirs(
         response = expect_response(DescribeLogDirsResponse, call)
         code = response.error_code
         if not code and not response.results:
-            # Before version 3 a broker answers with no directory if the client lacks the permission.
+            # Before version 3 of DescribeLogDirs, the response lists no directory if the client is not
+            # authorized to describe the cluster.
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         directories = {result.log_dir: _log_dir(result) for result in response.results}
         for node in nodes:

@@ -7,7 +7,7 @@
 Rules:
 
 * Every plan ends in exactly one `Done`: with its result, its error, or RequestTimedOut, which names the
-  request or the reason that the plan was waiting for. Only `drop` ends a plan without `Done`.
+  request or the condition for which the plan was waiting. Only `drop` ends a plan without `Done`.
 * At its deadline a plan receives DeadlinePassed, and may end with a partial result or an error that contains
   it (`fanout.py`).
 * An exception in a plan ends only that plan, even if it is not a KprotoError.
@@ -15,7 +15,8 @@ Rules:
   of a plan's pauses.
 * Deadlines and the ends of pauses are kept in a heap, so that the runner only visits plans whose deadline has
   passed or whose pause has ended.
-* After a plan has updated the metadata, the runner calls `on_metadata` with the topics of the response.
+* After a plan has updated the metadata, the runner calls `on_metadata` with the topics of the Metadata
+  response.
 """
 
 from __future__ import annotations

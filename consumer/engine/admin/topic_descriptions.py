@@ -34,7 +34,7 @@ from .plan import Ask, DeadlinePassed, Plan, expect_response
 
 # The value of a bit field of operations that was not requested.
 _NOT_REQUESTED: Final = -0x80000000
-# Kafka's codes of AclOperation, which are the numbers of the bits.
+# Kafka's codes of AclOperation. The code is also the position of the operation's bit in a bit field.
 OPERATIONS: Final = {
     "any": 1,
     "all": 2,
@@ -98,7 +98,7 @@ class TopicDescription(msgspec.Struct, frozen=True):
 def list_topics(
     view: ClusterView, clock: Callable[[], int], *, include_internal: bool
 ) -> Plan[dict[str, TopicListing]]:
-    """Return every topic that the client may describe, by name in ascending order."""
+    """Return every topic that the client may describe, sorted by name."""
 
     def read(call: Call) -> tuple[int, str | None, dict[str, TopicListing]]:
         response = expect_response(MetadataResponse, call)
@@ -151,7 +151,7 @@ def _eligible_leaders(topics: Sequence[str]) -> Plan[EligibleLeaders]:
     """Return the eligible leaders of each partition, which Metadata responses do not contain.
 
     A response has at most 2,000 partitions, so the request is repeated with the cursor of the last response.
-    If a request fails, the partitions of the earlier ones are returned.
+    If a request fails, the partitions of the earlier responses are returned.
     """
     leaders: EligibleLeaders = {}
     request: DescribeTopicPartitionsRequest | None = None

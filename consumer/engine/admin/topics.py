@@ -178,9 +178,9 @@ def _await_partition_counts(
 ) -> Plan[None]:
     """Wait until the topics have at least these numbers of partitions, each with a leader.
 
-    `may_grow` is false if the topics were to be created. A topic with fewer partitions then existed before
-    the request, and the plan raises an error. It does so after two responses with fewer partitions, because
-    the first response may be outdated.
+    `may_grow` is false after a request to create the topics. A topic with fewer partitions then existed
+    before the request, and the plan raises an error. It does so after two responses with fewer partitions,
+    because the first response may be outdated.
     """
     fewer: set[str] = set()
     while True:

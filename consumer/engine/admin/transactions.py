@@ -118,7 +118,10 @@ def list_transactions(
 def list_transactions_request(
     states: Collection[str], producer_ids: Collection[int], min_duration_ms: int | None
 ) -> Prepared:
-    """Return a ListTransactions request. Before Kafka 3.8, `min_duration_ms` raises UnsupportedVersion."""
+    """Return a ListTransactions request. `min_duration_ms` requires brokers of Kafka 3.8 or later.
+
+    For earlier brokers, building a request with `min_duration_ms` raises UnsupportedVersion.
+    """
 
     def build(version: int) -> ListTransactionsRequest:
         if min_duration_ms is not None and version < 1:
@@ -136,7 +139,7 @@ def list_transactions_request(
 def describe_transactions(
     view: ClusterView, transactional_ids: Collection[str], clock: Callable[[], int]
 ) -> Plan[dict[str, TransactionDescription]]:
-    """Return the state of each transactional id, from its coordinator."""
+    """Return a description of the transaction of each transactional id, from the id's coordinator."""
 
     def request(ids: Sequence[str]) -> DescribeTransactionsRequest:
         return DescribeTransactionsRequest(transactional_ids=list(ids))
@@ -242,7 +245,10 @@ def abort_transaction(
 def fence_producers(
     view: ClusterView, transactional_ids: Collection[str], clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[dict[str, tuple[int, int]]]:
-    """Fence the producers of these ids, and abort their transactions. Returns (producer id, epoch)."""
+    """Fence the producers of these transactional ids, and abort their transactions.
+
+    The result maps each transactional id to the producer id and epoch that the coordinator has assigned.
+    """
 
     def request(ids: Sequence[str]) -> InitProducerIdRequest:
         return InitProducerIdRequest(transactional_id=ids[0], transaction_timeout_ms=timeout_ms)
@@ -269,7 +275,7 @@ def fence_producers(
 def force_terminate_transaction(
     view: ClusterView, transactional_id: str, clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[None]:
-    """Abort the transaction of an id, even if it is prepared (KIP-939), and fence its producer."""
+    """Abort the transaction of a transactional id, even a prepared one (KIP-939), and fence the producer."""
     yield from single(fence_producers(view, [transactional_id], clock, timeout_ms=timeout_ms))
 
 
