@@ -11,9 +11,9 @@ Rules of a sensor, those of Java's SampledStat with its default configuration:
   whose last value is 60 s old is emptied.
 * A rate divides by the time since the oldest sample began. While this time is below 30 s, 30 s are added to
   it, so that the first values do not result in a very high rate.
-* All measures of a sensor share its samples. In Java each has its own, so a rate that is measured before the
-  first value begins a sample only for itself.
-* An average, maximum or minimum of no value does not exist. It is None, where Java has NaN.
+* All measures of a sensor share its samples. In Java each measure has its own samples. There, a rate that is
+  measured before the first value begins a sample of the rate alone.
+* If the samples contain no value, an average, maximum or minimum is None. Java has NaN.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class MetricDefinition(msgspec.Struct, frozen=True):
 def avg_max(
     define: partial[MetricDefinition], name: str, description: str, *, unit: str = "ms"
 ) -> tuple[MetricDefinition, ...]:
-    """Return the average and the maximum of a sensor's values."""
+    """Return the metrics for the average and the maximum of a sensor's values."""
     return (
         define(f"{name}-avg", measure=Measure.AVERAGE, unit=unit, description=description),
         define(f"{name}-max", measure=Measure.MAXIMUM, unit=unit, description=description),
@@ -73,7 +73,7 @@ def avg_max(
 def meter(
     define: partial[MetricDefinition], name: str, unit: str, description: str, *, counts: bool = True
 ) -> tuple[MetricDefinition, ...]:
-    """Return the rate and the total of a sensor: of the number of its values, or of their sum."""
+    """Return the metrics for a rate and a total: of the number of values, or of their sum if not `counts`."""
     rate, total = (Measure.COUNT_RATE, Measure.COUNT) if counts else (Measure.RATE, Measure.TOTAL)
     return (
         define(f"{name}-rate", measure=rate, unit=f"{unit}/s", description=description),

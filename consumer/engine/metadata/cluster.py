@@ -78,7 +78,7 @@ class TopicView(msgspec.Struct):
 
 
 class ClusterView:
-    """The client's view of the cluster. `update` adds a Metadata response."""
+    """The client's view of the cluster. `update` applies a Metadata response."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -97,7 +97,7 @@ class ClusterView:
         return f"<ClusterView {self.cluster_id!r}: {about}>"
 
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
-        """Add a response; return whether it changes the view.
+        """Apply a response; return whether it changes the view.
 
         `everything` says that all topics were requested: a topic that is not listed was deleted.
         """
@@ -204,7 +204,7 @@ class ClusterView:
     def forget_epoch(self, partition: TopicPartition) -> None:
         """Forget the leader and its epoch, and accept any epoch in the next Metadata response.
 
-        Called after the leader has rejected the epoch as unknown several times.
+        Called after the leader has responded several times that it does not know the epoch.
         """
         view = self.partition(partition)
         if view is not None:

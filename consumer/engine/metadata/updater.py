@@ -25,9 +25,9 @@ SHARED_ID = "another topic has the same id"
 class MetadataUpdater:
     """Refreshes the metadata of the topics that a client uses.
 
-    Metadata is refreshed regularly. If a leader or a partition is unknown, it is also refreshed after a short
-    backoff, which grows while responses contain nothing new (M197). After a long time without metadata, or if
-    a broker requires it, the client starts again with the bootstrap addresses (KIP-1102).
+    Metadata is refreshed regularly, and after a short backoff if a leader or a partition is unknown. The
+    backoff grows while responses contain nothing new (M197). After a long time without metadata, or if a
+    broker requires it, the client starts again with the bootstrap addresses (KIP-1102).
     """
 
     def __init__(
@@ -231,8 +231,7 @@ class MetadataUpdater:
                 return
             reasons = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
             self._report_unreachable(str(call.error), reasons or None)
-            # Java never raises an error if no broker responds. This client does, unless a broker has
-            # responded before.
+            # In contrast to Java, poll raises an error if no broker responds and none has responded before.
             late = not self._has_responded and core.now - self._first_request_at >= BOOTSTRAP_REPORT_DELAY_MS
             if late or call.outcome is not Outcome.NO_RESPONSE:
                 core.queue_error(call.error)

@@ -126,7 +126,8 @@ class NetworkClient:
         self.on_broken: Callable[[Address, int, str], None] = lambda address, lane, why: None
         # Called when a broker has rejected a connection because it leads to another broker (KIP-1242).
         self.on_misrouted: Callable[[], None] = lambda: None
-        # The broker that the client last named at an address, and that the broker there said not to be.
+        # Address -> the broker that the client expected there, if the broker at the address is a different
+        # one.
         self._rejected: dict[Address, ExpectedBroker] = {}
         self._recovers = recovers
         self._max_throttle_ms = max_throttle_ms
@@ -308,9 +309,9 @@ class NetworkClient:
     def _expected_broker(self, address: Address) -> ExpectedBroker | None:
         """Return the only broker that the metadata lists at this address, or None.
 
-        If the broker at the address has said that it is not this one, and the metadata of the bootstrap
-        addresses still lists it, then the client names no broker. So wrong metadata, and proxies that change
-        node ids, do not lock the client out. Java's client does not connect in this case.
+        After the broker at the address has responded that it is a different one, the result is None as long
+        as the metadata lists the same broker there. So wrong metadata, and proxies that change node ids, do
+        not lock the client out. Java's client does not connect in this case.
         """
         cluster_id, brokers = self.view.cluster_id, self.view.brokers
         if not self._recovers or cluster_id is None:
@@ -607,8 +608,8 @@ class NetworkClient:
         self._timeouts.forget(connection)
         self._renewals.pop(connection.key, None)
         is_first_timeout = silent and not self._nodes.count_timeout(address, api_key)
-        # A broker that has responded before the login is alive but may be slow. The next connection attempt
-        # gets twice the time.
+        # If the login has begun, the broker has responded, so it is alive but may be slow. The next
+        # connection attempt gets twice the time.
         login = connection.login
         logs_in = login is not None and login.begun and connection.setup_timeout_ms < self._setup_timeout
         for place in [

@@ -54,7 +54,7 @@ UNSUPPORTED_VERSION = 35
 FETCH = 1
 SASL_HANDSHAKE = 17
 
-# Number of bytes of a frame's size.
+# Length (bytes) of the size field in front of each frame.
 SIZE_BYTES = 4
 # The largest accepted response (bytes) once the API versions are known: Java's limit, the largest int32.
 # fetch.max.bytes is no limit, because a broker returns the first batch of a fetch whole, however large it is.
@@ -97,10 +97,10 @@ class Connection:
     """One connection to a broker: encodes the requests, and matches the responses to the calls.
 
     The owner moves the bytes. It calls `opened()` when the socket is connected, `received(data)` for each
-    chunk or `answered(body)` for each whole frame, and `fail_calls(why)` at the end. It may call `ask(call)`
-    at any time. Each method returns the bytes to write, and adds to `finished` the calls that have ended.
-    While `wants_token` is set, the login waits for `log_in(token)`. If a method raises AuthenticationFailed
-    or DecodeError, the owner must close the connection.
+    chunk or `answered(body)` for each whole frame, and `fail_calls(why)` when the connection has ended. It
+    may call `ask(call)` at any time. Each method returns the bytes to write, and adds to `finished` the calls
+    that have ended. While `wants_token` is set, the login waits for `log_in(token)`. If a method raises
+    AuthenticationFailed or DecodeError, the owner must close the connection.
     """
 
     def __init__(
@@ -352,7 +352,8 @@ class Connection:
     def renew(self, deadline: int) -> bytes:
         """Renew the SASL session.
 
-        The renewal must be complete by `deadline`, or later if requests in flight may take longer.
+        The renewal must be complete by `deadline`, which is extended if requests are in flight or the
+        connection is throttled.
 
         Calls that are sent during the renewal wait until it is complete.
         """

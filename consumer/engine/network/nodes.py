@@ -7,8 +7,8 @@ Rules:
   failure doubles the backoff up to its maximum, with jitter (Kafka's ClusterConnectionStates).
 * If requests of one API to one address time out in a row, each timeout doubles the timeout of the next such
   request, so that a slow broker has more time for each retry. If the connection setup to an address takes
-  long (for example because the broker's login uses a directory), the next setup gets a timeout of twice that
-  time.
+  long (for example because the broker looks the user up in an LDAP directory), the next setup gets a timeout
+  of twice that time.
 * A call for any broker goes to the ready address with the fewest requests in flight, or else to an address
   that is connecting. If there is neither, it goes to an address that it has not tried, round-robin (Kafka's
   leastLoadedNode).
@@ -159,7 +159,7 @@ class NodeSelector:
         return max(_slow_from(connection), min(free)) if free else None
 
     def leaves_slow_setup(self, connection: Connection, call: Call, now: int) -> bool:
-        """Return whether the call, which waits for a slow connection setup, moves to another address now."""
+        """Return whether the call moves to another address now, because its connection is slow to set up."""
         if connection.ready or _slow_from(connection) > now:
             return False
         free_at = self._available_elsewhere_at(call)

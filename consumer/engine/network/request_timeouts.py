@@ -157,8 +157,8 @@ def _api_key(call: Call) -> int:
 def _broker_wait_ms(call: Call) -> int | None:
     """Return how long (ms) a healthy broker may delay its response; None if that is unknown.
 
-    For JoinGroup the delay is unknown, except for a member's first JoinGroup, which obtains the member id.
-    The broker responds to that request immediately (KIP-394).
+    For JoinGroup the delay is unknown, with one exception: the broker responds immediately to the first
+    JoinGroup of a dynamic member, which obtains the member id (KIP-394).
     """
     request = call.request
     if isinstance(request, FetchRequest):

@@ -2,9 +2,10 @@
 
 Rules:
 
-* Requests and responses are counted whole, with the 4 bytes of their size. Java counts bytes when the socket
-  moves them, so a part of a long response is counted earlier there.
-* Requests of a SASL login are counted, but not in Java. Tokens without a Kafka request are not counted.
+* Requests and responses are counted whole, including the 4 bytes of their size field. Java counts bytes when
+  the socket moves them, so a part of a long response is counted earlier there.
+* In contrast to Java, requests of a SASL login are counted. SASL messages that are sent without a Kafka
+  request (to brokers before Kafka 1.0) are not counted.
 * All connections to one broker have the same tag `node-id`. In Java the connection to the coordinator has a
   tag of its own. A bootstrap address that the metadata does not list is `node--1`, `node--2`, and so on.
 * The latency of a broker is that of its responses to Fetch and Produce, as in Java.
@@ -50,7 +51,7 @@ def _responses(define: partial[MetricDefinition]) -> tuple[MetricDefinition, ...
 
 
 def _events(name: str, description: str, unit: str) -> tuple[MetricDefinition, ...]:
-    """Return the rate and the number of events of a connection."""
+    """Return the metrics for the rate and the number of a connection's events."""
     return (
         _client(f"{name}-rate", measure=M.COUNT_RATE, unit=f"{unit}/s", description=description),
         _client(f"{name}-total", measure=M.COUNT, unit=unit, description=description),
