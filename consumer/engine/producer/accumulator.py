@@ -91,8 +91,8 @@ class RecordAccumulator:
         # A callback that wakes the sender when there is a notification for it. It is called with the guard
         # held.
         self.notify_sender: Callable[[], object] = self._set_notified
-        # Whether the default of `notify_sender` was called. The default is for producers without a sender
-        # thread.
+        # Whether the default of `notify_sender` was called. Only producers without a sender thread use the
+        # default.
         self.sender_notified = False
         # Why the last record could not be appended yet, and whether it waits for memory or for metadata.
         self.why = ""
@@ -140,7 +140,8 @@ class RecordAccumulator:
         """
         route = self.routes.get(topic)
         if route is None:
-            topic_name(topic)  # With an invalid name, the metadata request would fail for all topics.
+            # An invalid topic name would make a Metadata request fail for all of its topics.
+            topic_name(topic)
             self._request_metadata(topic)
             return None
         size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)

@@ -2,9 +2,9 @@
 
 Rules:
 
-* The records of a batch are delivered or fail together, unless the broker rejects single records, or the
-  batch as too large. Then the records move to other batches. `places` then has the new batch of each record,
-  and the record's index in that batch. `current_place` follows these entries.
+* The records of a batch are delivered or fail together, with two exceptions: if the broker rejects single
+  records, or if the batch is too large, its records move to other batches. `places` then has the new batch of
+  each record, and the record's index in that batch. `current_place` follows these entries.
 * The batches of a queue keep their order. The parts of a split batch take the place of this batch.
 * When a batch is encoded, its rows are dropped, and only the timestamp of each record is kept.
 """
@@ -273,7 +273,7 @@ class PartitionQueue:
         # The connection that carries the batches in flight.
         self.connection = NOWHERE
         self.batches = 0
-        # Whether a batch has to be sent again. No batch is sent then until none is in flight.
+        # Whether a batch has to be sent again. If so, no batch is sent while another one is in flight.
         self.halted = False
         # When the queue is visited again (ms): `visit_at` because of linger.ms or a backoff, `timeout_at`
         # because of a delivery timeout.

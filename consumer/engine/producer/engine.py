@@ -67,7 +67,7 @@ TOPIC_IDS_FROM = 13
 
 
 class Purge(msgspec.Struct):
-    """A call of `purge`, and when it is done, the number of records that were dropped."""
+    """A call of `purge`. When `done` is true, `count` is the number of records that were dropped."""
 
     count: int = 0
     done: bool = False
@@ -213,7 +213,7 @@ class ProducerEngine:
             self.transactions.end(IllegalState(why))
 
     def close_connections(self) -> None:
-        """Close all connections without an action, because the caller closes the sockets by itself.
+        """Forget all connections. The caller closes the sockets itself, so no action is returned.
 
         The producer has ended: its deliveries have failed, and the results of its requests are dropped.
         """

@@ -28,7 +28,7 @@ from .batches import LAST_EPOCH, PartitionQueue, ProducerBatch
 class SequenceNumbers:
     """Requests a producer id, and assigns sequence numbers.
 
-    `on_rejected(error)` is called if the request for the producer id fails for good.
+    `on_rejected(error)` is called if the request for the producer id fails with an error that is not retried.
     """
 
     def __init__(self, core: ClientCore[ProducerOptions], on_rejected: Callable[[KprotoError], None]) -> None:

@@ -137,7 +137,7 @@ class SendSchedule:
     def visit_later(self, queue: PartitionQueue, at: int, *, late: bool = False) -> None:
         """Schedule the queue: `due_queues` yields it at the time `at` (ms).
 
-        `late` says that `at` is a delivery timeout of the queue's batches.
+        `late` says that a batch of the queue reaches its delivery timeout at that time.
         """
         if late:
             queue.timeout_at = at

@@ -6,7 +6,8 @@ Rules:
   again, as in Java.
 * The size of a batch is that of its encoded and compressed bytes.
 * The calls flush, begin, commit, abort and send_offsets, and the waits of sends, are measured in ms.
-* The first begin(), which also requests the producer id, is measured as Java's initTransactions.
+* The first begin(), which also requests the producer id, is recorded in the metric of Java's
+  initTransactions.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class ProducerSensors:
         self._sent.record(number, now)
 
     def record_wait(self, duration: int, now: int, *, for_memory: bool, timed_out: bool) -> None:
-        """Record that a send has waited for memory or for metadata (ms), and whether it then failed."""
+        """Record how long (ms) a send has waited for memory or metadata, and whether it then timed out."""
         (self._buffer_wait if for_memory else self._metadata_wait).record(duration * NS_PER_MS, now)
         if for_memory and timed_out:
             self._buffer_exhausted.record(1, now)

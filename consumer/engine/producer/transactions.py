@@ -6,7 +6,7 @@ Rules:
   and epoch, add partitions and groups to the transaction (only before transaction version 2, KIP-890), and
   end the transaction.
 * Nothing is written outside of a transaction, nor to a partition that was not added to it.
-* A commit is requested when every record and every offset has been acknowledged. After a failure the
+* EndTxn requests a commit only after every record and every offset has been acknowledged. After a failure the
   transaction can only be aborted, and its remaining records are not sent. Records and offsets fail after
   delivery.timeout.ms. EndTxn is retried until its outcome is known.
 * After an abort, requests without a response may still reach a broker. The next transaction therefore gets a
@@ -401,7 +401,9 @@ class TransactionManager:
         return address.id
 
     def _request_producer_id(self) -> None:
-        """Request a producer id, which fences the previous producer; during an abort, the next epoch."""
+        """Request a producer id, which also fences the previous producer. During an abort, request the next
+        epoch.
+        """
         own = self._identity if self.state is S.ABORTING_TRANSACTION else None
         request = init_producer_id_request(self.id, self._core.options.transaction_timeout_ms, own)
         self._send(request, self._on_producer_id, node=self._node)
