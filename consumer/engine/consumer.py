@@ -12,8 +12,9 @@ next `Tick`. The parts share a `ClientCore` and never read a clock: `network` (c
 (fetcher, collector), `admin` (plans) and `shutdown` (unsubscribe and close). Each file lists its rules.
 
 * An event that is not allowed or has invalid arguments raises an error and changes nothing.
-* Deadlines are handled before the event is applied. If the process was paused (SIGSTOP, a closed laptop), the
-  member therefore loses partitions whose deadline has passed before any of their records is returned.
+* Deadlines are handled before the event is applied. After a pause of the process (SIGSTOP, a closed laptop),
+  the member therefore first loses the partitions whose deadline has passed, and no more records of them are
+  returned.
 * Each part of the engine only visits partitions that have changed or whose deadline has passed. So the cost
   of an event does not grow with the number of partitions that are assigned.
 """
@@ -126,8 +127,9 @@ class ConsumerEngine:
         )
         # Whether the last poll with a result raised an error. Otherwise it returned records.
         self._raised = False
-        # The earliest deadline of all parts, and of all parts except the group (ms): 0 if it must be computed
-        # again, infinity without a deadline.
+        # `no_deadline_before` is the earliest deadline (ms) of all parts, and `no_other_deadline_before` that
+        # of all parts except the group. Both are 0 if they must be computed again, and infinity without a
+        # deadline.
         self.no_deadline_before: float = 0
         self.no_other_deadline_before: float = 0
         self.polls = 0  # Number of polls that have begun.
@@ -301,8 +303,8 @@ class ConsumerEngine:
         partitions.mark_processed()
         self.polls += 1
         records = self.collector.rows(event.limit)
-        # Without records, the fetch only had transaction markers, or has an invalid batch. The caller then
-        # sends PollBegan, Take and PollEnded.
+        # If there are no records, the buffer had only batches that poll never returns (such as transaction
+        # markers), or its next batch is invalid. The caller then sends PollBegan, Take and PollEnded.
         if not records:
             self.forget_deadlines()
             return
@@ -331,7 +333,7 @@ class ConsumerEngine:
             for partition, state in touched.items():
                 if state.error is not None or not self.fetcher.on_records_returned(state):
                     partitions.dirty[partition] = state
-        except BaseException:  # After Ctrl-C the next step visits the partitions again.
+        except BaseException:  # If Ctrl-C interrupts the loop, the next step visits the partitions again.
             partitions.dirty.update(touched)
             raise
         if partitions.dirty:
@@ -387,8 +389,8 @@ class ConsumerEngine:
     def deserialization_failed(self, event: ev.DeserializationFailed) -> None:
         for partition, error in event.errors.items():
             state = self.core.partitions.get(partition)
-            # Another task of the application may have sought, or committed a later offset, while the
-            # deserializer ran. Then the application does not need the record any more.
+            # While the deserializer ran, another task of the application may have called seek(), or committed
+            # a later offset. Then the application does not need the record any more.
             if (
                 state is not None
                 and state.has_position
@@ -521,7 +523,8 @@ class ConsumerEngine:
                         handled += 1
                         if call.purpose is not None and not self.closed:
                             call.purpose(call)
-                except BaseException:  # After Ctrl-C the next step handles the remaining calls.
+                # If Ctrl-C interrupts the loop, the next step handles the remaining calls.
+                except BaseException:
                     if core.network.finished is not finished:
                         core.network.finished[:0] = finished[handled:]
                     raise
@@ -557,7 +560,8 @@ class ConsumerEngine:
                     self.collector.visit(state)
                     if self.partition_ends.enabled:
                         self.partition_ends.visit(state)
-            except BaseException:  # After Ctrl-C the next step visits all these partitions again.
+            # If Ctrl-C interrupts the loop, the next step visits all these partitions again.
+            except BaseException:
                 for state in touched.values():
                     state.mark_dirty()
                 raise

@@ -5,8 +5,8 @@ Rules:
 * Nothing is recorded per record. The records that polls return within 20 ms are recorded together, and so are
   the polls that begin within one millisecond.
 * Sizes and numbers of records per request are recorded when a fetch arrives. The numbers are those of the
-  batch headers. Consumed bytes are counted when all records of a fetch were returned. Java records all of
-  them when the last record of a fetch was returned.
+  batch headers. Consumed bytes are counted when all records of a fetch were returned. In Java, sizes, numbers
+  and bytes are all recorded when the last record of a fetch is returned.
 * The lag and the lead of a partition are recorded when a poll returns records of the partition.
 * A rebalance lasts from the first JoinGroup until the member adopts its assignment. Each JoinGroup or
   SyncGroup that fails is a failed rebalance, as in Java.
@@ -61,7 +61,8 @@ from .metrics import Sensor, SnapshotBuilder, seconds_since
 from .network.call import Call
 from .positions.partition_states import PartitionState
 
-# Interval (ms) in which the records that polls return are recorded. The lag of a partition is then read, too.
+# Shortest interval (ms) between two recordings of the records that polls have returned. Each recording also
+# reads the lags of their partitions.
 RECORD_INTERVAL_MS = 20
 
 
@@ -79,7 +80,9 @@ class CallSensors:
         self.immediate_polls = 0
 
     def poll_began(self, now: int) -> None:
-        """Record the start of a poll. The time since the previous poll is 0 ms for the first, as in Java."""
+        """Record the start of a poll. The time since the previous poll is 0 ms for the first poll, as in
+        Java.
+        """
         if now == self.polled_at or self.polled_at is None:
             self.polled_at, self._since_previous = now, 0
             self.immediate_polls += 1
@@ -90,7 +93,10 @@ class CallSensors:
         self.time_between.record(self._since_previous, now)
 
     def poll_ended(self, now: int) -> None:
-        """Record the end of a poll. A ratio of 0 ms to 0 ms is not recorded; Java records NaN."""
+        """Record the end of a poll: the share of the time that was spent in poll.
+
+        If no time has passed, nothing is recorded; Java records NaN.
+        """
         if self.polled_at is not None and (in_poll := now - self.polled_at) + self._since_previous > 0:
             self.idle_ratio.record(in_poll / (in_poll + self._since_previous), now)
 

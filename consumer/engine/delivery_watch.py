@@ -12,7 +12,7 @@ Rules:
   lag is above 0, or while the lag is unknown.
 * A stalled partition is reported once. After progress it may be reported again.
 * Four times per `stall_report_ms`, the watch compares all partitions with their state at the last comparison.
-  Polls and records cause no work of the watch.
+  Polls and returned records cause no work for the watch.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DeliveryWatch:
         # (ms) at which it began; None if none runs.
         self.running: tuple[str, int] | None = None
         self._next_at: int | None = None
-        # Partition -> (position, processed offset, time (ms) since which both are the same).
+        # Partition -> (position, processed offset, time (ms) since which neither has changed).
         self._progress: dict[TopicPartition, tuple[int, int | None, int]] = {}
         self._reported: set[TopicPartition] = set()
 
@@ -77,7 +77,7 @@ class DeliveryWatch:
         return self._next_at
 
     def tick(self) -> None:
-        """Compare the partitions with the last comparison, and report those that are stalled."""
+        """Compare the partitions with their state at the last comparison. Report those that are stalled."""
         core, limit = self._core, self._core.options.stall_report_ms
         if limit is None or self._next_at is None or core.now < self._next_at:
             return
@@ -192,7 +192,7 @@ class DeliveryWatch:
         return "the group's coordinator is unknown" + (f": {why}" if why else "")
 
     def _of_poll(self, state: PartitionState, now: int) -> _Obstacle | None:
-        """Return that the records wait for the next poll, if they have been fetched."""
+        """Return the reason "buffered" or "poll" if records of the partition are buffered, else None."""
         if not state.fetches:
             return None
         return self._without_poll(now, "the records are fetched, and the next polls return them", "buffered")
@@ -251,7 +251,7 @@ class DeliveryWatch:
 
 
 def _of_application(state: PartitionState) -> _Obstacle | None:
-    """Return that the application has paused the partition, or has to seek because of an error."""
+    """Return the reason "paused", or the error after which the application has to seek, if there is one."""
     if state.paused:
         return _Obstacle("paused", "pause() was called for the partition; resume() ends the pause")
     if state.error is not None and not state.fetches:
@@ -260,7 +260,7 @@ def _of_application(state: PartitionState) -> _Obstacle | None:
 
 
 def _of_transaction(state: PartitionState) -> _Obstacle | None:
-    """Return the open transaction at which fetches with read_committed end."""
+    """Return the open transaction because of which fetches with read_committed return no more records."""
     stable, end = state.last_stable_offset, state.high_watermark
     if stable is None or end is None or not stable <= state.fetch_offset < end:
         return None
@@ -272,7 +272,7 @@ def _of_transaction(state: PartitionState) -> _Obstacle | None:
 def _lag(state: PartitionState) -> int | None:
     """Return the number of offsets from the position to the high watermark, or None if it is unknown.
 
-    In contrast to `PartitionState.lag`, records of open transactions count.
+    In contrast to `PartitionState.lag`, records of open transactions are included.
     """
     if not state.has_position or state.high_watermark is None:
         return None

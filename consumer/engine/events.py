@@ -31,8 +31,8 @@ class Subscribe(msgspec.Struct, frozen=True):
 class Assign(msgspec.Struct, frozen=True):
     """Assign partitions by hand, each with its start offset.
 
-    A partition whose offset is None starts at its committed offset, or where the reset policy says if there
-    is none.
+    A partition whose offset is None starts at its committed offset. If it has none, the reset policy
+    determines where it starts.
     """
 
     partitions: Mapping[TopicPartition, int | None]
@@ -120,7 +120,7 @@ class TakeBack(msgspec.Struct, frozen=True):
 class DeserializationFailed(msgspec.Struct, frozen=True):
     """A deserializer failed for a record of each of these partitions, at the offset in the error.
 
-    The application has not received this record and the later ones of the partition.
+    The application has received neither this record nor the later records of the partition.
     """
 
     errors: Mapping[TopicPartition, DeserializationError]

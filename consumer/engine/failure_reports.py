@@ -4,9 +4,9 @@
 
 Rules:
 
-* Every request that is retried indefinitely reports each failed attempt here. `repeated` says whether the
-  previous attempt failed as well. A failure that does not occur again within the retry interval counts as
-  ended.
+* The sender of a request that is retried indefinitely calls `add_failure` for each failed attempt. The
+  argument `repeated` says whether the previous attempt failed as well. A failure that does not occur again
+  within the retry interval counts as ended.
 * A failure that lasts `FAILURE_REPORT_DELAY_MS` is reported once for all its partitions and topics. The
   report contains the request, the reason and the duration. While the failure lasts, the report is repeated
   after growing intervals.

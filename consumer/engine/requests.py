@@ -82,7 +82,7 @@ Offset = int | tuple[int, str] | CommittedOffset
 
 
 def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
-    """Map each partition to (offset, leader epoch, metadata), for offsets of any type in `Offset`."""
+    """Map each partition to (offset, leader epoch, metadata). `offsets` may have any type in `Offset`."""
     committed: dict[TopicPartition, tuple[int, int | None, str]] = {}
     for partition, value in offsets.items():
         if isinstance(value, CommittedOffset):
@@ -151,7 +151,7 @@ PLACES = f"{', '.join(_SPECS)} or a time in ms since 1970, an integer of at leas
 
 
 def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:
-    """Return the timestamp for ListOffsets that `spec` means: a word such as "earliest", or a time in ms.
+    """Return the timestamp for ListOffsets. `spec` is a word such as "earliest", or a time in ms.
 
     Raises ConfigError if `spec` is invalid. The error contains `name`, the name of the argument.
     """

@@ -80,7 +80,7 @@ class ConsumerShutdown:
             self._status.source = AssignmentSource.NONE
 
     def release_manual(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit and drop partitions that are not in the new manual assignment."""
+        """Commit the offsets of partitions that the new manual assignment lacks, and drop the partitions."""
         if partitions:
             timeout_ms = self._core.options.request_timeout_ms
             self._commit_processed(partitions, timeout_ms, lambda: None)

@@ -131,7 +131,8 @@ class CompletedFetch:
         self._siblings: list[CompletedFetch] = [] if siblings is None else siblings
         self._lent = False
         self.position = position
-        # The leader epochs of the batches: each change of the epoch, and the first offset of its batch.
+        # `_epochs` has a pair (first offset, leader epoch) for the first batch, and for each batch whose
+        # epoch differs from that of the batch before.
         self.end, self._epochs, count, self._end_error = read_end(data)
         if self._end_error is not None and self.end <= position:
             raise self._end_error
@@ -142,8 +143,9 @@ class CompletedFetch:
         # `aborted` is None with read_uncommitted, which returns the records of every transaction.
         self._aborted = aborted or ()
         self._check_crcs = check_crcs
-        # Whether the fetch has so many records that they are decoded in parts. Only a compressed fetch can
-        # have so many: an uncompressed record needs at least seven bytes.
+        # Whether the fetch is decoded in parts, because the caller requires it or because the fetch has very
+        # many records for its size. Such a fetch must be compressed: an uncompressed record needs at least
+        # seven bytes.
         self.decodes_in_parts = in_parts or (
             count > MAX_DECODED_RECORDS and count * SMALLEST_RECORD > len(self.data)
         )
@@ -231,7 +233,7 @@ class CompletedFetch:
         )
 
     def _first_part_of(self, batch: Batch) -> list[Record]:
-        """Return the records of a batch, or the first part of them if they are compressed or very many."""
+        """Return the records of a batch, or only the first part of them if the batch is decoded in parts."""
         if not (self.decodes_in_parts or batch.codec):
             return _checked(batch, batch.records(self._max_decompressed))
         if not self.decodes_in_parts and batch.magic == 2 and batch.count <= PART_RECORDS:

@@ -3,16 +3,17 @@
 Rules:
 
 * One fetch per broker is in flight. This fetch belongs to a fetch session and requests every partition that
-  has room in its buffer. While the broker delays its response, a second fetch, without a session, may request
-  further partitions with records: those that were assigned, got a new position by a seek, or ran out of
-  buffered records after the first fetch was sent. So no partition waits fetch.max.wait.ms for the others.
+  has room in its buffer. While the broker delays its response, further partitions may become ready to fetch:
+  partitions that are assigned, get a new position by a seek, or run out of buffered records. If they probably
+  have records, a second fetch, without a session, requests them. So no partition waits fetch.max.wait.ms for
+  the others.
 * The next records of each partition are fetched while the application processes the previous ones. If each
   partition of a broker still has buffered records and a buffer is full, the next fetch waits until that
   buffer has room. So a fetch requests many partitions at once, which costs little more than requesting one.
 * A broker gets another fetch only while at most `fetch_max_bytes` of records from its partitions are
   buffered. The response may contain the same amount, so at most twice `fetch_max_bytes` are buffered. Records
-  of paused partitions do not count: up to `fetch_max_bytes` of them stay buffered, and any further ones are
-  discarded and fetched again.
+  of paused partitions have a limit of their own: up to `fetch_max_bytes` of them stay buffered, and any
+  further ones are discarded and fetched again.
 * A response is ignored for each partition that was revoked, or whose position was changed by a seek or reset,
   after the request was sent. The partition's state then has a newer `epoch` than the request.
 * Errors of a partition are handled when they arrive, but raised after the buffered records before them.
@@ -80,8 +81,8 @@ class Fetcher:
         self._requested_from: dict[TopicPartition, int] = {}
         # Partition -> the broker from which the partition is fetched when its buffer has room again.
         self._full_on: dict[TopicPartition, int] = {}
-        # Partition -> (broker, number of the partition's buffered bytes that count for this broker). The
-        # bytes of paused partitions are counted separately.
+        # Partition -> (broker, number of the partition's bytes that `buffered_bytes` of this broker
+        # contains). The bytes of paused partitions are counted separately.
         self._buffered: dict[TopicPartition, tuple[BrokerFetches, int]] = {}
         self._paused: dict[TopicPartition, int] = {}
         self._paused_bytes = 0
@@ -136,7 +137,7 @@ class Fetcher:
         return True
 
     def _count_buffered(self, state: PartitionState) -> None:
-        """Count the buffered bytes of a partition for its broker, or as paused."""
+        """Update the number of buffered bytes of the partition's broker, or of all paused partitions."""
         partition, core = state.partition, self._core
         broker, size = self._buffered.pop(partition, (None, 0))
         if broker is not None:
@@ -365,8 +366,8 @@ class Fetcher:
         if has_records or (session is broker.session and session.is_established):
             broker.failures = 0
         if not has_records and session is broker.session:
-            # No partition had records, so the broker has no more records of any, whatever earlier high
-            # watermarks say.
+            # The response has no records at all. The broker therefore has no more records of any partition,
+            # whatever earlier high watermarks say.
             broker.with_more_records.clear()
         if session is broker.session and not refused:
             self._count_empty_responses(broker, has_records)
@@ -400,7 +401,7 @@ class Fetcher:
         broker.failures += 1
 
     def _forget_replica(self, node: int) -> None:
-        """Return the partitions of a failed follower to their leaders."""
+        """Fetch the partitions of a failed follower from their leaders again."""
         for partition in [partition for partition, at in self._requested_from.items() if at == node]:
             state = self._core.partitions.get(partition)
             if state is not None and state.replica == node:

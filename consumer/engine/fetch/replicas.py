@@ -2,8 +2,9 @@
 
 Rules:
 
-* If a fetch contains the client's rack, the leader names a follower in that rack and returns no records
-  itself. The client fetches from that follower for `metadata_max_age_ms`, and then from the leader again.
+* If a fetch contains the client's rack, and the leader's broker selects replicas by rack
+  (`replica.selector.class`), the leader names a follower in that rack and returns no records itself. The
+  client fetches from that follower for `metadata_max_age_ms`, and then from the leader again.
 * If the follower fails or does not respond, the client fetches from the leader again (M154). For some time
   these fetches contain no rack: with one, the leader would name the same follower again, and the partition
   would not be read.

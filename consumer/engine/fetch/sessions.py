@@ -254,17 +254,19 @@ class BrokerFetches:
         self.failures = 0
         # The partitions that are to be fetched and that the fetch in flight does not contain.
         self.added: dict[TopicPartition, PartitionState] = {}
-        # The partitions to fetch that have no buffered records, and those whose buffer is full.
+        # The partitions to fetch that have no buffered records.
         self.drained: set[TopicPartition] = set()
+        # The partitions to fetch whose buffer is full.
         self.full: set[TopicPartition] = set()
         # Number of buffered bytes of the broker's partitions.
         self.buffered_bytes = 0
-        # The partitions to fetch for which the broker has more records, and whether the broker may delay the
-        # response to the fetch in flight.
+        # The partitions to fetch for which the broker has more records.
         self.with_more_records: set[TopicPartition] = set()
+        # Whether the broker may delay the response to the fetch in flight.
         self.may_wait_at_broker = True
-        # When the last fetch was sent (ms), how long (ms) the broker may delay its response, and the number
-        # of responses in a row that arrived before half of that time and had no records.
+        # `asked_at` is when the last fetch was sent (ms), and `may_wait` how long (ms) the broker may delay
+        # its response. `empty_responses` counts the responses in a row without records that arrived in less
+        # than half of that time.
         self.asked_at = self.may_wait = self.empty_responses = 0
 
     def has_full_buffers(self, max_bytes: int) -> bool:

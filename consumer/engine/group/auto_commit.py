@@ -1,7 +1,8 @@
-"""Commits the offsets of processed records every `auto_commit_interval_ms` (M122).
+"""Commits the processed or stored offsets every `auto_commit_interval_ms` (M122).
 
-* A record counts as processed when the application calls poll again after poll has returned the record. If no
-  processed offset has changed since the last commit, none is sent.
+* A record counts as processed when the application calls poll again after poll has returned the record.
+* With `enable_auto_offset_store=False` the offsets that the application stores are committed instead.
+* If none of these offsets has changed since the last commit, no commit is sent.
 * An error is reported once, and the commit of the next interval serves as the retry (M123). An error that is
   not retriable is also raised by the next poll, except with `policy="java"`.
 """

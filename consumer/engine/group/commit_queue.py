@@ -75,7 +75,7 @@ class CommitQueue:
 
     def __init__(self) -> None:
         self._waiting: deque[QueuedCommit] = deque()
-        # A heap of (deadline, number of the call, commit).
+        # A heap of (deadline, ordinal of the call, commit).
         self._deadlines: list[tuple[int, int, QueuedCommit]] = []
         self._calls = 0
 

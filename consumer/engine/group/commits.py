@@ -101,7 +101,7 @@ class Committer:
         self._refresh_at: int | None = None
         self._last_failed = False
         self.sensor = Sensor(COMMIT)
-        # Gets the offsets of each successful commit; None if nothing in the client needs them.
+        # The offsets of each successful commit are appended here. None if nothing in the client needs them.
         self.reported_commits: deque[dict[TopicPartition, CommittedOffset]] | None = None
         self.initial_commits = InitialCommits(core, self._commit_initial)
         self.auto_commit = AutoCommit(core, self.states_to_commit, self._commit_automatically)
@@ -353,8 +353,8 @@ class Committer:
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Remove revoked partitions, and those of re-created topics, from a commit, or fail the commit.
 
-        From an initial commit, the partitions that have got a committed offset, or for which the application
-        has called seek(), are removed as well.
+        An initial commit also loses the partitions that have got a committed offset, or for which the
+        application has called seek().
 
         Return whether the commit was changed or failed.
         """
@@ -443,7 +443,8 @@ class Committer:
     def _check(self, commit: QueuedCommit, node: int) -> None:
         """Look up whether the application has committed offsets of partitions of the initial commit (M206).
 
-        The application may have committed offsets in a transaction, or its commit got no response.
+        The application may have committed offsets in a transaction, or the coordinator may have received a
+        commit of the application that got no response.
         """
         commit.call = self.initial_commits.send_check(
             commit.offsets, node, lambda call: self._on_checked(commit, call)

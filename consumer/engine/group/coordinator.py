@@ -4,9 +4,10 @@
   group. The backoff between two lookups grows with every failure (M28). A lookup counts as a failure until
   the node that it returned has responded to a request as the coordinator. So the backoff also grows if two
   brokers name each other as the coordinator.
-* A broker remains the coordinator until it responds that it is not, or cannot be reached. Requests in flight
-  on the group's connection to the previous coordinator then fail immediately (M26). With `policy="java"` the
-  coordinator is also looked up when the group's connection to it breaks, even if no request was in flight.
+* A broker remains the coordinator until it cannot be reached, or responds that it is not the coordinator.
+  Requests in flight on the group's connection to the previous coordinator then fail immediately (M26). With
+  `policy="java"` the coordinator is also looked up when the group's connection to it breaks, even if no
+  request was in flight.
 * A coordinator that cannot write offsets is verified by a FindCoordinator to another broker. The requests in
   flight fail only if the response names another node. Heartbeats continue during the verification.
 """

@@ -1,17 +1,17 @@
 """Initial commits: a partition without a commit gets one before its first record is returned.
 
-* An initial commit (M206) protects against skipped records. Without it, after a crash before the
-  application's first commit, the policy "latest" would select the end of the log at the restart (M203).
+* An initial commit (M206) protects against skipped records. Without it, an application that crashed before
+  its first commit would start at the new end of the log with the policy "latest" (M203).
 * Start offsets that are looked up together are committed together. A later crash therefore cannot make the
   consumer skip records of a new partition (M209).
 * An initial commit never overwrites a commit of the application. All commits are sent in the order of their
   requests. If an earlier commit of the application succeeds, the initial commit of its partitions is dropped.
-  The same applies to partitions for which the application calls seek(). If the initial commit is already
-  in flight then, the records wait for its response. The application may commit the offsets of records in a
-  transaction, on another connection. Only the offsets of a transaction that commits offsets before the first
-  record of the partition was returned can be overwritten.
-* Before an initial commit that had to wait, or follows a commit of the application without a response, the
-  committed offsets are looked up again. The application may have committed offsets in a transaction, and its
+  The same applies to partitions for which the application calls seek(). If the initial commit is already in
+  flight then, the records wait for its response. The application may commit the offsets of records in a
+  transaction, on another connection. An initial commit can therefore overwrite only offsets that a
+  transaction commits before poll has returned the partition's first record.
+* The committed offsets are looked up again if an initial commit had to wait, or if an earlier commit of the
+  application got no response. Meanwhile the application may have committed offsets in a transaction, or its
   commit may have reached the coordinator although it timed out. The lookup waits for the end of open
   transactions (KIP-447).
 * An initial commit that gets no response, or is rejected because its member id and generation are outdated,
@@ -134,7 +134,7 @@ class InitialCommits:
     ) -> tuple[int, str]:
         """Record the committed offsets in the response.
 
-        Return an error code, and the reason for which the lookup has to be repeated ("" if it has not).
+        Return an error code, and the reason to repeat the lookup ("" if it has succeeded).
         """
         core = self._core
         result = offset_fetch_result(core.view, response, call.version, core.options.group_id or "")

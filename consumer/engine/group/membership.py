@@ -101,7 +101,7 @@ class Membership:
         # be used.
         self._failing: set[str] = set()
         self._seeks = PendingSeeks(core.options.max_poll_interval_ms)
-        # Whether the application has unsubscribed from a manual assignment before its first subscribe.
+        # Whether the application has called unsubscribe() before its first subscribe().
         self._has_unsubscribed = False
         # Whether the commit that precedes leaving the group is pending.
         self._commits_before_leaving = False
@@ -282,7 +282,9 @@ class Membership:
         return self._callbacks.has_loss
 
     def on_callback_returned(self) -> None:
-        """Handle a callback's return: release revoked partitions, or allow records of assigned ones."""
+        """Handle a callback's return: release revoked partitions, or let polls return records of assigned
+        ones.
+        """
         callback = self._callbacks.finish()
         if callback is None:
             return
@@ -322,7 +324,9 @@ class Membership:
             self._add_callback(callback)
 
     def _commit_then(self, callback: RebalanceCallback, proceed: Callable[[RebalanceCallback], None]) -> None:
-        """Commit the callback's partitions if auto commit is on, wait for all commits, call `proceed`."""
+        """If auto commit is on, commit the offsets of the callback's partitions. Call `proceed` after all
+        commits.
+        """
         callback.is_committing = True
         options = self._core.options
         timeout_ms = min(options.request_timeout_ms, options.max_poll_interval_ms)

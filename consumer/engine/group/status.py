@@ -98,7 +98,7 @@ class GroupStatus:
         self.final_error: KprotoError | None = None
         # Records are returned only after all callbacks have returned.
         self.callbacks = CallbackQueue()
-        # Whether the application is in a poll. During a poll, max.poll.interval.ms does not run.
+        # Whether the application is in a poll. During a poll, max.poll.interval.ms does not expire.
         self.in_poll = False
         self.polled_at = 0  # When the last poll began or ended (ms).
 

@@ -90,7 +90,7 @@ class OffsetLookup:
         self.existed: Mapping[str, int] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """After a change of a partition, add it to those to look up, or remove it from them."""
+        """Update the partitions to look up, after a change of this partition."""
         idle = (
             state.released
             or state.lookup_pending

@@ -5,9 +5,9 @@ Rules:
 * `position` is the offset of the next record to return. `fetch_offset` is the offset after the last buffered
   record. `processed` is the position at the last poll. Automatic commits do not go beyond `processed`,
   because only the next poll confirms that the application has processed the returned records.
-* Without `enable_auto_offset_store`, commits have the offset that the application stored last, `stored`,
-  instead of `processed`. As with librdkafka, a seek keeps the stored offset, and it ends with the assignment.
-  A commit of other offsets by the application also stores them.
+* With `enable_auto_offset_store=False`, commits contain the offset that the application stored last
+  (`stored`) instead of `processed`. As in librdkafka, a seek keeps the stored offset, and the end of the
+  assignment drops it. If the application commits other offsets, these are stored as well.
 * The committed offset is only certain if the commit that was requested last has got a response. A commit
   without a response (queued, in flight or timed out) may still change the committed offset. Until a commit is
   acknowledged, the partition therefore counts as uncommitted.
@@ -144,7 +144,7 @@ class PartitionState:
         # The offset, leader epoch and metadata that the application stored last. It remains after its commit.
         self.stored: tuple[int, int | None, str] | None = None
         self.reset: OffsetReset | None = None
-        # Number of resets in a row because of OFFSET_OUT_OF_RANGE. Two resets count as in a row if at most
+        # Number of consecutive resets because of OFFSET_OUT_OF_RANGE. Two resets are consecutive if at most
         # one fetch between them had records.
         self.reset_count = 0
         # The start offset that a reset policy chose for a group without a commit. Only the initial commit
@@ -172,7 +172,7 @@ class PartitionState:
         self.fetches: deque[CompletedFetch] = deque()
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
-        self.stable_since = 0  # When a response contained this last stable offset for the first time (ms).
+        self.stable_since = 0  # When a response first contained the current `last_stable_offset` (ms).
         self.log_start_offset: int | None = None
         # `replica` is the follower to fetch from until `replica_until` (KIP-392). Fetches to the leader
         # contain no rack until `no_rack_until`. `replica_failures` counts the failures of followers in a row.
@@ -350,8 +350,8 @@ class PartitionState:
     def on_committed(self, offset: int, by: object | None = None) -> None:
         """Record that the group has committed `offset`.
 
-        `by` is the commit that contained the offset. Only if no commit was requested after it, the group's
-        committed offset is certain.
+        `by` is the commit that contained the offset. If another commit was requested after it, the group's
+        committed offset remains uncertain.
         """
         self.committed = offset
         if self.pending_commit is by:
@@ -374,7 +374,7 @@ class PartitionState:
 
     @property
     def to_commit(self) -> bool:
-        """Whether records were processed and the commit of their offset is not confirmed."""
+        """Whether records were processed, or an offset was stored, and the commit is not confirmed."""
         if self._home.stores_manually:
             return self.stored is not None and not self.has_committed(self.stored[0])
         return (
@@ -388,8 +388,8 @@ class PartitionState:
     def offset_to_commit(self) -> tuple[int, int | None, str]:
         """The offset of the next commit, with its leader epoch and metadata.
 
-        If there is nothing new to commit, the committed offset is returned. A commit that contains it
-        prevents that it expires.
+        If there is nothing new to commit, this is the committed offset: to commit it again keeps it from
+        expiring.
         """
         if not self._home.stores_manually:
             offset = self.committed if self.is_at_start else self.processed
@@ -481,12 +481,12 @@ class SubscriptionState:
         # those with processed records that are not committed yet.
         self.returned: dict[TopicPartition, PartitionState] = {}
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
-        # Whether commits have the offsets that the application stores, and not those of processed records.
+        # Whether commits contain the offsets that the application stores, and not those of processed records.
         self.stores_manually = False
         self._scheduled: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
         # Number of partitions that have been released since the consumer was created. An iteration that holds
-        # records stores this number. If the number has changed later, some of the records may belong to
+        # records stores this number. If the number has changed since, some of these records may belong to
         # another member.
         self.losses = 0
 

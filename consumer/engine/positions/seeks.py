@@ -7,8 +7,8 @@ Rules:
   would be applied as soon as the partition is assigned to this member again. By then the offset of the seek
   could be outdated.
 * In a cooperative rebalance another member first revokes the partition, so this member gets it one generation
-  later. A seek waits for this assignment, at most for the time that the other member has to revoke the
-  partition.
+  later. A seek waits for this assignment for at most max.poll.interval.ms, because the other member must
+  revoke the partition within this time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Seek(msgspec.Struct, eq=False):
 class PendingSeeks:
     """The seeks that wait for an assignment of their partitions.
 
-    `max_wait_ms` is max.poll.interval.ms, the time that a member has to revoke partitions.
+    `max_wait_ms` is max.poll.interval.ms, within which a member must revoke partitions.
     """
 
     def __init__(self, max_wait_ms: int) -> None:

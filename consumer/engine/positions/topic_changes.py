@@ -45,9 +45,9 @@ class TopicChanges:
         # Earlier topic id -> the time (ms) at which it was replaced.
         self._replaced_at: dict[object, int] = {}
         self._leaderless: set[TopicPartition] = set()
-        # The missing topics for which brokers send no ids, and the number of the last local id that was
-        # assigned to a topic.
+        # The missing topics for which brokers send no ids.
         self._missing: set[str] = set()
+        # The number of the last local id that was assigned to a topic.
         self._last_local_id = 0
 
     def changed(self, requested: frozenset[str] | None) -> None:

@@ -6,8 +6,8 @@ Rules (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, M149 to M152):
   known epoch is validated whenever the partition gets a leader with a newer epoch. A position from a reset,
   or from a seek without an epoch, is not validated (M141).
 * The leader returns the end offset of the position's epoch in its log. If this offset is below the position,
-  the log was truncated (by an unclean election, or because the topic was restored from a copy). Some of the
-  records that were read then no longer exist, and other records may have their offsets.
+  the log was truncated (by an unclean election, or because the topic was restored from a copy). In this case
+  some of the records that the consumer has read no longer exist, and other records may have their offsets.
 * Every truncation is raised or reported. If the reset policy is "none", poll raises `LogTruncated` with the
   offset where the logs diverge. With any other policy the partition continues at that offset, and the
   truncation is reported.
@@ -55,7 +55,7 @@ class PositionValidator:
         self._checking: dict[TopicPartition, PartitionState] = {}
 
     def visit(self, state: PartitionState) -> None:
-        """After a change of a partition or its leader, add it to those to validate, or remove it."""
+        """Update the partitions to validate, after a change of this partition or of its leader."""
         if state.state is FetchState.FETCHING and not state.released and state.error is None:
             self._validate_against_leader(state)
         waits = (
