@@ -255,7 +255,7 @@ class ConsumerEngine:
             return
         # After a poll that raised an error, this poll returns records if there are any, so that a lasting
         # error does not block other partitions.
-        over = self.group_status.group_error is not None
+        over = self.group_status.poll_error is not None
         error = None if self._raised and not over else self._next_error(include_raised=over)
         if error is None:
             rows = [] if event.columns else self.collector.rows(event.limit)
@@ -348,7 +348,7 @@ class ConsumerEngine:
         If `include_raised` is true, the result may be an error that poll has raised before and that still
         blocks a partition or the group.
         """
-        error = self.core.pop_error() or (self.group_status.group_error if include_raised else None)
+        error = self.core.pop_error() or (self.group_status.poll_error if include_raised else None)
         return error or self.collector.error(include_raised=include_raised)
 
     def serve_listener(self, event: ev.ServeListener) -> None:

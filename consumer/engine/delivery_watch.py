@@ -121,6 +121,9 @@ class DeliveryWatch:
         error = self._core.group_status.group_error
         if error is not None:
             return _Obstacle("error", f"the membership has ended: {error}")
+        error = self._core.group_status.poll_error
+        if error is not None:
+            return _Obstacle("error", f"the member's assignment cannot be used: {error}")
         if state is None:
             return self._without_assignment()
         return (

@@ -436,6 +436,11 @@ class ClientMember(Protocol):
         ...
 
     @property
+    def assignment_error(self) -> KprotoError | None:
+        """The error that each poll raises, because the assignment cannot be used; None if there is none."""
+        ...
+
+    @property
     def is_joining(self) -> bool:
         """Whether a JoinGroup is in flight."""
         ...

@@ -118,6 +118,13 @@ class GroupStatus:
         return self.final_error if self.in_group else None
 
     @property
+    def poll_error(self) -> KprotoError | None:
+        """The error that each poll raises: the final error, or that of an unusable assignment; or None."""
+        if not self.in_group:
+            return None
+        return self.final_error or (None if self.member is None else self.member.assignment_error)
+
+    @property
     def identity(self) -> Identity | None:
         """The member id and generation that a commit carries; None if the member has no generation."""
         return self.member.identity if self.member is not None and self.in_group else None

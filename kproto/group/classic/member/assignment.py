@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from ....error_codes import ErrorCode
-from ....errors import BrokerError, KprotoError
+from ....errors import BrokerError, IllegalState, KprotoError
 from ....messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ....wire.message import Message
-from ...protocol import AdoptAssignment, MetadataUpdated, Purpose, Received, Released, RevokePurpose, Send
+from ...protocol import (
+    AdoptAssignment,
+    Fatal,
+    MetadataUpdated,
+    Purpose,
+    Received,
+    Released,
+    RevokePurpose,
+    Send,
+)
 from ...subscription import Assignment
 from . import leadership
 from .membership import assignor_failed, broker_error, fail, fence, join_later, lose_coordinator, reset
@@ -153,9 +162,15 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
         fail(member, BrokerError(code, "SyncGroup", detail), JAVA_EXCEPTIONS[code], out)
         return
     try:
-        assignment = Assignment.decode(response.assignment)
+        assignment = _decode_assignment(member, response)
     except KprotoError as error:
-        fail(member, error, JAVA_OTHER, out)
+        if member.policy.replaces_unreadable_assignment:
+            fail(member, error, JAVA_OTHER, out)
+            return
+        member.rejoin_needed, member.rejoin_reason, member.assignment_error = False, "", error
+        member.assigned_identity = member.joined_identity
+        move(member, S.STABLE)
+        out.append(Fatal(error))
         return
     member.rejoin_needed, member.is_prepared, member.rejoin_reason = False, False, ""
     member.assigned_identity = member.joined_identity
@@ -195,6 +210,20 @@ def _on_synced(member: Member, request: Message, response: SyncGroupResponse, ou
         request_rejoin(member, REVOKED_SOME)
     else:
         member.joins = 0
+
+
+def _decode_assignment(member: Member, response: SyncGroupResponse) -> Assignment:
+    """Decode the assignment of a SyncGroup response.
+
+    Raises DecodeError for an unreadable assignment. Raises IllegalState for an empty one, unless the policy
+    replaces it by an assignment without partitions.
+    """
+    if not response.assignment and not member.policy.replaces_unreadable_assignment:
+        raise IllegalState(
+            f"the SyncGroup response has no assignment; the leader of group {member.config.group_id!r} "
+            "assigned nothing to this member, not even an empty list of partitions"
+        )
+    return Assignment.decode(response.assignment)
 
 
 def _contradicts_plan(member: Member, request: Message, response: SyncGroupResponse) -> bool:

@@ -54,7 +54,13 @@ def join_if_due(member: Member, event: MemberEvent, now: int, out: Actions) -> N
 
 
 def rejoin_if_needed(member: Member, event: MemberEvent, now: int, out: Actions) -> None:
-    """Prepare a join if a rejoin was requested, or if metadata or subscription have changed (M92)."""
+    """Prepare a join if a rejoin was requested, or if metadata or subscription have changed (M92).
+
+    As in Java, a member with an `assignment_error` does not rejoin until its membership ends.
+    """
+    if member.assignment_error is not None:
+        find_coordinator(member, event, now, out)
+        return
     rejoin_after_changes(member)
     if member.coordinator is None:
         find_coordinator(member, event, now, out)

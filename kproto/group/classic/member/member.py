@@ -46,7 +46,7 @@ class ClassicMember(Member):
 
     @property
     def is_stable(self) -> bool:
-        return self.state is MemberState.STABLE
+        return self.state is MemberState.STABLE and self.assignment_error is None
 
     @property
     def is_joining(self) -> bool:

@@ -23,6 +23,7 @@ def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
     request_rejoin(member, reason)
     member.is_prepared = True
     member.rebalance_request, member.heartbeat_request, member.pending_assignment = None, None, None
+    member.assignment_error = None
     member.heartbeat_at = member.session_ends_at = member.poll_ends_at = member.join_at = None
     member.is_leader, member.subscriptions, member.assignment_snapshot = False, {}, None
 

@@ -35,6 +35,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     # response. A follower that owns nothing checks its empty assignment once. It rejoins if the coordinator
     # knows another assignment for it, or if no member owns any of its topics' partitions.
     check_inherited_plan: bool = False
+    # After an assignment that cannot be decoded, the error is raised once, the partitions are lost, and the
+    # next poll rejoins. An empty response of SyncGroup, which the coordinator sends to a member that the
+    # leader has left out, means no partitions. In both cases Java raises an error from each poll, keeps the
+    # previous partitions and sends heartbeats, until the coordinator removes the member.
+    replaces_unreadable_assignment: bool = False
     # A member rejoins after COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response, because the coordinator
     # will soon have loaded the group. Java raises the error.
     retry_loading: bool = False
@@ -52,6 +57,7 @@ KPROTO = Policy(
     lose_on_session_timeout=True,
     finish_revocations=True,
     check_inherited_plan=True,
+    replaces_unreadable_assignment=True,
     retry_loading=True,
     forget_failed_generation=True,
 )

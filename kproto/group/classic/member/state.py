@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from .... import machine
-from ....errors import ConfigError
+from ....errors import ConfigError, KprotoError
 from ....patterns import compiled
 from ....wire.message import Message
 from ...assignors import is_cooperative, resolve_assignors
@@ -132,6 +132,9 @@ class Member:
         self.unreleased: tuple[TopicPartition, ...] | None = None
         # The assignment to adopt when the application has released the revoked partitions.
         self.pending_assignment: Assignment | None = None
+        # The error of the last assignment, if the policy keeps a member with an unreadable assignment in the
+        # group. Each poll raises it.
+        self.assignment_error: KprotoError | None = None
         # The last adopted assignment and its generation, for the user data of the sticky assignors.
         self.last_assigned: tuple[TopicPartition, ...] | None = None
         self.last_generation = -1

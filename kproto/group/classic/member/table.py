@@ -36,6 +36,9 @@ The member differs from Java where Java's members can lose records, or fence eac
 * A member that has to rejoin immediately more than five times in a row backs off.
 * After COORDINATOR_LOAD_IN_PROGRESS in a SyncGroup response the member rejoins after a backoff, as it does
   for JoinGroup, if the policy has `retry_loading`.
+* A member rejoins after an assignment that cannot be decoded, if the policy has
+  `replaces_unreadable_assignment`. Java's member raises the error from each poll until the coordinator
+  removes the member.
 * A leader assigns to itself by the metadata that it sent. Java uses the metadata of the JoinGroup response,
   and owns nothing if the response has a wrong subscription of the leader.
 * A leader that is missing in the member list of its JoinGroup response reports an error. Java assigns to the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.errors import BrokerError, ConfigError, Fenced, NotAuthorized
+from kproto.errors import BrokerError, ConfigError, DecodeError, Fenced, IllegalState, NotAuthorized
 from kproto.group.classic.member import (
     KPROTO,
     CoordinatorLost,
@@ -701,8 +701,33 @@ def test_the_response_to_an_earlier_sync_group_is_ignored() -> None:
     assert not solo.has_action(AdoptAssignment)
 
 
+@pytest.mark.parametrize(
+    ("data", "error"), [(b"", IllegalState), (b"\0", DecodeError), (b"\0\1\0\0\0\2", DecodeError)]
+)
+def test_javas_member_keeps_the_membership_after_an_unreadable_assignment(
+    data: bytes, error: type[Exception]
+) -> None:
+    """ConsumerCoordinator.onJoinComplete: the join is not complete, so each poll decodes the same bytes."""
+    solo = Solo(COOPERATIVE).stable()
+    solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    solo.answer_join(generation=2)
+    solo.apply(Received(solo.pop_request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=data)))
+    assert isinstance(solo.pop_action(Fatal).error, error)
+    assert isinstance(solo.member.assignment_error, error)
+    assert solo.member.owned == parts("t", 0, 1)
+    assert not solo.has_action(AdoptAssignment)
+    solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    solo.poll()
+    assert not solo.has_request(JoinGroupRequest)
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert solo.member.assignment_error is None
+    assert solo.pop_action(Lose).partitions == parts("t", 0, 1)
+    solo.release()
+    assert solo.pop_request(JoinGroupRequest).member_id == ""
+
+
 def test_an_assignment_that_cannot_be_decoded_is_fatal() -> None:
-    solo = Solo().syncing()
+    solo = Solo(policy=KPROTO).syncing()
     solo.apply(
         Received(solo.pop_request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"\0"))
     )
@@ -711,7 +736,7 @@ def test_an_assignment_that_cannot_be_decoded_is_fatal() -> None:
 
 
 def test_no_bytes_are_an_empty_assignment() -> None:
-    solo = Solo().syncing()
+    solo = Solo(policy=KPROTO).syncing()
     solo.apply(Received(solo.pop_request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"")))
     assert solo.pop_action(AdoptAssignment).owned == ()
 
