@@ -18,6 +18,7 @@ from ..errors import (
     CommitFailed,
     ConfigError,
     ConnectionFailed,
+    DecodeError,
     Fenced,
     IllegalState,
     KprotoError,
@@ -75,6 +76,7 @@ def java_name(error: KprotoError) -> str:
         OffsetOutOfRange: "OffsetOutOfRangeException",
         RequestTimedOut: "TimeoutException",
         IllegalState: "IllegalStateException",
+        DecodeError: "SchemaException",
         ConfigError: "ConfigException",
     }
     if type(error) not in names and isinstance(error, BrokerError) and error.code in set(ErrorCode):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tests.conformance.client_scenarios import Scenario, Stage
+from kproto.group.subscription import Assignment, TopicPartition
+from kproto.messages.sync_group import SyncGroupResponse
+from tests.conformance.client_scenarios import DrivenMember, Scenario, Stage
 from tests.conformance.java_scenarios import BY_HAND, ask, by_hand, poll_until
 
 
@@ -65,6 +67,76 @@ def a_fenced_commit(stage: Stage) -> None:
     stage.inject("A", "OffsetCommit", 82)
     ask(a, "commit", *4 * ["poll-once 200"], "commit", "assignment")
     a.close()
+
+
+def commits_after_a_lost_membership(stage: Stage, code: int, **conf: object) -> None:
+    """A heartbeat ends the membership. Commits fail until the next polls have joined the group again."""
+    a = by_hand(stage, heartbeat_ms=200, **conf)
+    poll_until(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:1 9")
+    stage.inject("A", "Heartbeat", code)
+    ask(a, "sleep 1000", "commit", f"commit-at {stage.topic}:0:5", "commit-async")
+    poll_until(a, "assigned", new_only=True)
+    ask(a, f"commit-at {stage.topic}:0:5")
+    a.close()
+
+
+def commits_after_a_heartbeat_of_another_generation(stage: Stage) -> None:
+    commits_after_a_lost_membership(stage, 22)
+
+
+def commits_after_a_heartbeat_of_an_unknown_member(stage: Stage) -> None:
+    commits_after_a_lost_membership(stage, 25, max_poll_ms=6_000)
+
+
+def commits_after_a_fenced_heartbeat(stage: Stage) -> None:
+    commits_after_a_lost_membership(stage, 82, instance="one")
+
+
+def commits_that_end_the_membership(stage: Stage) -> None:
+    """A commit fails with ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID, and the next one before it is sent."""
+    a = by_hand(stage, max_poll_ms=6_000)
+    poll_until(a, f"R {stage.topic}:0 9")
+    poll_until(a, f"R {stage.topic}:1 9")
+    for code in (22, 25):
+        stage.inject("A", "OffsetCommit", code)
+        ask(a, "commit", "commit")
+        poll_until(a, "assigned", new_only=True)
+        ask(a, f"commit-at {stage.topic}:0:5")
+    a.close()
+
+
+def wrong_assignment(stage: Stage, data: bytes) -> DrivenMember:
+    """Start a member whose first SyncGroup is answered with this assignment."""
+    answer = SyncGroupResponse(error_code=0, protocol_type="consumer", protocol_name="range", assignment=data)
+    stage.proxy.refuse(stage.name("A"), "SyncGroup", answer)
+    a = stage.member("A", **{**BY_HAND, "heartbeat_ms": 200, "max_poll_ms": 6_000})
+    ask(a, f"subscribe {stage.topic}", *8 * ["poll-once 200"])
+    return a
+
+
+def an_assignment_of_another_topic(stage: Stage) -> None:
+    wrong = Assignment(partitions=(TopicPartition(stage.topic, 0), TopicPartition("other", 0)))
+    a = wrong_assignment(stage, wrong.encode())
+    poll_until(a, "assigned")
+    a.close()
+
+
+def unreadable_assignment(stage: Stage, data: bytes) -> None:
+    """Each poll raises the error, and the member joins again after a heartbeat has ended its membership."""
+    a = wrong_assignment(stage, data)
+    ask(a, *4 * ["poll-once 200"])
+    stage.inject("A", "Heartbeat", 25)
+    poll_until(a, "assigned", tries=400)
+    a.close()
+
+
+def an_assignment_that_is_missing(stage: Stage) -> None:
+    unreadable_assignment(stage, b"")
+
+
+def an_assignment_that_is_cut(stage: Stage) -> None:
+    unreadable_assignment(stage, b"\0\1\0\0\0\1")
 
 
 def unauthorized_offset_lookups(stage: Stage) -> None:
@@ -180,6 +252,13 @@ ERROR_SCENARIOS: Final[Mapping[str, Scenario]] = {
         a_commit_for_a_missing_partition,
         join_errors_are_raised,
         a_fenced_commit,
+        commits_after_a_heartbeat_of_another_generation,
+        commits_after_a_heartbeat_of_an_unknown_member,
+        commits_after_a_fenced_heartbeat,
+        commits_that_end_the_membership,
+        an_assignment_of_another_topic,
+        an_assignment_that_is_missing,
+        an_assignment_that_is_cut,
         unauthorized_offset_lookups,
         a_coordinator_that_moves_at_each_step,
         unexpected_errors_of_a_rebalance_are_raised,

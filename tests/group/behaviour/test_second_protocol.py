@@ -12,7 +12,7 @@ import pytest
 
 from consumer import Consumer
 from consumer.security import client_properties
-from kproto.errors import ConfigError
+from kproto.errors import ConfigError, KprotoError
 from kproto.group import protocol
 from kproto.group.members import MEMBERS, create_member
 from kproto.group.protocol import ClientMember, Identity, MemberConfig
@@ -40,6 +40,7 @@ class SoloMember:
     is_joining = False
     is_rebalancing = False
     is_rejoining_repeatedly = False
+    assignment_error: KprotoError | None = None
 
     def __init__(self, config: MemberConfig) -> None:
         self.topics: frozenset[str] = frozenset()
