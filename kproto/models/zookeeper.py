@@ -10,8 +10,9 @@ no request of Kafka's protocol, so this model does not follow `contract`.
 * Every consumer watches ids and topics. A change reaches each consumer after its own delay (`delay_ms`).
 * A notified consumer releases all partitions, and reads the consumers and the partitions. Its position among
   the sorted consumer ids decides which range of partitions it takes.
-* If a partition still has an owner, the consumer releases all its partitions and retries after
-  rebalance.backoff.ms, at most rebalance.max.retries times. Then it waits for the next change.
+* The consumer tries to register as the owner of each of its partitions. If one of them still has an owner,
+  the consumer releases all its partitions and retries after rebalance.backoff.ms, at most
+  rebalance.max.retries times. Then it waits for the next change.
 * Consumers do not consult each other. Two consumers that read different trees decide differently. Only the
   owner nodes prevent double ownership.
 """
@@ -213,21 +214,23 @@ def _rebalance(
     """Release, choose and register partitions; on a conflict, retry later (syncedRebalance)."""
     state.rebalances += 1
     _release(state, consumer, out)
-    wanted = _decide(state, consumer.name)
     acquired: list[TopicPartition] = []
-    for tp in wanted:
-        path = owner_path(state.group, *tp)
-        if path in state.nodes:
-            out.append(OwnershipConflict(consumer.name, tp, state.nodes[path]))
-            for partition in acquired:
-                del state.nodes[owner_path(state.group, *partition)]
-            consumer.tries += 1
-            consumer.at = now + BACKOFF_MS if consumer.tries < MAX_RETRIES else None
-            if consumer.at is None:
-                out.append(RebalanceFailed(consumer.name))
-            return
-        state.nodes[path] = consumer.name
-        acquired.append(tp)
+    has_conflict = False
+    for tp in _decide(state, consumer.name):
+        owner = state.nodes.setdefault(owner_path(state.group, *tp), consumer.name)
+        if owner == consumer.name:
+            acquired.append(tp)
+        else:
+            has_conflict = True
+            out.append(OwnershipConflict(consumer.name, tp, owner))
+    if has_conflict:
+        for tp in acquired:
+            del state.nodes[owner_path(state.group, *tp)]
+        consumer.tries += 1
+        consumer.at = now + BACKOFF_MS if consumer.tries < MAX_RETRIES else None
+        if consumer.at is None:
+            out.append(RebalanceFailed(consumer.name))
+        return
     consumer.owned, consumer.at, consumer.tries = tuple(acquired), None, 0
     out.append(PartitionsOwned(consumer.name, consumer.owned))
 

@@ -179,7 +179,8 @@ def zookeeper(run: ScenarioRun) -> None:
     run.claim("each change made all consumers start over", state.rebalances >= 9)
     run.why(
         "There is no coordinator, so no consumer knows that all others have released their partitions. "
-        "The owner nodes only reject the second consumer."
+        "The owner nodes only reject the second consumer. It logs each partition that still has an owner, "
+        "releases those that it has acquired, and retries after 2 s."
     )
 
 
@@ -189,10 +190,11 @@ def _describe_action(action: zk.ZooKeeperAction) -> str:
             return f"releases {len(partitions)} partitions"
         case zk.PartitionsOwned(partitions=partitions):
             return f"owns {', '.join(map(str, partitions)) or 'nothing'}"
-        case zk.OwnershipConflict(partition=tp, owner=owner):
-            return f"wants {tp}, which {owner} still owns: retries"
-        case zk.RebalanceFailed():
-            return "gives up"
+        case zk.OwnershipConflict(partition=tp):
+            # The log line of ZookeeperConsumerConnector in Kafka 0.8.2.
+            return f"waiting for the partition ownership to be deleted: {tp.partition}"
+        case zk.RebalanceFailed(consumer=name):
+            return f"ConsumerRebalanceFailedException: {name} can't rebalance after {zk.MAX_RETRIES} retries"
 
 
 @scenario(

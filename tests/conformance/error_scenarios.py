@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kproto.error_codes import ErrorCode
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.sync_group import SyncGroupResponse
 from tests.conformance.client_scenarios import DrivenMember, Scenario, Stage
@@ -75,9 +76,12 @@ def commits_after_a_lost_membership(stage: Stage, code: int, **conf: object) -> 
     poll_until(a, f"R {stage.topic}:0 9")
     poll_until(a, f"R {stage.topic}:1 9")
     stage.inject("A", "Heartbeat", code)
-    ask(a, "sleep 1000", "commit", f"commit-at {stage.topic}:0:5", "commit-async")
-    poll_until(a, "assigned", new_only=True)
-    ask(a, f"commit-at {stage.topic}:0:5")
+    ask(a, "sleep 1000", "commit", f"commit-at {stage.topic}:0:5")
+    if code != ErrorCode.FENCED_INSTANCE_ID:
+        ask(a, "commit-async")
+        poll_until(a, "assigned", new_only=True)
+        ask(a, f"commit-at {stage.topic}:0:5")
+    # The next poll of a fenced member raises, and kproto's consumer runs the callback first.
     a.close()
 
 
@@ -100,7 +104,7 @@ def commits_that_end_the_membership(stage: Stage) -> None:
     poll_until(a, f"R {stage.topic}:1 9")
     for code in (22, 25):
         stage.inject("A", "OffsetCommit", code)
-        ask(a, "commit", "commit")
+        ask(a, "commit", f"commit-at {stage.topic}:0:5")
         poll_until(a, "assigned", new_only=True)
         ask(a, f"commit-at {stage.topic}:0:5")
     a.close()
@@ -127,6 +131,8 @@ def unreadable_assignment(stage: Stage, data: bytes) -> None:
     a = wrong_assignment(stage, data)
     ask(a, *4 * ["poll-once 200"])
     stage.inject("A", "Heartbeat", 25)
+    # A poll that raises returns immediately, so the member sends its heartbeats during the sleep.
+    ask(a, "sleep 1000")
     poll_until(a, "assigned", tries=400)
     a.close()
 

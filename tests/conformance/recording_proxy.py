@@ -451,5 +451,8 @@ def _response_part(recorded: RecordedRequest, names: dict[str, str]) -> str:
         role = f"leader of {len(answer.members)}" if answer.leader == answer.member_id else "follower"
         return f" {names[answer.member_id]} {role} {answer.protocol_name}"
     if recorded.api == "SyncGroup":
-        return f" got {_partitions(_assigned(answer.assignment))}"
+        try:
+            return f" got {_partitions(_assigned(answer.assignment))}"
+        except DecodeError:
+            return " got an unreadable assignment"
     return ""
