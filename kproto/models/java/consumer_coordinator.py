@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import DecodeError
-from ...group.classic.member.reasons import NOT_OUR_SUBSCRIPTION
+from ...group.classic.member.reasons import GENERATION_RESET, NOT_OUR_SUBSCRIPTION
 from ...group.subscription import Assignment, TopicPartition
 from ...patterns import compiled
 from .. import contract as c
@@ -185,7 +185,8 @@ def on_join_complete(state: JavaState, out: Out) -> None:
     data = state.join_result
     assert data is not None
     if state.state is not M.STABLE or state.generation == NO_GENERATION:
-        abstract_coordinator.reset_state_and_rejoin(state, state.reason)
+        reason = GENERATION_RESET.format(state.generation.member_id)
+        abstract_coordinator.reset_state_and_rejoin(state, reason)
         finish_join_complete(state)
         return
     if not state.is_leader:

@@ -71,9 +71,14 @@ def test_an_assignor_that_was_not_offered_is_thrown(release: JavaRelease) -> Non
 @BOTH
 def test_an_assignment_of_a_lost_generation_is_dropped(release: JavaRelease) -> None:
     state = member(release, Assignment(partitions=(T0,)).encode())
-    state.state = JavaMemberState.UNJOINED
+    state.state, state.generation = JavaMemberState.UNJOINED, JavaGeneration(-1, "id")
     assert complete(state) == []
     assert state.rejoin_needed
+    assert state.reason == (
+        "rebalance failed since the generation/state was modified by heartbeat thread to "
+        "Generation{generationId=-1, memberId='id', protocol='null'}/UNJOINED "
+        "before the rebalance callback triggered"
+    )
     assert (state.join_result, state.assigned, state.needs_prepare) == (None, {}, True)
 
 

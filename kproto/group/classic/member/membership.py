@@ -6,7 +6,7 @@ from ....error_codes import ErrorCode
 from ....errors import BrokerError, Fenced, IllegalState, KprotoError, NotAuthorized
 from ...assignors import Assignor
 from ...protocol import Fatal, MemberConfig
-from .reasons import ENCOUNTERED, FAILED_WITH, JAVA_EXCEPTIONS
+from .reasons import ENCOUNTERED, FAILED_WITH, GENERATION_RESET, JAVA_EXCEPTIONS
 from .revocation import lose_all
 from .state import Actions, Member, S, move, request_rejoin
 
@@ -14,8 +14,12 @@ from .state import Actions, Member, S, move, request_rejoin
 def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
     """Reset the generation, and unless `keep_id` also the member id; request a rejoin (M13).
 
-    `reason` is sent with the next JoinGroup (KIP-800).
+    `reason` is sent with the next JoinGroup (KIP-800). After an unreadable assignment, Java resets the member
+    id in any case, and gives another reason (AbstractCoordinator.joinGroupIfNeeded).
     """
+    if member.assignment_error is not None:
+        reason, keep_id = GENERATION_RESET.format(member.member_id if keep_id else ""), False
+        member.assignment_error = None
     member.generation, member.protocol = None, None
     member.was_reset = member.config.group_instance_id is not None
     if not keep_id:
@@ -23,7 +27,6 @@ def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
     request_rejoin(member, reason)
     member.is_prepared = True
     member.rebalance_request, member.heartbeat_request, member.pending_assignment = None, None, None
-    member.assignment_error = None
     member.heartbeat_at = member.session_ends_at = member.poll_ends_at = member.join_at = None
     member.is_leader, member.subscriptions, member.assignment_snapshot = False, {}, None
 

@@ -24,6 +24,12 @@ LEFT_BY_ITSELF = "consumer pro-actively leaving the group"
 GET_MEMBER_ID = "need to re-join with the given member-id: {}"
 ENCOUNTERED = "encountered {} from {} response"
 FAILED_WITH = "rebalance failed due to {}"
+# The membership ended before an assignment was adopted. {} is the member id that the member still has.
+GENERATION_RESET = (
+    "rebalance failed since the generation/state was modified by heartbeat thread to "
+    "Generation{{generationId=-1, memberId='{}', protocol='null'}}/UNJOINED "
+    "before the rebalance callback triggered"
+)
 # The reason for rejoining after the session timeout. Java's member does not rejoin then.
 NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"
 
