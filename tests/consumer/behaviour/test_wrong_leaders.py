@@ -1,4 +1,4 @@
-"""`policy="java"` in a group whose leader assigns wrongly: requests and callbacks are those of Java's model."""
+"""`policy="java"` in a group whose leader assigns wrongly: requests and callbacks are those of Java."""
 
 from __future__ import annotations
 
