@@ -222,10 +222,10 @@ def _print(record: ConsumerRecord, fields: list[str], options: argparse.Namespac
         }
         print(one_line(shown))
         return
-    kind = "LogAppendTime" if record.timestamp_type == "log_append" else "CreateTime"
+    has_timestamp = record.timestamp_type != "NoTimestampType"
     headers = ",".join(f"{cell(name)}:{formatted(value, 'string')}" for name, value in record.headers)
     texts = {
-        "timestamp": f"{kind}:{record.timestamp}",
+        "timestamp": f"{record.timestamp_type}:{record.timestamp}" if has_timestamp else "NO_TIMESTAMP",
         "partition": f"Partition:{record.partition}",
         "offset": f"Offset:{record.offset}",
         "headers": headers or "NO_HEADERS",

@@ -67,6 +67,16 @@ def test_fields_are_printed_as_kafkas_tool_prints_them(shell: Shell) -> None:
     assert shell("consume c:1 --count 1 --print headers,key") == ["NO_HEADERS\tk4"]
 
 
+def test_the_type_of_a_timestamp_is_that_of_its_topic(shell: Shell) -> None:
+    shell("topics create appended --config message.timestamp.type=LogAppendTime")
+    with Producer(shell.bootstrap) as producer:
+        producer.send("appended", b"x", timestamp=1_000)
+    (line,) = shell("consume appended --print timestamp,value")
+    kind, _, time = line.removesuffix("\tx").partition(":")
+    assert kind == "LogAppendTime"
+    assert int(time) > 1_000
+
+
 def test_json_has_all_fields(shell: Shell) -> None:
     assert shell.json("consume c:0 --from 3 --value-format json") == [
         {

@@ -1,0 +1,225 @@
+"""What `kproto watch` prints: which exchanges its filters select, and the summary at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproto.cli.watch import (
+    ExchangePrinter,
+    add_filters,
+    add_output_options,
+    capture_file,
+    interrupted_by_signals,
+    reject_filters,
+    reject_output_options,
+)
+from kproto.errors import ConfigError
+from kproto.inspect.exchanges import Exchange
+from kproto.inspect.pcap import PcapWriter
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kproto.messages.metadata import MetadataRequest, MetadataResponse
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.wire.message import Message
+
+
+def printer(*words: str) -> ExchangePrinter:
+    parser = argparse.ArgumentParser()
+    add_output_options(parser)
+    return ExchangePrinter(parser.parse_args(words))
+
+
+def exchange(
+    request: Message, response: Message | None, *, client: str = "app-1", at: int = 5_000, took: int = 4
+) -> Exchange:
+    api = type(request).__name__.removesuffix("Request")
+    answered_at = None if response is None else at + took
+    return Exchange(1, "p:1", client, api, 4, 1, at, request, answered_at, response, broker="k:9092")
+
+
+def heartbeat(code: int = 0, group: str = "g", **fields: Any) -> Exchange:
+    request = HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
+    return exchange(request, HeartbeatResponse(error_code=code), **fields)
+
+
+def metadata(**fields: Any) -> Exchange:
+    return exchange(MetadataRequest(topics=[]), MetadataResponse(brokers=[], topics=[]), **fields)
+
+
+def join(group: str = "g") -> Exchange:
+    request = JoinGroupRequest(
+        group_id=group, session_timeout_ms=1_000, member_id="", protocol_type="consumer", protocols=[]
+    )
+    members = [JoinGroupResponseMember(member_id="m", metadata=b"")]
+    response = JoinGroupResponse(
+        error_code=0, generation_id=1, protocol_name="range", leader="m", member_id="m", members=members
+    )
+    return exchange(request, response)
+
+
+def sync(group: str = "g") -> Exchange:
+    request = SyncGroupRequest(group_id=group, generation_id=1, member_id="m", assignments=[])
+    return exchange(request, SyncGroupResponse(error_code=0, assignment=b""))
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ([], ["failed heartbeat", "metadata", "other client"]),
+        (["--all"], ["heartbeat", "failed heartbeat", "metadata", "other client"]),
+        (["--api", "Heartbeat"], ["heartbeat", "failed heartbeat"]),
+        (
+            ["--api", "Heartbeat", "--api", "Metadata", "--client", "app"],
+            ["heartbeat", "failed heartbeat", "metadata"],
+        ),
+        (["--not-api", "Metadata"], ["failed heartbeat"]),
+        (["--client", "other"], ["other client"]),
+        (["--group", "g", "--all"], ["heartbeat"]),
+        (["--group", "h"], ["failed heartbeat"]),
+    ],
+)
+def test_the_filters_select_the_printed_exchanges(
+    words: list[str], shown: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    exchanges = {
+        "heartbeat": heartbeat(),
+        "failed heartbeat": heartbeat(25, "h"),
+        "metadata": metadata(),
+        "other client": metadata(client="other-1"),
+    }
+    watch = printer(*words)
+    printed: list[str] = []
+    for name, exchange_ in exchanges.items():
+        watch.add(exchange_)
+        if capsys.readouterr().out:
+            printed.append(name)
+    assert printed == shown
+
+
+def test_times_begin_with_the_first_exchange_even_if_it_is_not_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    watch = printer("--api", "Metadata")
+    watch.add(heartbeat(at=5_000))
+    watch.add(metadata(at=6_500))
+    assert capsys.readouterr().out.split()[0] == "1.500"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_printed"),
+    [
+        ([], True),
+        (["--group", "g"], True),
+        (["--group", "h"], False),
+        (["--client", "app"], False),
+        (["--not-api", "JoinGroup"], False),
+        (["--api", "SyncGroup"], False),
+        (["--api", "SyncGroup", "--api", "JoinGroup"], True),
+    ],
+)
+def test_a_generation_is_printed_unless_a_filter_excludes_the_joins(
+    words: list[str], is_printed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch = printer(*words)
+    watch.add(join())
+    watch.add(sync())
+    assert ("generation 1: app-1 joined" in capsys.readouterr().out) == is_printed
+
+
+def test_the_summary_counts_responses_and_their_times(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = printer()
+    for took in (1, 4, 10):
+        watch.add(metadata(took=took))
+    watch.add(exchange(MetadataRequest(topics=[]), None))
+    watch.add(exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), None))
+    capsys.readouterr()
+    watch.print_summary()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert lines == [
+        ["API", "answers", "none", "median", "ms", "most", "ms"],
+        ["Heartbeat", "0", "1", "-", "-"],
+        ["Metadata", "3", "1", "4", "10"],
+    ]
+
+
+def test_with_json_stdout_has_only_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = printer("--json")
+    watch.add(metadata())
+    watch.print_message("a message")
+    watch.print_summary()
+    printed = capsys.readouterr()
+    (line,) = printed.out.splitlines()
+    assert json.loads(line)["api"] == "Metadata"
+    assert printed.err.startswith("a message\n")
+    assert "Metadata" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--api", "Fetch", "--api", "Produce"], "--api='Fetch,Produce' is not allowed; allowed: never"),
+        (["--not-api", "Fetch"], "--not-api='Fetch' is not allowed"),
+        (["--client", "a"], "--client='a'"),
+        (["--group", "g"], "--group='g'"),
+        (["--all"], "--all=True"),
+        (["--html", "page.html"], "--html='page.html'"),
+    ],
+)
+def test_a_filter_that_does_not_apply_is_named(words: list[str], message: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_filters(parser)
+    reject_filters(parser.parse_args([]), "allowed: never")
+    with pytest.raises(ConfigError) as caught:
+        reject_filters(parser.parse_args(words), "allowed: never")
+    assert message in str(caught.value)
+
+
+def test_output_options_that_do_not_apply_are_named() -> None:
+    parser = argparse.ArgumentParser()
+    add_output_options(parser)
+    reject_output_options(parser.parse_args([]), "allowed: never")
+    for words in (["--json"], ["--all"]):
+        with pytest.raises(ConfigError, match=f"{words[0]}=True"):
+            reject_output_options(parser.parse_args(words), "allowed: never")
+
+
+def test_a_capture_that_is_not_writable_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match=r"--pcap=.*allowed: a writable file \(No such file"),
+        capture_file(tmp_path / "missing" / "c.pcap"),
+    ):
+        raise AssertionError("the block must not run")
+
+
+def test_a_failed_write_to_a_capture_is_reported_once_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "c.pcap"
+    with capture_file(path) as write:
+        write(("127.0.0.1", 1), ("127.0.0.1", 2), True, b"frame")
+        monkeypatch.setattr(PcapWriter, "write_frame", fail)
+        for _ in range(2):
+            write(("127.0.0.1", 1), ("127.0.0.1", 2), True, b"frame")
+        write(("127.0.0.1", 1), ("127.0.0.1", 2), True, None)
+    assert capsys.readouterr().err == f"kproto watch: stopped writing {path}: No space left on device\n"
+    assert b"frame" in path.read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_interrupts_a_command_as_ctrl_c_does(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
