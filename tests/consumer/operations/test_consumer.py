@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumer, CommittedOffset, Consumer, Producer, TopicPartition
+from consumer import (
+    AsyncConsumer,
+    CommittedOffset,
+    Consumer,
+    GroupChange,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+)
 from consumer.engine import events as ev
 from consumer.interceptors import ConsumerInterceptor
 from kproto.broker.server import running
@@ -172,6 +180,48 @@ def test_the_last_event_of_a_consumer_is_that_it_was_closed(config: dict[str, An
     assert kinds == ["closed"]
     reader.close()
     assert kinds == ["closed"]
+
+
+def test_changes_at_the_end_of_a_poll_without_records_are_passed_to_the_callbacks_of_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client's thread may report a change while a poll waits until its timeout."""
+    kinds: list[str] = []
+    with Consumer(NOWHERE) as reader:
+        reader.assign({T0: 0})
+        reader.events(lambda change: kinds.append(change.kind))
+        runtime: Any = reader._runtime  # pyright: ignore[reportPrivateUsage]
+
+        async def wait(last_change: int, deadline: int) -> bool:
+            runtime.driver.on_report(GroupChange(0, "reachable"))
+            return False
+
+        monkeypatch.setattr(runtime, "wait", wait)
+        assert reader.poll(0) == []
+        monkeypatch.undo()
+        assert "reachable" in kinds
+
+
+def test_an_error_of_close_after_an_error_in_the_block_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Listener(RebalanceListener):
+        def revoked(self, partitions: Any) -> None:
+            raise ZeroDivisionError("from the listener")
+
+    def read(bootstrap: str) -> None:
+        with Consumer(bootstrap, group_id="g", auto_offset_reset="earliest") as reader:
+            reader.subscribe("t", Listener())
+            while not reader.assignment():
+                reader.poll(0.1)
+            raise ValueError("from the block")
+
+    with (
+        running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as server,
+        pytest.raises(ValueError, match="from the block"),
+    ):
+        read(server.bootstrap)
+    (record,) = [record for record in caplog.records if "was closed with an error" in record.getMessage()]
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ZeroDivisionError)
 
 
 def test_a_committed_offset_is_passed_to_the_interceptors_when_commit_returns() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncProducer, Consumer, Producer, TopicPartition
+from consumer import Admin, AsyncProducer, Consumer, Producer, TopicPartition
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, IllegalState, PartitionerError, RequestTimedOut, SerializationError
 
@@ -240,6 +240,28 @@ def test_a_partitioner_selects_the_partition_of_records_without_one(wide: Server
         assert producer.send("t", 8, partition=1).result(SECONDS).partition == 1
     every = [0, 1, 2]
     assert calls == [("t", b"k", b"7", every, every), ("t", None, None, every, every)]
+
+
+def test_a_partitioner_gets_the_partitions_of_the_latest_metadata() -> None:
+    seen: list[tuple[int, list[int]]] = []
+
+    def first(topic: str, key: Any, value: Any, partitions: Any, available: list[int]) -> int:
+        seen.append((len(partitions), available))
+        return 0
+
+    with (
+        running(topics={"t": 1}) as server,
+        Producer(server.bootstrap, partitioner=first, metadata_max_age_ms=50) as producer,
+    ):
+        producer.send("t", b"x").result(SECONDS)
+        assert seen == [(1, [0])]
+        with Admin(server.bootstrap) as admin:
+            admin.create_partitions({"t": 3})
+        deadline = time.monotonic() + SECONDS
+        while seen[-1][0] == 1 and time.monotonic() < deadline:
+            producer.send("t", b"x").result(SECONDS)
+            time.sleep(0.01)
+    assert seen[-1] == (3, [0, 1, 2])
 
 
 def test_an_object_may_select_the_partition_in_asyncio(wide: Server) -> None:
