@@ -26,6 +26,7 @@ from consumer import (
     AsyncConsumer,
     Consumer,
     ConsumerRecord,
+    GroupChange,
     Producer,
     RebalanceListener,
     TopicPartition,
@@ -34,6 +35,7 @@ from consumer import (
 from consumer.operations.polls import first_offsets, partition_starts
 from kproto.broker.server import running
 from kproto.errors import IllegalState
+from kproto.group.protocol import POLL_TIMEOUT
 from tests.consumer.child_process import result_in_child
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -380,3 +382,116 @@ def test_changes_of_many_positions_are_logged_in_one_line(caplog: pytest.LogCapt
     assert "and 30 more t-0 from 1000 to 0, " in lines[0]
     assert lines[0].endswith(" ...: offset 1000 is out of range: earliest")
     assert {change.partitions for change in resets} == {(partition,) for partition in partitions}
+
+
+# ---- the log lines of changes
+
+
+def logged(caplog: pytest.LogCaptureFixture, *changes: GroupChange, **config: Any) -> list[tuple[str, str]]:
+    """Return the level and the text of each log line for the changes of one step."""
+    with Consumer("127.0.0.1:1", client_id="c", **config) as reader:
+        driver = reader._operations.driver
+        caplog.clear()
+        with caplog.at_level("INFO", logger="kproto.consumer"):
+            for change in changes:
+                driver.on_report(change)
+            driver.on_reports_end()
+        return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "text"),
+    [
+        (
+            GroupChange(0, "assigned", "m", 3, (P0, P1), reason="x"),
+            "INFO",
+            "c assigned group=g member=m generation=3 t-0 t-1 x",
+        ),
+        (GroupChange(0, "lost", "", 3, (P0,), reason="x"), "WARNING", "c lost group=g generation=3 t-0 x"),
+        (
+            GroupChange(0, "reset", "", -1, (P0,), reason="no commit", offset=7),
+            "INFO",
+            "c reset group=g generation=-1 t-0 to 7: no commit",
+        ),
+        (
+            GroupChange(0, "reset", "", -1, (P0,), reason="out of range", offset=7, before=9),
+            "WARNING",
+            "c reset group=g generation=-1 t-0 from 9 to 7: out of range",
+        ),
+        (
+            GroupChange(0, "truncated", "", -1, (P0,), reason="x", offset=0, before=0),
+            "WARNING",
+            "c truncated group=g generation=-1 t-0 from 0 to 0: x",
+        ),
+        (
+            GroupChange(0, "lost", "", 3, (P0,), reason=POLL_TIMEOUT),
+            "WARNING",
+            f"c lost group=g generation=3 t-0 {POLL_TIMEOUT} (max_poll_interval_ms=4000)",
+        ),
+    ],
+)
+def test_a_change_is_logged_with_its_positions_and_its_reason(
+    caplog: pytest.LogCaptureFixture, change: GroupChange, level: str, text: str
+) -> None:
+    """Changes that may cost records are warnings."""
+    config: dict[str, Any] = {"group_id": "g", "max_poll_interval_ms": 4_000, "session_timeout_ms": 4_000}
+    assert logged(caplog, change, heartbeat_interval_ms=1_000, **config) == [(level, text)]
+
+
+def test_changes_of_one_step_share_a_line_if_only_their_positions_differ(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def reset(number: int, reason: str = "r", before: int | None = None) -> GroupChange:
+        partition = TopicPartition("t", number)
+        return GroupChange(0, "reset", "", -1, (partition,), reason=reason, offset=number, before=before)
+
+    closed = GroupChange(0, "closed", "", -1)
+    assert logged(caplog, reset(0), reset(1), reset(2)) == [
+        ("INFO", "c reset generation=-1 t-0 t-1 t-2 t-0 to 0, t-1 to 1, t-2 to 2: r")
+    ]
+    assert logged(caplog, reset(0), reset(1), reset(2), reset(3, before=9)) == [
+        ("WARNING", "c reset generation=-1 t-0 t-1 t-2 t-3 t-0 to 0, t-1 to 1, t-2 to 2 ...: r")
+    ]
+    texts = [text for _, text in logged(caplog, reset(0), reset(1, "other"), closed, closed)]
+    assert [text.split()[1] for text in texts] == ["reset", "reset", "closed", "closed"]
+
+
+# ---- the intervals between checks of an iteration
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        ({"enable_auto_commit": False}, 1.0),
+        ({"auto_commit_interval_ms": 20}, 0.02),
+        ({"auto_commit_interval_ms": 0}, 0.001),
+        ({"auto_commit_interval_ms": 60_000}, 1.0),
+    ],
+)
+def test_an_iteration_is_checked_each_second_or_at_the_interval_of_auto_commit(
+    config: dict[str, Any], seconds: float
+) -> None:
+    with Consumer("127.0.0.1:1", group_id="g", **config) as reader:
+        iteration = reader._operations.iteration
+        assert (iteration.owned_from, iteration.owned_until) == (0.0, 0.0)
+        before = time.time()
+        assert iteration.check_ownership()
+        assert before <= iteration.owned_from <= time.time()
+        assert iteration.owned_until - iteration.owned_from == pytest.approx(seconds, abs=1e-4)
+        # After a loss of partitions the consumer does not own the held records.
+        reader._operations.engine.core.partitions.losses += 1
+        assert not iteration.check_ownership()
+
+
+def test_an_iteration_is_checked_no_later_than_its_session_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Consumer("127.0.0.1:1") as reader:
+        engine, iteration = reader._operations.engine, reader._operations.iteration
+        monkeypatch.setattr(engine, "assignment_deadline", lambda: clock.now() + 300)
+        assert iteration.check_ownership()
+        assert 0.1 < iteration.owned_until - iteration.owned_from <= 0.301
+
+
+def test_a_consumer_that_is_in_no_group_loses_nothing_if_it_is_not_closed() -> None:
+    for config in ({}, {"group_id": "g"}):
+        with Consumer("127.0.0.1:1", **config) as reader:
+            assert reader._operations.driver.loss() == ""

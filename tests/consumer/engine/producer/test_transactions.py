@@ -132,6 +132,21 @@ def test_batches_are_transactional_and_sequence_numbers_continue() -> None:
     }
 
 
+def test_a_commit_sends_the_records_without_waiting_for_linger_ms() -> None:
+    world = World({"t": 1})
+    producer = world.producer(transactional_id="x", linger_ms=50_000)
+    transactions = producer.engine.transactions
+    assert transactions is not None
+    begin = transactions.call("begin")
+    producer.tick()
+    assert world.run(until=lambda: begin.done)
+    batch = producer.must_send("t", "a")
+    commit = transactions.call("commit")
+    producer.tick()
+    assert world.run(1_000, until=lambda: commit.done)
+    assert (batch.done, batch.error, commit.error) == (True, None, None)
+
+
 def test_an_empty_transaction_sends_no_request() -> None:
     play = TransactionWorld()
     play.begin()
