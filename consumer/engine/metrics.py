@@ -11,8 +11,8 @@ Rules of a sensor, those of Java's SampledStat with its default configuration:
   whose last value is 60 s old is emptied.
 * A rate divides by the time since the oldest sample began. While this time is below 30 s, 30 s are added to
   it, so that the first values do not result in a very high rate.
-* All measures of a sensor share its samples. In Java each measure has its own samples. There, a rate that is
-  measured before the first value begins a sample of the rate alone.
+* All measures of a sensor share its samples. In Java each measure has its own samples. If a rate is measured
+  there before the first value is recorded, only the rate's sample begins at that time.
 * If the samples contain no value, an average, maximum or minimum is None. Java has NaN.
 """
 

@@ -1,8 +1,8 @@
 """The calls of unsubscribe and close. After unsubscribe the consumer may subscribe again.
 
-* Close first leaves the group, after the callbacks and commits that this requires. Then it closes the fetch
-  sessions at the brokers, and finally the connections (M98). Close ends within its timeout, whatever it waits
-  for.
+* The call of close first leaves the group, after the callbacks and commits that this requires. Then it closes
+  the fetch sessions at the brokers, and finally the connections (M98). The call ends within its timeout,
+  whatever it waits for.
 * Every call of unsubscribe and close completes exactly once. If a commit fails during the call, the call
   fails with the commit's error.
 """
@@ -152,7 +152,7 @@ class ConsumerShutdown:
         self._commit_processed(list(core.partitions), timeout_ms, self.on_left)
 
     def on_left(self) -> None:
-        """Continue close after the group, if any, has been left: close the fetch sessions at the brokers."""
+        """Continue close after leaving the group (if there is one): close the fetch sessions at brokers."""
         if self._close_event is None or self._has_left or self.closed:
             return
         self._has_left = True

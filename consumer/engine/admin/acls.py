@@ -102,7 +102,8 @@ def create_acls(
         )
 
     def read(call: Call, items: Sequence[AclBinding]) -> Iterator[Answer[AclBinding, None]]:
-        # The results are in the order of the request. A response with fewer results lacks the last items.
+        # The results are in the order of the request. A response with fewer results than items has no results
+        # for the last items.
         results = expect_response(CreateAclsResponse, call).results
         for acl, result in zip(items, results, strict=False):
             yield Answer(acl, None, result.error_code, result.error_message)

@@ -54,7 +54,7 @@ def describe_cluster(
 ) -> Plan[ClusterDescription]:
     """Return the id, the controller and the brokers of the cluster.
 
-    Brokers before 2.8 do not know DescribeCluster. They are asked for the same values with Metadata.
+    Brokers before 2.8 do not support DescribeCluster. They return the same values in a Metadata response.
     """
 
     def read(call: Call) -> tuple[int, str | None, ClusterDescription]:

@@ -21,7 +21,7 @@ from ..network.call import Call, Prepared
 from ..network.client import MAIN
 
 # Number of Metadata responses after which a missing topic counts as unknown. A partition counts as unknown
-# after this number of retries at its leader. With backoffs this takes less than a second.
+# after this number of retries at its leader. Including the backoffs, these attempts take less than a second.
 PATIENCE = 3
 
 

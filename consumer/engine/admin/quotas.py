@@ -90,7 +90,9 @@ def alter_client_quotas(
     *,
     validate_only: bool,
 ) -> Plan[dict[ClientQuotaEntity, None]]:
-    """Set the quotas of each entity; None removes a quota. The changes of one entity succeed together."""
+    """Set the quotas of each entity; None removes a quota. The changes of one entity succeed or fail
+    together.
+    """
 
     def request(items: Sequence[ClientQuotaEntity]) -> AlterClientQuotasRequest:
         return AlterClientQuotasRequest(

@@ -120,7 +120,7 @@ def elect_leaders(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, bool]]:
-    """Elect a leader for each partition. Returns whether an election took place."""
+    """Elect a leader for each partition. The result says for each whether an election took place."""
 
     def request(items: Sequence[TopicPartition]) -> Prepared:
         def build(version: int) -> ElectLeadersRequest:
@@ -204,7 +204,7 @@ def list_partition_reassignments(
     *,
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, PartitionReassignment]]:
-    """Return the reassignments in progress, of these or of all partitions."""
+    """Return the reassignments in progress: those of `partitions`, or all if `partitions` is None."""
 
     def read(call: Call) -> tuple[int, str | None, dict[TopicPartition, PartitionReassignment]]:
         response = expect_response(ListPartitionReassignmentsResponse, call)
@@ -234,7 +234,7 @@ def list_partition_reassignments(
 def describe_log_dirs(
     view: ClusterView, brokers: Collection[int], clock: Callable[[], int]
 ) -> Plan[dict[int, dict[str, LogDirDescription]]]:
-    """Return the log directories of each broker by path."""
+    """Return the log directories of each broker: path -> description."""
 
     def request(nodes: Sequence[int]) -> DescribeLogDirsRequest:
         return DescribeLogDirsRequest(topics=None)

@@ -133,7 +133,7 @@ def create_topics(
 def create_partitions(
     view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int], *, timeout_ms: int
 ) -> Plan[None]:
-    """Add partitions to topics, up to these numbers, and wait until each partition has a leader."""
+    """Increase topics to these numbers of partitions, and wait until each partition has a leader."""
 
     request = CreatePartitionsRequest(
         topics=[

@@ -90,7 +90,7 @@ def list_transactions(
     producer_ids: Collection[int],
     min_duration_ms: int | None,
 ) -> Plan[dict[int, list[TransactionListing]]]:
-    """Return the transactions that each broker coordinates, by node id."""
+    """Return the transactions that each broker coordinates: node id -> transactions."""
     yield from read_metadata(view, [], clock)
 
     def request(nodes: Sequence[int]) -> Prepared:

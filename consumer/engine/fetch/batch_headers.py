@@ -22,7 +22,7 @@ def read_end(data: Data) -> tuple[int, list[tuple[int, int]], int, RecordError |
 
     The leader epochs are pairs (first offset, epoch): one for the first batch, and one for each batch whose
     epoch differs from that of the batch before. The count is the number of records according to the headers.
-    If a batch has an invalid offset, the values are those of the batches before it, and the last one is the
+    If a batch has an invalid offset, the values are those of the batches before it, and the last value is the
     error instead of None.
     """
     stop, end, total = 0, len(data), 0

@@ -50,7 +50,7 @@ MIN_VIEW_SHARE = 8
 
 # Maximum number of decompressed bytes of a fetch that is decoded as a whole: `MAX_DECODED_BYTES`, or
 # `MAX_DECODED_RATIO` times the size of the fetch if that is more. A fetch that exceeds the maximum is decoded
-# batch by batch, and a batch that exceeds it in parts.
+# batch by batch. A batch that exceeds it is decoded in parts.
 MAX_DECODED_BYTES = 32 << 20
 MAX_DECODED_RATIO = 16
 

@@ -276,8 +276,9 @@ class BrokerFetches:
     def waits_for_room(self, max_bytes: int) -> bool:
         """Return whether the next fetch of the session waits until the application has taken records.
 
-        The fetch waits if the buffers are full, or if some partition's buffer is full, and none is empty. In
-        the second case it waits until the full buffer has room, so that it can request this partition too.
+        The fetch waits if more than `max_bytes` are buffered, or if some partition's buffer is full and no
+        partition's buffer is empty. In the second case it waits until the full buffer has room, so that it
+        can request this partition too.
         """
         return self.has_full_buffers(max_bytes) or (bool(self.full) and not self.drained)
 

@@ -353,8 +353,8 @@ class Committer:
     def _drop_or_reject(self, commit: QueuedCommit) -> bool:
         """Remove revoked partitions, and those of re-created topics, from a commit, or fail the commit.
 
-        An initial commit also loses the partitions that have got a committed offset, or for which the
-        application has called seek().
+        If the commit is an initial commit, partitions that have got a committed offset, or for which the
+        application has called seek(), are removed as well.
 
         Return whether the commit was changed or failed.
         """
@@ -441,7 +441,7 @@ class Committer:
                 self._core.wake_poll()
 
     def _check(self, commit: QueuedCommit, node: int) -> None:
-        """Look up whether the application has committed offsets of partitions of the initial commit (M206).
+        """Look up whether the application has committed offsets of the initial commit's partitions (M206).
 
         The application may have committed offsets in a transaction, or the coordinator may have received a
         commit of the application that got no response.

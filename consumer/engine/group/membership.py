@@ -238,7 +238,7 @@ class Membership:
         self._update_poll_state()
 
     def _update_poll_state(self) -> None:
-        """Notify the member whether the application waits in poll and runs no callback.
+        """Notify the member whether the application waits in poll and no callback runs.
 
         A poll that will raise the error that ended the membership does not count as waiting: the application
         may stop after this error.
@@ -253,7 +253,7 @@ class Membership:
     def may_assign(self) -> bool:
         """Whether an assignment that may add partitions is to come.
 
-        In this case the member has not joined the group yet, or the group is rebalancing.
+        An assignment is to come if the member has not joined the group yet, or if the group is rebalancing.
         """
         return self.member is None or not self.member.is_stable
 
@@ -282,9 +282,7 @@ class Membership:
         return self._callbacks.has_loss
 
     def on_callback_returned(self) -> None:
-        """Handle a callback's return: release revoked partitions, or let polls return records of assigned
-        ones.
-        """
+        """Handle a callback's return: release revoked partitions, or let polls return records of new ones."""
         callback = self._callbacks.finish()
         if callback is None:
             return
@@ -349,7 +347,7 @@ class Membership:
     def is_committing_revoked(self) -> bool:
         """Whether the commit of revoked partitions has been requested.
 
-        The membership then reports a failure of this commit, so close does not report it.
+        The membership reports a failure of this commit, so close does not report it again.
         """
         return self._releasing is not None and self._releasing.is_committing
 

@@ -103,8 +103,8 @@ class MetadataUpdater:
         Until a response describes the topic, it is also requested separately from the other topics, with a
         backoff.
 
-        If `has_waiters` is true, a producer's send waits for the topic. A request for the topic that is
-        already scheduled may then be sent earlier.
+        If `has_waiters` is true, a producer's send waits for the topic. In this case a scheduled request for
+        the topic may be sent earlier.
         """
         if topic not in self.topics:
             self.topics |= {topic}
@@ -151,7 +151,7 @@ class MetadataUpdater:
         self._next_at = at if self._next_at is None else min(self._next_at, at)
 
     def due(self) -> int | None:
-        """Return when the next request, or the start at the bootstrap addresses, is due (ms), or None."""
+        """Return when (ms) the next request, or a new start at the bootstrap addresses, is due; else None."""
         rebootstrap_at = self._rebootstrap_at()
         if self._call is not None:
             return rebootstrap_at

@@ -118,9 +118,9 @@ class NetworkClient:
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
-        # `on_throttled` is called with the text of a report about throttling. `on_liveness_check` is called
-        # when new metadata may show that a broker has failed.
+        # Called with the text of a report about throttling.
         self.on_throttled: Callable[[str], None] = lambda why: None
+        # Called when new metadata may show that a broker has failed.
         self.on_liveness_check: Callable[[], None] = lambda: None
         # `on_broken(address, lane, why)` is called when a broker or the network has ended a connection.
         self.on_broken: Callable[[Address, int, str], None] = lambda address, lane, why: None

@@ -11,8 +11,8 @@ Rules:
   report states this limit. After a pause that was cut short the client uses a new connection, because the
   broker may still read nothing from the old one.
 * Throttling of at least a second is reported. While it lasts, the report is repeated after growing intervals.
-  If the pause will last beyond the time of the next report, it is reported at once, because no response that
-  could cause a report comes during the pause. Java reports nothing, even if the pause takes 24 days.
+  If a pause will last beyond the time of the next report, the pause is reported at once, because no response
+  that could cause a report comes during the pause. Java reports nothing, even if the pause takes 24 days.
 """
 
 from __future__ import annotations

@@ -298,8 +298,8 @@ class OffsetLookup:
     def out_of_range(self, state: PartitionState, why: str = "") -> None:
         """Reset a partition after OFFSET_OUT_OF_RANGE. Its buffer must be empty.
 
-        If the previous reset did not help, the lookup is delayed by a backoff, which grows with each further
-        reset.
+        If the previous reset led to OFFSET_OUT_OF_RANGE again, the lookup is delayed by a backoff, which
+        grows with each further reset.
         """
         options = self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset

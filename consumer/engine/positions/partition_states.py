@@ -462,7 +462,7 @@ class PartitionState:
 
     @property
     def lead(self) -> int | None:
-        """Number of offsets from the start of the log at the last fetch to the position; None if unknown."""
+        """Number of offsets from the log start offset (of the last fetch) to the position, or None."""
         start = self.log_start_offset
         return None if start is None or not self.has_position else max(0, self.position - start)
 

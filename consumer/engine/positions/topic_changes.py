@@ -3,7 +3,7 @@
 Rules:
 
 * An earlier id of a topic is ignored for `STALE_METADATA_MS` after it was replaced, because a broker with
-  outdated metadata may still return it. After this time an earlier id counts as a change like any other id,
+  outdated metadata may still return it. After this time an earlier id is treated like any other new id,
   because the response that replaced it may have been wrong. For example, another cluster may have used the
   same address.
 * A new id means that the topic was re-created, and that positions in the deleted topic are invalid. A call of

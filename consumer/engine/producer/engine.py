@@ -291,7 +291,10 @@ class ProducerEngine:
                 connections += [new for new in self.schedule.connections(connection.node) if new in queues]
 
     def _collect_batches(self, connection: BrokerConnection) -> list[ProducerBatch]:
-        """Return the batches of one request: at most one of each queue, and max.request.size in total."""
+        """Return the batches of one request: at most one of each queue.
+
+        Together they have at most max.request.size bytes, unless the first batch alone is larger.
+        """
         queues = self.schedule.queues.pop(connection)
         size = 0
         batches: list[ProducerBatch] = []
