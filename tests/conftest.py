@@ -53,7 +53,13 @@ _ASKED = os.environ.get("KPROTO_JUDGES", "")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Use two more workers than cores: some tests wait for a session timeout or a process."""
+    """Use two more workers than cores: some tests wait for a session timeout or a process.
+
+    The distribution worksteal gives whole modules to a worker, so that most fixtures and caches of a module
+    are created once. The default, load, spreads most modules over all workers.
+    """
+    if config.option.dist == "no":
+        config.option.dist = "worksteal"
     return (os.cpu_count() or 1) + 2
 
 

@@ -45,6 +45,10 @@ MARKS = {
 PATTERNS = [
     re.compile(pattern, 0 if name == "a person as subject" else re.I) for name, pattern in MARKS.items()
 ]
+# Most texts have no mark. One search in the lower-case text excludes them faster than a search per pattern.
+ANY_MARK = re.compile(
+    "|".join(r"\bwho" if name == "a person as subject" else pattern for name, pattern in MARKS.items())
+)
 VAGUE = {
     "one",
     "found",
@@ -100,6 +104,11 @@ RIDDLES = {
     "inside",
     "whole",
 }
+VAGUE_WORD = re.compile(rf"(?<![.\w])(?:{'|'.join(sorted(VAGUE))})(?!\w)")
+# A string without its prefix, or a comment.
+STRING_OR_COMMENT = re.compile(
+    r'''("""(?:[^"\\]|\\.|""?(?!"))*"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#[^\n]*)''', re.S
+)
 # Nouns that end in -ing, which are allowed.
 GERUNDS = {"testing", "string", "encoding", "decoding", "partitioning", "routing"}
 
@@ -137,20 +146,34 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def scan(path: str) -> Scan:
-    """Read a file in one pass: a walk over all syntax trees takes some seconds."""
+    """Return the docstrings and comments of a file, and its names if a vague word occurs in its code."""
     source = files()[path]
     if path.endswith(".md"):
         text = re.sub(r"```.*?```|^    .*$|`[^`]*`", " ", source, flags=re.S | re.M)
         return Scan([" ".join(paragraph.split()) for paragraph in text.split("\n\n")], [])
-    texts = re.findall(r"(?m)(?:^|\s)#:? (.*)$", source)
+    parts = STRING_OR_COMMENT.split(source)  # Code, string or comment, code, ...
+    code, texts = parts[::2], []
+    for before, part in zip(parts[::2], parts[1::2], strict=False):
+        if part.startswith("#"):
+            texts.append(part.lstrip("#: "))
+        elif before[-1:] in ("f", "F"):  # The expressions of a formatted string may assign names.
+            code.append(part)
+        elif part.startswith('"""') and before.rpartition("\n")[2].strip() in ("", "r"):
+            texts.append(" ".join(part[3:-3].split()))
+    has_vague_word = any(map(VAGUE_WORD.search, code))
+    return Scan(texts, assigned_names(source) if has_vague_word else [])
+
+
+def assigned_names(source: str) -> list[str]:
+    """Return the names that a module assigns or takes as parameters. Parsing all modules takes some seconds."""
     names: list[str] = []
     for node in nodes(ast.parse(source)):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
                 names.append(name)
-            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-                texts.append(" ".join((ast.get_docstring(node) or "").split()))
-    return Scan(texts, names)
+            case _:
+                pass
+    return names
 
 
 def modules() -> list[str]:
@@ -158,7 +181,7 @@ def modules() -> list[str]:
 
 
 def marks(text: str) -> int:
-    return sum(len(pattern.findall(text)) for pattern in PATTERNS)
+    return sum(len(pattern.findall(text)) for pattern in PATTERNS) if ANY_MARK.search(text.lower()) else 0
 
 
 def is_riddle(path: str) -> bool:

@@ -79,24 +79,11 @@ def entries(registry: Registry) -> Iterator[Path]:
             yield path.relative_to(ROOT)
 
 
-@pytest.mark.parametrize(
-    ("registry", "path"),
-    [
-        pytest.param(registry, path, id=path.as_posix())
-        for registry in REGISTRIES
-        for path in entries(registry)
-    ],
-)
-def test_a_module_of_a_registry_folder_is_in_its_table(registry: Registry, path: Path) -> None:
-    name = ".".join(path.with_suffix("").parts)
-    assert name in registry.registered(), f"{path} defines {registry.marker!r}: add it to {registry.table}"
-
-
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.folder)
-def test_every_entry_of_a_table_is_found_by_its_marker(registry: Registry) -> None:
-    """Every registered module defines the marker. Another test finds unregistered modules by this marker."""
-    found = {".".join(path.with_suffix("").parts) for path in entries(registry)}
-    assert found >= {*registry.registered()}
+def test_the_modules_of_a_folder_and_its_table_are_the_same(registry: Registry) -> None:
+    """Every module that defines the marker is registered, and every registered module defines the marker."""
+    names = {".".join(path.with_suffix("").parts) for path in entries(registry)}
+    assert names == {*registry.registered()}, f"modules that define {registry.marker!r}, and {registry.table}"
 
 
 # -- configs of the broker
@@ -124,6 +111,7 @@ def names_read() -> frozenset[str]:
     return frozenset(attributes | {str(node.value) for node in nodes if isinstance(node, ast.Constant)})
 
 
+@cache
 def settings_class(name: str) -> ast.ClassDef:
     body = parsed(SETTINGS_CLASSES[name]).body
     return next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
@@ -134,6 +122,7 @@ def fields_of(name: str) -> list[str]:
     return [node.target.id for node in annotated if isinstance(node.target, ast.Name)]
 
 
+@cache
 def read_by_methods(name: str) -> set[str]:
     """Return the attributes that used methods of a settings class read.
 
@@ -160,31 +149,16 @@ def is_read(class_name: str, field: str) -> bool:
     return bool({field, kafka_name(field)} & (names_read() | read_by_methods(class_name)))
 
 
-@pytest.mark.parametrize(
-    ("class_name", "field"),
-    [
-        pytest.param(class_name, field, id=kafka_name(field))
-        for class_name in SETTINGS_CLASSES
-        for field in fields_of(class_name)
-    ],
-)
-def test_a_broker_config_is_read(class_name: str, field: str) -> None:
-    path = SETTINGS_CLASSES[class_name]
-    assert is_read(class_name, field), f"{kafka_name(field)} ({path}) has no effect: no code reads {field}"
+@pytest.mark.parametrize("class_name", SETTINGS_CLASSES)
+def test_every_broker_config_is_read(class_name: str) -> None:
+    unread = [kafka_name(field) for field in fields_of(class_name) if not is_read(class_name, field)]
+    assert unread == [], f"configs of {SETTINGS_CLASSES[class_name]} without an effect: no code reads them"
 
 
-@pytest.mark.parametrize("name", [name for name, config in TOPIC_CONFIGS.items() if config.acts])
-def test_a_topic_config_that_acts_is_read(name: str) -> None:
-    assert name in names_read(), f"{name} ({TOPIC_CONFIGS_FILE}) has acts=True, but no code reads it"
-
-
-@pytest.mark.parametrize("name", [name for name, config in TOPIC_CONFIGS.items() if not config.acts])
-def test_a_topic_config_that_is_read_acts(name: str) -> None:
-    """A topic config that code reads has acts=True.
-
-    DescribeConfigs says which configs have an effect.
-    """
-    assert name not in names_read(), f"{name} ({TOPIC_CONFIGS_FILE}) is read, but lacks acts=True"
+def test_exactly_the_topic_configs_that_act_are_read() -> None:
+    """A topic config has acts=True if code reads it. DescribeConfigs says which configs have an effect."""
+    acting = {name for name, config in TOPIC_CONFIGS.items() if config.acts}
+    assert acting == TOPIC_CONFIGS.keys() & names_read(), f"configs with acts=True in {TOPIC_CONFIGS_FILE}"
 
 
 def test_a_config_without_a_reader_is_found() -> None:
@@ -212,11 +186,9 @@ def is_applied(option: str) -> bool:
     return computed.get(option, option) in attributes_of_clients()
 
 
-@pytest.mark.parametrize("option", sorted(CONSUMER.keys() | PRODUCER.keys()))
-def test_an_option_of_a_client_is_read(option: str) -> None:
-    assert is_applied(option), (
-        f"{option} (consumer/options.py) has no effect: no module reads options.{option}"
-    )
+def test_every_option_of_a_client_is_read() -> None:
+    unread = [option for option in sorted(CONSUMER.keys() | PRODUCER.keys()) if not is_applied(option)]
+    assert unread == [], "options of consumer/options.py without an effect: no module reads them"
 
 
 def test_an_option_without_a_reader_is_found() -> None:

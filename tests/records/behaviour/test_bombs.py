@@ -20,7 +20,7 @@ from kproto.records import Record, compression, encode_batch, rows
 from kproto.records.columns import columns
 from kproto.records.compression import CODECS
 from kproto.records.record import zigzag
-from tests.records.bombs import ENTRANCES, MB, batch, bombs
+from tests.records.bombs import ENTRANCES, FEW_LINES, MB, batch, bombs
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 ROOT = Path(__file__).parents[3]
@@ -61,7 +61,7 @@ def test_every_bomb_takes_few_lines_of_python(outcomes: Any) -> None:
     """Reading a bomb executes few lines of Python. A limit on lines suffices, because the memory limits bound
     the work of one line. With the entrance `cli`, the command itself executes two thirds of these lines.
     """
-    assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > 60_000} == {}
+    assert {name: lines for name, (_, lines, _) in outcomes.items() if lines > FEW_LINES} == {}
 
 
 def test_no_bomb_takes_50_mb(outcomes: Any) -> None:
