@@ -22,7 +22,6 @@ from consumer import AsyncConsumerGroup, Consumer, Producer, ProducerMessage, To
 from consumer.lifecycle import _open_clients as opened
 from kproto.broker.server import running
 from kproto.errors import ConfigError
-from tests.bundles import bundles, check_each
 from tests.consumer.behaviour.valid_arguments import P0, valid_argument
 
 
@@ -57,9 +56,6 @@ def calls(kind: type) -> list[tuple[str, str, inspect.Parameter]]:
         for parameter in inspect.signature(method).parameters.values()
         if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD
     ]
-
-
-CALLS = [(kind, *call[:2]) for kind in clients() for call in calls(kind)]
 
 
 class Handler:
@@ -99,21 +95,26 @@ def arguments_with(kind: Any, method: str, wrong: str, value: Any) -> dict[str, 
     return {**arguments, wrong: value}
 
 
-def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[Any], Any]) -> BaseException:
-    """Return the error that `act` raises with a new client. `then` is called with the client afterwards, and
-    the client is closed.
-    """
+Call = Callable[[Any], Any]
 
+
+def attempt(kind: Any, broker: str, acts: Sequence[Call], then: Call) -> list[BaseException]:
+    """Return the error of each call in `acts`, which are made with one new client.
+
+    `then` is called with the client afterwards, and the client is closed.
+    """
     earlier = set(opened)
 
-    async def main() -> BaseException:
-        client = create_client(kind, broker)
+    async def error_of(act: Call, client: Any) -> BaseException:
         try:
             await await_result(act(client))
         except BaseException as error:
-            raised = error
-        else:
-            raised = AssertionError("nothing was raised")
+            return error
+        return AssertionError("nothing was raised")
+
+    async def main() -> list[BaseException]:
+        client = create_client(kind, broker)
+        raised = [await error_of(act, client) for act in acts]
         await await_result(then(client))
         await await_result(client.close())
         assert not [str(client_opened) for client_opened in opened if client_opened not in earlier]
@@ -127,6 +128,11 @@ def attempt(kind: Any, broker: str, act: Callable[[Any], Any], then: Callable[[A
     except StopIteration as end:
         return end.value
     raise AssertionError("the call blocks")
+
+
+def call_with(kind: Any, method: str, wrong: str, value: object) -> Call:
+    """Return the call of a client's method in which the argument `wrong` has an invalid value."""
+    return lambda client: getattr(client, method)(**arguments_with(kind, method, wrong, value))
 
 
 def check_usable(client: Any) -> Any:
@@ -170,71 +176,50 @@ WRONG_INSIDE: list[Callable[[], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("calls", bundles(CALLS))
-def test_a_wrong_value_is_rejected_by_name(broker: str, calls: Sequence[tuple[Any, str, str]]) -> None:
-    def check(call: tuple[Any, str, str]) -> None:
-        kind, method, wrong = call
-        earlier = client_threads()
-        error = attempt(
-            kind,
-            broker,
-            lambda c: getattr(c, method)(**arguments_with(kind, method, wrong, Hostile())),
-            check_usable,
-        )
-        assert isinstance(error, ConfigError), error
-        assert error.option.split("[")[0] == wrong
-        assert "Hostile" in str(error)
-        assert client_threads() <= earlier
-
-    check_each(calls, check)
+@pytest.mark.parametrize("kind", clients(), ids=name_of)
+def test_a_wrong_value_is_rejected_by_name(broker: str, kind: Any) -> None:
+    wrong_calls = [(method, wrong) for method, wrong, _ in calls(kind)]
+    earlier = client_threads()
+    acts = [call_with(kind, method, wrong, Hostile()) for method, wrong in wrong_calls]
+    errors = attempt(kind, broker, acts, check_usable)
+    for (method, wrong), error in zip(wrong_calls, errors, strict=True):
+        assert isinstance(error, ConfigError), (method, wrong, error)
+        assert error.option.split("[")[0] == wrong, method
+        assert "Hostile" in str(error), (method, wrong)
+    assert client_threads() <= earlier
 
 
-TIMEOUTS = [call for call in CALLS if call[2] == "timeout"]
+INVALID_TIMEOUTS = (-1, math.nan, "1", -math.inf, True, b"", [1], -1e-9)
 
 
-INVALID_TIMEOUTS = [
-    pytest.param((-1, math.nan, "1"), id="some"),
-    pytest.param((-math.inf, True, b"", [1], -1e-9), id="others", marks=pytest.mark.thorough),
-]
-
-
-@pytest.mark.parametrize("values", INVALID_TIMEOUTS)
-@pytest.mark.parametrize("calls", bundles(TIMEOUTS))
-def test_an_invalid_timeout_is_rejected(
-    broker: str, calls: Sequence[tuple[Any, str, str]], values: Sequence[object]
-) -> None:
-    def check(call: tuple[Any, str, str]) -> None:
-        kind, method, wrong = call
-        for value in values:
-            act = lambda c, value=value: getattr(c, method)(**arguments_with(kind, method, wrong, value))  # noqa: E731
-            error = attempt(kind, broker, act, check_usable)
-            assert isinstance(error, ConfigError), (value, error)
-            assert error.option == "timeout"
-
-    check_each(calls, check)
+@pytest.mark.parametrize("kind", clients(), ids=name_of)
+def test_an_invalid_timeout_is_rejected(broker: str, kind: Any) -> None:
+    wrong_calls = [
+        (method, value) for method, name, _ in calls(kind) if name == "timeout" for value in INVALID_TIMEOUTS
+    ]
+    acts = [call_with(kind, method, "timeout", value) for method, value in wrong_calls]
+    errors = attempt(kind, broker, acts, check_usable)
+    for (method, value), error in zip(wrong_calls, errors, strict=True):
+        assert isinstance(error, ConfigError), (method, value, error)
+        assert error.option == "timeout", (method, value)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("kind", "method", "wrong"), CALLS, ids=name_of)
-def test_a_wrong_value_inside_of_a_collection_is_rejected(
-    broker: str, kind: Any, method: str, wrong: str
-) -> None:
-    for make in WRONG_INSIDE:
-        value = make()
-        if wrong == "partitions" and method != "assign" and isinstance(value, dict):
-            continue  # The keys of the dict are valid partitions.
-        act = lambda c, value=value: getattr(c, method)(**arguments_with(kind, method, wrong, value))  # noqa: E731
-        error = attempt(kind, broker, act, check_usable)
-        assert isinstance(error, ConfigError), (value, error)
-    if wrong == "plan":
-        return  # The generator below would be a valid plan, so it raises no ConfigError.
-    error = attempt(
-        kind,
-        broker,
-        lambda c: getattr(c, method)(**arguments_with(kind, method, wrong, failing_iterator())),
-        check_usable,
-    )
-    assert isinstance(error, ConfigError | LookupError), error
+@pytest.mark.parametrize("kind", clients(), ids=name_of)
+def test_a_wrong_value_inside_of_a_collection_is_rejected(broker: str, kind: Any) -> None:
+    acts: dict[tuple[str, str, int], Call] = {}
+    for method, wrong, _ in calls(kind):
+        for number, make in enumerate(WRONG_INSIDE):
+            value = make()
+            if wrong == "partitions" and method != "assign" and isinstance(value, dict):
+                continue  # The keys of the dict are valid partitions.
+            acts[method, wrong, number] = call_with(kind, method, wrong, value)
+        if wrong != "plan":  # The generator would be a valid plan, so it raises no ConfigError.
+            acts[method, wrong, -1] = call_with(kind, method, wrong, failing_iterator())
+    errors = attempt(kind, broker, list(acts.values()), check_usable)
+    for (method, wrong, number), error in zip(acts, errors, strict=True):
+        allowed = ConfigError if number >= 0 else ConfigError | LookupError
+        assert isinstance(error, allowed), (method, wrong, number, error)
 
 
 # str() of a member is not its text, unlike that of a StrEnum.
