@@ -70,9 +70,9 @@ CASES = {
 @pytest.mark.parametrize(
     ("judges", "workers"),
     [
-        ("required", "0"),
+        pytest.param("required", "0", marks=pytest.mark.thorough),
         ("required", "1"),
-        ("available", "0"),
+        pytest.param("available", "0", marks=pytest.mark.thorough),
         pytest.param("available", "1", marks=pytest.mark.thorough),
         ("", "0"),
         pytest.param("", "1", marks=pytest.mark.thorough),

@@ -392,19 +392,19 @@ def tombstones_go_first(record: Record, latest: dict[bytes, int], *, tombstones:
 
 
 WHOLE = compaction._with_records
-# The quick tests kill the first mutant only.
+# The quick tests kill the first two mutants only: the others survive for some hundred examples.
 MUTANTS: list[tuple[str, Any]] = [
+    ("_with_records", renumbered),
+    ("_is_kept", tombstones_go_first),
     ("_last_offsets", first_of_each_key),
     ("_last_offsets", without_tombstones),
-    ("_with_records", renumbered),
     ("_is_kept", everything_stays),
-    ("_is_kept", tombstones_go_first),
 ]
 
 
 @pytest.mark.parametrize(
     ("where", "mutant"),
-    [pytest.param(*mutant, marks=pytest.mark.thorough if n else []) for n, mutant in enumerate(MUTANTS)],
+    [pytest.param(*mutant, marks=pytest.mark.thorough if n > 1 else []) for n, mutant in enumerate(MUTANTS)],
 )
 def test_mutants_of_the_cleaner_are_killed(monkeypatch: pytest.MonkeyPatch, where: str, mutant: Any) -> None:
     @settings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -52,18 +52,24 @@ def causes(history: GroupHistory) -> list[str]:
     return [event.reason for event in history.all() if event.kind == "generation"]
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(
-    ("happens", "cause"),
-    [
-        (lambda world, a: world.kill(a), "a sent nothing for 6000 ms"),
-        (lambda world, a: a.freeze(9_000), "a sent nothing for 6000 ms"),
-        (lambda world, a: world.fault("stall", a, lasts=9_000), "a sent nothing for 6000 ms"),
-        (lambda world, a: a.close(), "a left"),
-        (lambda world, a: world.grow("t", 4), "a rejoined"),
-    ],
-    ids=["kill", "freeze", "stall", "close", "grow"],
-)
+CAUSES: dict[str, tuple[Callable[[World, Any], object], str]] = {
+    "kill": (lambda world, a: world.kill(a), "a sent nothing for 6000 ms"),
+    "freeze": (lambda world, a: a.freeze(9_000), "a sent nothing for 6000 ms"),
+    "stall": (lambda world, a: world.fault("stall", a, lasts=9_000), "a sent nothing for 6000 ms"),
+    "close": (lambda world, a: a.close(), "a left"),
+    "grow": (lambda world, a: world.grow("t", 4), "a rejoined"),
+}
+
+
+def models_with_causes() -> Iterator[Any]:
+    """Yield each model with each cause. The quick tests use one model for each cause."""
+    for number, model in enumerate(MODELS):
+        for place, (name, (happens, cause)) in enumerate(CAUSES.items()):
+            marks = [] if place == number else [pytest.mark.thorough]
+            yield pytest.param(model, happens, cause, marks=marks, id=f"{name} {model and model.__name__}")
+
+
+@pytest.mark.parametrize(("model", "happens", "cause"), list(models_with_causes()))
 def test_a_proxy_infers_the_cause_of_each_generation(
     model: ModuleType | None, happens: Callable[[World, Any], object], cause: str
 ) -> None:
@@ -76,7 +82,7 @@ def test_a_proxy_infers_the_cause_of_each_generation(
     assert third.startswith(cause)
 
 
-@pytest.mark.parametrize("model", [None, java, librdkafka])
+@pytest.mark.parametrize("model", [None, pytest.param(java, marks=pytest.mark.thorough), librdkafka])
 def test_a_growing_topic_is_part_of_the_cause(model: ModuleType | None) -> None:
     world, *_ = pair(model)
     world.grow("t", 4)

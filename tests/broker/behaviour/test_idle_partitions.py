@@ -123,7 +123,9 @@ def stay_awake(*_: Any) -> None:
     """Replace `on_read_to_end`, so that no partition becomes idle."""
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (20, 40))])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(10, 60, 10))]
+)
 def test_responses_are_the_same_as_without_idle_partitions(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +136,7 @@ def test_responses_are_the_same_as_without_idle_partitions(
         slept += 1
         really(session, *args)
 
-    for seed in seeds(20, first):
+    for seed in seeds(10, first):
         with repeatable(seed, ""):
             with monkeypatch.context() as patched:
                 patched.setattr(FetchSession, "set_idle", sleep)
@@ -142,7 +144,7 @@ def test_responses_are_the_same_as_without_idle_partitions(
             with monkeypatch.context() as patched:
                 patched.setattr(FetchContext, "on_read_to_end", stay_awake)
                 assert passing_over == responses_of(seed)
-    assert slept > 100
+    assert slept > 50
 
 
 def test_a_fetch_reads_only_changed_partitions(monkeypatch: pytest.MonkeyPatch) -> None:

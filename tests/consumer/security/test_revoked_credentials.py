@@ -56,7 +56,7 @@ def test_a_rejected_renewal_loses_no_acknowledged_record_and_fails_the_others(
         poll_refused = send_refused = False
         while not (poll_refused and send_refused):
             try:
-                consumer.poll(0.01)
+                consumer.poll(0.03)
             except AuthenticationFailed as error:
                 poll_refused = REFUSED in str(error)
             sent.append(producer.send("t", b"%d" % len(sent)))

@@ -22,7 +22,7 @@ def test_the_replay_of_a_random_schedule_is_identical(models: tuple[str, ...], t
 
     This includes the durations of callbacks and of the members' work.
     """
-    world = play(2, steps=20, trace=True, models=models)
+    world = play(2, steps=10, trace=True, models=models)
     world.save(tmp_path / "story.jsonl")
     assert world.replay().digest() == World.load(tmp_path / "story.jsonl").digest() == world.digest()
 
