@@ -90,7 +90,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Warm up if a module with Hypothesis tests uses kproto.
 
-    Without the warm-up, compilation and imports may exceed the tests' deadline.
+    Without the warm-up, compilation and imports may exceed the tests' deadline. A Hypothesis profile without
+    a deadline needs no warm-up.
     """
     if session.config.getoption("collectonly", False):
         return
@@ -99,11 +100,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             names |= vars(item.module) if isinstance(item, pytest.Function) else {}
     used = [value for value in names.values() if _is_of_kproto(value)]
-    if used:
+    if used and _has_deadline():
         from ..wire.message import Message
         from .warm_up import warm_up
 
         warm_up(value for value in used if isinstance(value, type) and issubclass(value, Message))
+
+
+def _has_deadline() -> bool:
+    from hypothesis import settings
+
+    return settings().deadline is not None
 
 
 def _is_of_kproto(value: object) -> bool:

@@ -37,8 +37,28 @@ def test_the_plugin_warms_up_for_hypothesis_tests(
     run(pytester, monkeypatch, MODULE).assert_outcomes(passed=1)
 
 
-def test_the_plugin_does_not_warm_up_for_other_tests(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+WITHOUT_HYPOTHESIS = 'import kproto, sys\ndef test_it(): assert "kproto.testing.world" not in sys.modules'
+WITHOUT_DEADLINE = """
+import kproto, sys
+from hypothesis import given, settings, strategies
+
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
+
+@given(strategies.booleans())
+def test_it(value):
+    assert "kproto.testing.world" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(WITHOUT_HYPOTHESIS, id="without Hypothesis", marks=pytest.mark.thorough),
+        pytest.param(WITHOUT_DEADLINE, id="without a deadline"),
+    ],
+)
+def test_the_plugin_does_not_warm_up_for_tests_without_a_deadline(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
-    module = 'import kproto, sys\ndef test_it(): assert "kproto.testing.world" not in sys.modules'
     run(pytester, monkeypatch, module).assert_outcomes(passed=1)
