@@ -152,7 +152,8 @@ def scan(path: str) -> Scan:
         text = re.sub(r"```.*?```|^    .*$|`[^`]*`", " ", source, flags=re.S | re.M)
         return Scan([" ".join(paragraph.split()) for paragraph in text.split("\n\n")], [])
     parts = STRING_OR_COMMENT.split(source)  # Code, string or comment, code, ...
-    code, texts = parts[::2], []
+    code: list[str] = parts[::2]
+    texts: list[str] = []
     for before, part in zip(parts[::2], parts[1::2], strict=False):
         if part.startswith("#"):
             texts.append(part.lstrip("#: "))
