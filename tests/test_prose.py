@@ -166,7 +166,7 @@ def scan(path: str) -> Scan:
 
 
 def assigned_names(source: str) -> list[str]:
-    """Return the names that a module assigns or takes as parameters. Parsing all modules takes some seconds."""
+    """Return the names that a module assigns or takes as parameters. Parsing every module takes seconds."""
     names: list[str] = []
     for node in nodes(ast.parse(source)):
         match node:
