@@ -427,7 +427,7 @@ def commands() -> str:
     """Return the page with the output of `kproto COMMAND --help` for each command."""
     from kproto import cli
 
-    parser, _ = cli._parser()
+    parser, _ = cli.build_parser()
     subparsers = next(part for part in parser._actions if isinstance(part, argparse._SubParsersAction))
     parts = [
         "# The command line",

@@ -17,7 +17,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
-from typing import NoReturn
 
 from ..errors import ConfigError, KprotoError, brief, without_long_words
 from ..version import __version__
@@ -26,6 +25,7 @@ from . import (
     assign,
     broker,
     cluster,
+    completion,
     configs,
     consume,
     decode,
@@ -45,6 +45,7 @@ from . import (
     versions,
     watch,
 )
+from .arguments import Parser
 
 _COMMANDS = (
     demo,
@@ -69,6 +70,7 @@ _COMMANDS = (
     assign,
     rules,
     versions,
+    completion,
 )
 EXIT_CODES = (
     "Exit codes: 0 success; 1 the command failed, found a fault or could not write its output; 2 invalid "
@@ -82,7 +84,7 @@ _NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser, commands = _parser(words[0] if words and words[0] in _NAMES else None)
+    parser, commands = build_parser(words[0] if words and words[0] in _NAMES else None)
     if not words:
         parser.print_help()
         return 0
@@ -139,15 +141,6 @@ def _without_secrets(error: ConfigError) -> ConfigError:
     return error
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose error messages shorten long words. The parsers of the commands have this
-    class, too.
-    """
-
-    def error(self, message: str) -> NoReturn:
-        super().error(without_long_words(message))
-
-
 def _reopen_closed_streams() -> None:
     """Open os.devnull as stdin and stdout if the caller has closed them."""
     for name, mode in (("stdin", "r"), ("stdout", "w")):
@@ -166,19 +159,21 @@ def _discard_unwritten_output() -> None:
             os.close(nowhere)
 
 
-def _parser(
+def build_parser(
     name: str | None = None,
-) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+) -> tuple[Parser, Mapping[str, argparse.ArgumentParser]]:
     """Return the parser of `kproto`, and a map from each command to its parser.
 
     With `name` only this command is added, because the parsers of all commands take 50 ms.
     """
-    parser = _Parser(
+    parser = Parser(
         prog="kproto",
         description="Kafka's consumer protocol in Python: an embedded broker, group members, stories, and "
         "tools for bytes.",
         epilog=f"`kproto COMMAND --help` describes the arguments of a command. {EXIT_CODES}",
     )
+    # `kproto completion` needs the parsers of all commands.
+    parser.set_defaults(build_parser=build_parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.add_argument("--version", action="version", version=f"kproto {__version__}")
     for command, its_name in zip(_COMMANDS, _NAMES, strict=True):

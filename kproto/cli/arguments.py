@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
-from ..errors import ConfigError
+from ..errors import ConfigError, without_long_words
 
 if TYPE_CHECKING:
     from consumer import TopicPartition
@@ -16,6 +17,92 @@ if TYPE_CHECKING:
 
 
 _LONGEST_MS = 366 * 86_400_000
+
+# A width in columns that no usage exceeds.
+_UNLIMITED = 100_000
+# Escape sequences with which argparse colors a usage since Python 3.14.
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Formats a help so that it fits the terminal: words are not divided, also not at their hyphens.
+
+    argparse divides words at hyphens, and never divides a group of exclusive options.
+    """
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + line for line in self._split_lines(text, width - len(indent)))
+
+    def _format_usage(
+        self, usage: str | None, actions: Iterable[argparse.Action], groups: Iterable[Any], prefix: str | None
+    ) -> str:
+        width, self._width = self._width, _UNLIMITED
+        line = _COLOR.sub("", super()._format_usage(usage, actions, groups, prefix)).strip()
+        self._width = width
+        if prefix == "":  # argparse asks for the name of the command, without a line break.
+            return line
+        title = f"usage: {self._prog}"
+        parts = _usage_parts(line.removeprefix(title))
+        # Options begin below each other, unless the name of the command or an option is too long for that.
+        indent = " " * (len(title) + 1)
+        if len(indent) + max(map(len, _pieces(parts, width - len(indent))), default=0) > width:
+            indent = " " * 8
+        lines = [title]
+        for piece in _pieces(parts, width - len(indent)):
+            if len(lines[-1]) + 1 + len(piece) > width:
+                lines.append(indent + piece)
+            else:
+                lines[-1] += f" {piece}"
+        return "\n".join(lines) + "\n\n"
+
+
+def _usage_parts(usage: str) -> list[str]:
+    """Return the parts of a usage: options with their values, arguments, and groups of exclusive options."""
+    parts: list[str] = []
+    depth = 0
+    for word in usage.split():
+        takes_value = bool(parts) and parts[-1].startswith("--") and " " not in parts[-1]
+        if depth or takes_value:
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+        depth += sum(word.count(bracket) for bracket in "[(") - sum(word.count(bracket) for bracket in "])")
+    return parts
+
+
+def _pieces(parts: Iterable[str], width: int) -> list[str]:
+    """Divide each group of exclusive options that is longer than `width` between its options."""
+    return [
+        piece
+        for part in parts
+        for piece in ([part] if len(part) <= width else part.replace(" | ", " |\n").split("\n"))
+    ]
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose error messages shorten long words. The parsers of the commands have this
+    class, too.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=HelpFormatter, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        super().error(without_long_words(message))
+
+    def actions(self) -> list[argparse.Action]:
+        """Return the declared options and arguments."""
+        return list(self._actions)
+
+    def subparsers(self) -> dict[str, Parser]:
+        """Return the parsers of the commands or verbs by name; empty without commands."""
+        for action in self._actions:
+            if action.dest in ("command", "verb") and action.choices is not None:
+                return cast("dict[str, Parser]", action.choices)
+        return {}
 
 
 class Subparsers(Protocol):

@@ -84,8 +84,7 @@ def add(commands: Subparsers) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"a broker config by Kafka's name; may be repeated; with {_JWKS}=file:///... token "
-        "signatures are verified",
+        help=f"a broker config by Kafka's name; may be repeated; with {_JWKS} token signatures are verified",
     )
     broker.add_argument(
         "--unsecured-tokens",

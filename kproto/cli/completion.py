@@ -1,0 +1,101 @@
+"""`kproto completion`: the script that completes commands, verbs, options and their values in bash and zsh.
+
+The script is static, so that pressing Tab starts no process. It is printed from the parsers of the commands,
+and so knows all of their options.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from shlex import quote
+
+from .arguments import Parser, Subparsers
+
+# In zsh, `bashcompinit` runs completion functions of bash. The function reads the words before the cursor to
+# find the command and the verb. Without a word to offer, the shell completes the name of a file.
+_SCRIPT = """\
+# Completion of kproto in bash and zsh: eval "$(kproto completion)"
+if [ -n "${ZSH_VERSION-}" ]; then
+    autoload -U +X compinit && compinit -u
+    autoload -U +X bashcompinit && bashcompinit
+fi
+_kproto() {
+    local current previous="" command="" word words="" number=0
+    for word in "${COMP_WORDS[@]}"; do
+        number=$((number + 1))
+        [ "$number" -gt "$COMP_CWORD" ] && break
+        previous="$word"
+        case "$command $word" in
+%(paths)s
+                command="$command $word" ;;
+        esac
+    done
+    current="$word"
+    [ "$number" -gt "$COMP_CWORD" ] || current=""
+    case "$command" in
+%(words)s
+    esac
+    case "$command $previous" in
+%(values)s
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "$current"))
+}
+complete -o default -F _kproto kproto
+"""
+
+
+def add(commands: Subparsers) -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="print the script that completes commands in bash and zsh",
+        description="Print the script that completes commands, options and their values in bash and zsh. Add "
+        'the line eval "$(kproto completion)" to ~/.bashrc or ~/.zshrc.',
+    )
+    completion.set_defaults(run=_completion)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    parser, _ = options.build_parser()
+    print(script(parser), end="")
+    return 0
+
+
+def script(parser: Parser) -> str:
+    """Return the script for this parser and its subparsers."""
+    parsers = dict(_parsers("", parser))
+    words = {path: " ".join(_words(each)) for path, each in parsers.items()}
+    values = {
+        f"{path} {option}": " ".join(map(str, action.choices or ()))
+        for path, each in parsers.items()
+        for action in each.actions()
+        if action.nargs != 0
+        for option in action.option_strings
+    }
+    # Options that have the same values in many commands share a line.
+    by_values: dict[str, list[str]] = {}
+    for key, value in values.items():
+        by_values.setdefault(value, []).append(quote(key))
+    return _SCRIPT % {
+        "paths": "            " + "|".join(quote(path) for path in parsers if path) + ")",
+        "words": "\n".join(f"        {quote(path)}) words={quote(text)} ;;" for path, text in words.items()),
+        "values": "\n".join(
+            f"        {'|'.join(keys)}) words={quote(text)} ;;" for text, keys in by_values.items()
+        ),
+    }
+
+
+def _parsers(path: str, parser: Parser) -> Iterator[tuple[str, Parser]]:
+    """Yield a parser and all of its subparsers, each with the words that select it, as in " topics list"."""
+    yield path, parser
+    for name, child in parser.subparsers().items():
+        yield from _parsers(f"{path} {name}", child)
+
+
+def _words(parser: Parser) -> Iterator[str]:
+    """Yield the words that a command accepts: verbs, or values of its first argument, and options."""
+    yield from parser.subparsers()
+    for action in parser.actions():
+        if action.choices and not action.option_strings and not parser.subparsers():
+            yield from map(str, action.choices)
+        yield from (option for option in action.option_strings if option.startswith("--"))

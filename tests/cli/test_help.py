@@ -1,0 +1,42 @@
+"""The help of each command fits terminals of 80 and of 60 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kproto.cli import build_parser
+from kproto.cli.arguments import Parser
+
+WIDE = 1_000
+
+
+def parsers(parser: Parser) -> Iterator[Parser]:
+    yield parser
+    for child in parser.subparsers().values():
+        yield from parsers(child)
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_no_line_of_a_help_is_too_long_and_no_word_is_divided(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parser, _ = build_parser()
+    for each in parsers(parser):
+        monkeypatch.setenv("COLUMNS", str(WIDE))
+        words = each.format_help().split()
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = each.format_help()
+        assert [line for line in text.splitlines() if len(line) > columns] == [], each.prog
+        assert sorted(text.split()) == sorted(words), each.prog
+
+
+def test_an_option_and_its_value_are_on_one_line_of_the_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    parser, commands = build_parser("topics")
+    [create] = [each for each in parsers(parser) if each.prog == "kproto topics create"]
+    lines = create.format_usage().splitlines()
+    assert list(commands) == ["topics"]
+    for part in ("--bootstrap HOST:PORT", "[--replication-factor N]", "[--config NAME=VALUE]", "[TOPIC ...]"):
+        assert [line for line in lines if part in line], (part, lines)
